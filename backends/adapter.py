@@ -43,12 +43,14 @@ class Shipment:
         options: its own settings as measured, JSON values, for `_open` to read as OPTIONS.
         environment: variables that must be set before the library is imported, beside the thread counts.
         isa: instruction sets that the artifact itself needs, see `bundle.shipped.Shipped`.
+        installs: requirements of `load.py`, where these are not all that the arm's process needs (`Entry.installs`).
     """
 
     template: str = "load.txt"
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     isa: tuple[str, ...] = ()
+    installs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

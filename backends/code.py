@@ -10,7 +10,7 @@ from shootout.backends.adapter import Runner
 from shootout.models.user import import_graph, source
 
 PACKAGE = "shootout.backends"
-SHIPPING = ("shipping.py", "load.txt", "load_package.txt", "load_script.txt")
+SHIPPING = ("shipping.py", "servers.py", "load.txt", "load_package.txt", "load_script.txt")
 """Files of a shipped adapter's that come after a build."""
 
 

@@ -42,13 +42,16 @@ def install_bytes(target: Target, folders: Iterable[str] | None = None, python: 
         return None
 
 
-def closure(target: Target) -> dict[str, str]:
+def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
     """Versions of the packages here that a target's artifact needs where it runs, NumPy among them, by name.
+
+    Args:
+        wanted: requirements; those of its backend's row where there are none.
 
     Raises:
         UsageError: that can't be told.
     """
-    wanted = backends.entry(target.backend).installed(target)
+    wanted = wanted or backends.entry(target.backend).installed(target)
     found = _closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
     if found is None:
         raise UsageError(f"nobody knows which packages {target} needs: its row of the registry doesn't tell")

@@ -92,6 +92,10 @@ class Entry:
         more = (self.installs.get(word) or () for word in (target.device, target.precision))
         return (*needs, *(one for some in more for one in some)) if needs else ()
 
+    def distributions(self, target: Target) -> tuple[str, ...]:
+        """Names of those packages, its library's first; of several that would do all."""
+        return tuple(one.partition("[")[0] for some in self.installed(target) for one in some.split("|"))
+
 
 _TORCH = ("torch", "numpy", "safetensors")
 _TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}

@@ -39,4 +39,4 @@ def ship(built: Built, folder: Path) -> Shipment:
         "weights": len(names),
         "floats": None if native else DTYPES.get(arm.target.precision, "float32"),
     }
-    return Shipment(options=options, isa=native_flags())
+    return Shipment(options=options, isa=native_flags(), installs=("jax",))

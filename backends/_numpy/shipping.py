@@ -49,7 +49,7 @@ def ship(built: Built, folder: Path) -> Shipment:
         "turned": turned,
         "threads": [name.replace("get_num", "set_num").replace("Get_Max", "Set_Num") for name in BLAS_THREAD_SYMBOLS],
     }
-    return Shipment(options=options)
+    return Shipment(options=options, installs=("numpy",))
 
 
 def source_of(function: Callable[..., Any]) -> str:

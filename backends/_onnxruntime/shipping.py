@@ -40,7 +40,12 @@ def ship(built: Built, folder: Path) -> Shipment:
 
 
 def _isa_of(graph: Path) -> tuple[str, ...]:
-    """Filters lie in blocks of 16 channels where there is AVX-512, of 8 on other x86 CPUs; neither runs the other's."""
-    if platform.machine().lower() not in {"x86_64", "amd64"} or BLOCKED not in graph.read_bytes():
+    """Filters lie in blocks of 16 channels where there is AVX-512, of 8 on other x86 CPUs; neither runs the other's.
+
+    Newer versions block on ARM too, by that one's own width.
+    """
+    if BLOCKED not in graph.read_bytes():
         return ()
-    return ("avx512f",) if "avx512f" in cpu_flags() else ("!avx512f",)
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        return ("asimd",)
+    return ("avx512f",) if "avx512f" in cpu_flags() else ("sse2", "!avx512f")

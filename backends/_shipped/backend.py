@@ -7,7 +7,6 @@ and is read from the evidence in the folder: `load.py` has no word for that.
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import cached_property
@@ -18,17 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
 from shootout.bundle.bundle import ModelBundle
-from shootout.bundle.shipped import EVIDENCE, LOAD, Shipped, open_shipped
+from shootout.bundle.shipped import LOAD, Shipped, open_shipped, read_row
 from shootout.contract import Arm, Arrays, Executed
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 
-DOCUMENT = f"{EVIDENCE}/document.json"
-"""The run's own document, with the row of the arm."""
 _NUMBERS = count()
 """Each session has a module of its own: `load.py` keeps what it loaded in its globals."""
 
@@ -70,7 +68,7 @@ class ShippedSession:
 
     def __init__(self, built: Built, predict: Callable[[Arrays], Arrays]) -> None:
         self.gpu = GpuSide() if built.arm.target.device.is_gpu else None
-        self._facts, self._inputs = built.facts, built.bundle.inputs
+        self._facts, self._inputs, self._target = built.facts, built.bundle.inputs, built.arm.target
         self._wanted = [(spec.name, spec.shape, np.dtype(spec.dtype)) for spec in self._inputs]
         self.execute = predict  # a method of ours would be timed too
         self._narrow = any(spec.dtype == "float16" for spec in built.bundle.outputs)
@@ -80,8 +78,8 @@ class ShippedSession:
         """As it was told when the folder was made, but for the version that is installed here."""
         known = {field.name for field in fields(Executed)}
         told = {name: value for name, value in self._facts["executed"].items() if name in known}
-        library = told.get("library", "")
-        told |= {"version": _installed(library) or told.get("version", ""), "threads": None}
+        here = filter(None, map(_installed, backends.entry(self._target.backend).distributions(self._target)))
+        told |= {"version": next(here, told.get("version", "")), "threads": None}
         return Executed(**told)
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
@@ -114,15 +112,7 @@ def _facts(shipped: Shipped) -> dict[str, Any]:
     """What the record tells of a folder: the account of its row, its size, and what is installed here instead."""
     sizes = [(shipped.folder / name).stat().st_size for name in shipped.files if name.startswith("model/")]
     notes = [f"proof of what it runs: of {shipped.run}, when it was shipped", *_others(shipped.versions)]
-    return {"executed": {**_account(shipped), "artifact_bytes": sum(sizes)}, "notes": notes}
-
-
-def _account(shipped: Shipped) -> Mapping[str, Any]:
-    """What its runtime told of it in the run that it was made from."""
-    document = json.loads((shipped.folder / DOCUMENT).read_bytes())
-    rows = (row for row in document["rows"] if row["arm"] == shipped.arm.label and row["executed"])
-    found: Mapping[str, Any] = next(rows)["executed"]
-    return found
+    return {"executed": {**read_row(shipped)["executed"], "artifact_bytes": sum(sizes)}, "notes": notes}
 
 
 def _others(versions: Mapping[str, str]) -> Iterator[str]:

@@ -23,11 +23,17 @@ LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
 """What `check.py` gives the model, and the right answers, as `bundle.npz` stores them."""
+DOCUMENT = f"{EVIDENCE}/document.json"
+"""The whole run that it was shipped from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedArm:
-    """The arm that was shipped; its words are those of `Arm` and `Target`."""
+    """The arm that was shipped; its words are those of `Arm` and `Target`.
+
+    Attributes:
+        instances: how many worked at once; the folder is one of them.
+    """
 
     label: str
     target: str
@@ -38,6 +44,8 @@ class ShippedArm:
     scheme: str
     threads: int
     batch: int
+    scenario: str = "latency"
+    instances: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +53,7 @@ class Runtime:
     """How it was measured, and is loaded.
 
     Attributes:
-        affinity: how many CPUs it had.
+        affinity: how many CPUs an instance had.
         environment: variables that were set before any library was imported.
         options: the adapter's own settings, as its part of `load.py` reads them.
     """
@@ -70,8 +78,8 @@ class Shipped:
             none.
         gpu: the name of the GPU that it needs; None: none.
         machine: `key` and `name` of the machine that measured it.
-        median_ns: of a call there, end to end; None where calls were not timed one by one.
-        run: where it was measured, as it was named.
+        median_ns: of a call there, end to end; None where calls were not timed one after the other.
+        run: where it was measured, as it was named; `group`: in which of its cells, "" of older folders.
         error_limit: the largest relative L2 error against the FP64 oracle that `check.py` accepts.
         mismatches: so many elements of integer outputs may differ from the oracle's.
     """
@@ -89,6 +97,7 @@ class Shipped:
     machine: Mapping[str, str]
     median_ns: float | None
     run: str
+    group: str = ""
     error_limit: float
     mismatches: int = 0
     runtime: Runtime
@@ -154,6 +163,22 @@ def open_shipped(folder: Path) -> Shipped:
         return _from_facts(folder, stored, _read(folder / RUNTIME))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{str(path)!r} is no manifest of a shipped folder: {type(error).__name__} {error}") from None
+
+
+def read_row(shipped: Shipped) -> Mapping[str, Any]:
+    """The arm's row in the document of the run, which may hold it at several sizes.
+
+    Raises:
+        UsageError: it isn't there.
+    """
+    path, arm = shipped.folder / DOCUMENT, shipped.arm
+    wanted = {"arm": arm.label, "batch": arm.batch, "threads": arm.threads}
+    wanted |= {"group": shipped.group} if shipped.group else {}
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_bytes())["rows"]
+        return next(row for row in rows if row["executed"] and all(row[name] == one for name, one in wanted.items()))
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        raise UsageError(f"{str(path)!r} doesn't tell what {arm.label} was measured on: ship it again") from None
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:

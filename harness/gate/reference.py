@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.shipped import EVIDENCE, MANIFEST, Shipped, open_shipped
+from shootout.bundle.shipped import MANIFEST, Shipped, open_shipped, read_row
 from shootout.constants import BUNDLE
 from shootout.contract import Arm, Scenario
 from shootout.errors import UsageError
@@ -17,8 +16,6 @@ from shootout.journal import journal
 from shootout.ship.source import find_source
 from shootout.study import reproduce
 from shootout.study.options import RunOptions, flags_of, read_words
-
-DOCUMENT = f"{EVIDENCE}/document.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +83,9 @@ def read_reference(
 
 def _shipped(found: Shipped) -> Reference:
     """A shipped folder; its model by the run's document beside it."""
-    path, arm = found.folder / DOCUMENT, found.arm
-    try:
-        rows = json.loads(path.read_bytes())["rows"]
-        row = next(one for one in rows if one["arm"] == arm.label and one["batch"] == arm.batch)
-        parameters = {name: (value,) for name, value in row["parameters"].items()}
-        model = row["model"]
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        raise UsageError(f"{str(path)!r} doesn't tell what {arm.label} was measured on: ship it again") from None
-    given = {"model": model, "parameters": parameters, "batch": (arm.batch,), "threads": (arm.threads,)}
+    arm, row = found.arm, read_row(found)
+    parameters = {name: (value,) for name, value in row["parameters"].items()}
+    given = {"model": row["model"], "parameters": parameters, "batch": (arm.batch,), "threads": (arm.threads,)}
     return Reference(
         place=str(found.folder),
         target=f"{BUNDLE}:{found.folder}",

@@ -22,7 +22,7 @@ from typing import Any
 
 from shootout.clock import utc_now
 from shootout.host import cgroup, cuda_driver, hardware
-from shootout.host.placement import CHANGING
+from shootout.host.placement import CHANGING, SECRET
 
 _MACHINE_ID = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
@@ -158,9 +158,9 @@ def clock() -> dict[str, Any]:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those variables that change how the libraries run; a GPU's id in them is left out."""
-    used = {name: value for name, value in sorted(environment.items()) if CHANGING.fullmatch(name)}
-    return {name: cuda_driver.nameless(value) for name, value in used.items()}
+    """Those variables that change how the libraries run, and no secrets; a GPU's id in them is left out."""
+    used = (name for name in sorted(environment) if CHANGING.fullmatch(name) and not SECRET.search(name))
+    return {name: cuda_driver.nameless(environment[name]) for name in used}
 
 
 def _memory_limit_bytes() -> int | None:

@@ -34,7 +34,8 @@ _PASSED = re.compile(
     r"|CUDNN|CUBLAS|NCCL|NV|VK|MESA|LP|HIP|HSA|ROCM?|SHOOTOUT)_\w+|HF_HOME|TORCHINDUCTOR\w*"
 )
 """Other variables that a library or a compiler may need to work at all."""
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
+"""In names of variables that go nowhere by themselves."""
 MORE = "SHOOTOUT_ENV"
 """Names more variables, with a comma between two: those of `--env`."""
 CPU_FOLDER = Path("/sys/devices/system/cpu")
@@ -172,7 +173,7 @@ def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, s
 
 def _is_passed_on(name: str, named: Collection[str]) -> bool:
     known = CHANGING.fullmatch(name) or _PASSED.fullmatch(name) or is_among(name, named)
-    return bool(known) and not _SECRET.search(name)
+    return bool(known) and not SECRET.search(name)
 
 
 def pass_on(names: Iterable[str]) -> None:

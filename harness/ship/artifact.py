@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from packaging.utils import canonicalize_name
+
+from shootout import backends
 from shootout.backends.adapter import Built
+from shootout.backends.installed import closure
 from shootout.build.builder import Workshop
 from shootout.build.exports import needs_of, probe_key, probe_request
 from shootout.bundle.bundle import ModelBundle
+from shootout.contract import Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
 from shootout.export.client import is_file
@@ -34,14 +41,12 @@ def find_built(source: Source, progress: Progress) -> Built:
     Raises:
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
     """
+    here, there = environment.facts(), source.document.environment
     again = f"race it again here: shootout run {words(source.arm, source.history.header.given)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
-    machine = environment.fingerprint(source.document.environment)
-    if machine != environment.fingerprint(environment.facts()):
-        raise UsageError(
-            f"{source.document.run} was measured elsewhere, {_differing(source)}: ship it there, or {again}"
-        )
+    if differing := _differing(source.arm.target, here, there):
+        raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
     model = _model(source, again)
     found = availability.available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
@@ -53,10 +58,12 @@ def find_built(source: Source, progress: Progress) -> Built:
             cache=cache_folder(),
             placement=place(source.arm.threads),
             probes={key: probe} if key and isinstance(probe, ModelBundle) else {},
-            machine=machine,
+            machine=environment.fingerprint(there),
             logs=logs,
             progress=progress,
         )
+        if not workshop.holds(source.arm, model, found.version, runs=True) and (changed := _around(here, there)):
+            raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
         return workshop.prepare(source.arm, model, found.version).built
 
 
@@ -106,14 +113,41 @@ def _request(record: GroupRecord, given: Mapping[str, str]) -> Request:
 _GIVEN = ("inputs", "labels", "calibration", "weights")
 
 
-def _differing(source: Source) -> str:
-    """What of the machine and its versions is not as in the run."""
-    here, there = environment.facts(), source.document.environment
+def _differing(target: Target, here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """What the artifact rests on that isn't as it was in the run, "" where all is; other packages are no matter."""
     if here["machine"] != there.get("machine"):
         return "on another machine"
-    libraries = there.get("libraries") or {}
-    changed = [
-        f"{name} {libraries.get(name, '-')}" for name, now in here["libraries"].items() if now != libraries.get(name)
+    told = [f"another {word} of the CPU" for word in ("model", "flags") if here["cpu"][word] != _of(there, "cpu", word)]
+    python = _of(there, "python", "version")
+    if here["python"]["version"] != python:
+        told.append(f"Python {python} ({here['python']['version']} here)")
+    then, now, ours = there.get("libraries") or {}, here["libraries"], _packages(target)
+    changed = (name for name in sorted({*then, *now}) if then.get(name) != now.get(name))
+    told += [
+        f"{name} {then.get(name, '-')} ({now.get(name, 'not installed')} here)"
+        for name in changed
+        if canonicalize_name(name) in ours
     ]
-    others = [name for name in ("os", "cpu", "gpus", "python", "variables") if here[name] != there.get(name)]
-    return f"with {', '.join(changed[:3])}" if changed else f"in another environment (of {' and '.join(others)})"
+    return f"with {', '.join(told)}" if told else ""
+
+
+def _packages(target: Target) -> set[str]:
+    """What may decide how its artifact is built and runs."""
+    row = backends.entry(target.backend)
+    names = {*row.makers, *row.distributions(target)}
+    with suppress(UsageError):  # what is gone is among these
+        names |= closure(target).keys()
+    return {canonicalize_name(name) for name in names}
+
+
+def _around(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """What else could make another build, "" where nothing does: what is built already doesn't change with it."""
+    then, now = environment.variables(there.get("variables") or {}), here["variables"]
+    changed = [f"{name}={then.get(name, '')}" for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
+    if here["os"]["name"] != _of(there, "os", "name"):
+        changed.append(str(_of(there, "os", "name")))
+    return f"it was measured with {', '.join(changed)}" if changed else ""
+
+
+def _of(facts: Mapping[str, Any], part: str, word: str) -> Any:
+    return (facts.get(part) or {}).get(word)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,18 +31,22 @@ from shootout.bundle.shipped import (
 )
 from shootout.compare.machines import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
-from shootout.contract import INTEGERS, Arrays, BandStanding, Device
+from shootout.contract import INTEGERS, Arrays, BandStanding, Device, Scenario
 from shootout.errors import UsageError
 from shootout.formats.json_text import json_text
-from shootout.host import hardware
+from shootout.host import environment, hardware
 from shootout.host.placement import THREAD_VARIABLES
 from shootout.results.document import FidelityFigures
 from shootout.ship.source import Source
+from shootout.worker.interpreters import without_home
 
 MOST_CHECKED_BYTES = 32 << 20
 """Of inputs and right answers; above that, fewer sets go along."""
-TORCH_CPU = "https://download.pytorch.org/whl/cpu"
-"""Where PyTorch's builds without CUDA are, which the package index has not."""
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+"""Where PyTorch's builds for one kind of device are, which the package index has not."""
+_TORCH_BUILDS = re.compile(r"torch\w*==.*?(?P<nightly>\.dev\d+)?\+(?P<device>cpu|xpu|cu\d+|rocm[\d.]+)")
+_OF_THIS_MACHINE = re.compile(r"LD_PRELOAD|SHOOTOUT_GPU|(CUDA|NVIDIA|VK|MESA)_\w+")
+"""Variables that another machine has no use for, or that would hide its GPUs: what is shipped runs on a CPU."""
 _HERE = Path(__file__).parent
 
 
@@ -61,7 +67,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
         (folder / MODEL).mkdir()
         (folder / EVIDENCE).mkdir()
         shipment = ship(built, folder / MODEL)
-        versions = closure(arm.target)
+        versions = closure(arm.target, shipment.installs)
         _write_programs(folder, templates, shipment, versions)
         sets = _few(bundle.input_buffers(), bundle.own_outputs())
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
@@ -83,15 +89,18 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
                     scheme=arm.target.scheme,
                     threads=arm.threads,
                     batch=arm.batch,
+                    scenario=arm.scenario,
+                    instances=arm.instances,
                 ),
-                model={"name": bundle.model, "sha256": bundle.weights_sha256},
+                model={"name": without_home(bundle.model), "sha256": bundle.weights_sha256},
                 inputs=bundle.inputs,
                 outputs=bundle.outputs,
                 versions=versions,
                 isa=(*shipment.isa, *_isa_of(source)),
                 machine={"key": machine.key, "name": machine.name},
-                median_ns=row.end_to_end.median_ns if row.end_to_end else None,
-                run=source.document.run,
+                median_ns=row.end_to_end.median_ns if row.end_to_end and _is_called_alone(source) else None,
+                run=without_home(source.document.run),
+                group=row.group,
                 error_limit=error_limit(fidelity),
                 mismatches=fidelity.mismatches if fidelity else 0,
                 runtime=Runtime(
@@ -111,7 +120,7 @@ def new_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise UsageError(f"{str(folder)!r} is there already: choose another -o, or remove it") from None
+        raise is_there(folder) from None
     except OSError as error:
         raise UsageError(f"can't make {str(folder)!r}: {error.strerror}") from None
     try:
@@ -121,19 +130,36 @@ def new_folder(folder: Path) -> Iterator[None]:
         raise
 
 
+def is_there(folder: Path) -> UsageError:
+    """That a folder which is to be made is there."""
+    return UsageError(f"{str(folder)!r} is there already: choose another -o, or remove it")
+
+
 def load_text(templates: Path, shipment: Shipment) -> str:
     """`load.py`: what all have alike, and the adapter's own part behind it."""
     body = (templates / shipment.template).read_text()
-    return (_HERE / "load.txt").read_text().replace("SCHEMA", SCHEMA).replace("BODY\n", body)
+    return (_HERE / "load.txt").read_text().replace("BODY\n", body)
 
 
 def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions: dict[str, str]) -> None:
     (folder / LOAD).write_text(load_text(templates, shipment))
     (folder / CHECK).write_text((_HERE / "check.txt").read_text().replace("SCHEMA", SCHEMA))
-    lines = [f"{name}=={version}" for name, version in sorted(versions.items())]
-    index = [f"--extra-index-url {TORCH_CPU}"] if any(line.endswith("+cpu") for line in lines) else []
+    (folder / REQUIREMENTS).write_text(requirements_text(versions))
+
+
+def requirements_text(versions: Mapping[str, str]) -> str:
+    """What pip installs: exactly these, and where it finds PyTorch's; a build that no index has is told."""
+    lines: list[str] = []
+    indexes = set[str]()
+    for name, version in sorted(versions.items()):
+        line = f"{name}=={version}"
+        if found := _TORCH_BUILDS.fullmatch(line):
+            indexes.add(f"--extra-index-url {TORCH_INDEX}{'nightly/' if found['nightly'] else ''}{found['device']}")
+        elif "+" in version:
+            lines.append("# a build of its own, which no package index has:")
+        lines.append(line)
     python = f"# measured with Python {platform.python_version()}"
-    (folder / REQUIREMENTS).write_text("\n".join([python, *index, *lines, ""]))
+    return "\n".join([python, *sorted(indexes), *lines, ""])
 
 
 def _write_evidence(folder: Path, source: Source, page: str) -> None:
@@ -169,7 +195,24 @@ def _isa_of(source: Source) -> tuple[str, ...]:
     return ("|".join(sorted(hardware.VNNI)),)
 
 
+def _is_called_alone(source: Source) -> bool:
+    """Whether its time is that of one call after the other, as `check.py` times them."""
+    return source.arm.scenario is Scenario.LATENCY and source.arm.instances == 1
+
+
 def _environment(source: Source, shipment: Shipment) -> dict[str, str]:
     """The variables by which its process ran: those of the run, the thread counts, the adapter's."""
     counts = dict.fromkeys(THREAD_VARIABLES, str(source.arm.threads))
-    return {**(source.document.environment.get("variables") or {}), **counts, **shipment.environment}
+    recorded = environment.variables(source.document.environment.get("variables") or {})
+    kept = {name: value for name, value in recorded.items() if not _is_of_this_machine(name, value)}
+    return {**kept, **counts, **shipment.environment}
+
+
+def left_out(source: Source, shipped: Shipped) -> list[str]:
+    """Names of the run's variables that the folder doesn't set."""
+    return sorted((source.document.environment.get("variables") or {}).keys() - shipped.runtime.environment.keys())
+
+
+def _is_of_this_machine(name: str, value: str) -> bool:
+    """Whether a variable says nothing elsewhere: it names a device, or a place in the file system."""
+    return bool(_OF_THIS_MACHINE.fullmatch(name)) or os.sep in value

@@ -58,12 +58,14 @@ def find_source(folder: Path, name: str | None = None, policy: Path | None = Non
     if name and policy:
         raise UsageError("give --arm or --policy, not both: either names what is shipped")
     document, decided = analyse(folder), None
+    rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
     if policy:
         question = read_question([folder], group)
         decided = Decided(decide(read_policy(policy, {}), question, today=date.today()), question)
-        name = _decided(decided.decision)
-    rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
-    if name is None:
+        chosen = _decided(decided.decision)
+        row = next(one.row for one in question.candidates if one.label == chosen)
+        rows, name = [one for one in document.rows if one.group == row.group], row.arm
+    elif name is None:
         found = _answered([one for one in document.answer if one.group in {row.group for row in rows}])
         rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
     return replace(_source(folder, document, _row(rows, name)), policy=policy, decided=decided)
@@ -115,9 +117,9 @@ def _answered(answers: Sequence[Answer]) -> Answer:
 
 
 def _decided(decision: Decision) -> str:
-    """The arm that a policy chose."""
+    """The candidate that a policy chose."""
     if decision.chosen:
-        return decision.of(decision.chosen).arm
+        return decision.chosen
     if decision.outcome == "infeasible":
         raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; `shootout decide` tells more")
     settle = f"; this would settle it: {decision.settle}" if decision.settle else ""

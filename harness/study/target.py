@@ -17,6 +17,7 @@ from shootout.constants import BUNDLE
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
 from shootout.study.group import name_model
+from shootout.worker.interpreters import without_home
 
 _SHAPE = re.compile(
     r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"
@@ -105,10 +106,10 @@ def refuse_other_models(targets: Iterable[Target], models: Iterable[str]) -> Non
     Raises:
         UsageError: there is one.
     """
-    raced = list(dict.fromkeys(map(name_model, models)))
+    raced = list(dict.fromkeys(without_home(name_model(one)) for one in models))
     has_file = any(name.endswith(ONNX) for name in raced)
     for target in targets:
-        named = open_once(target.folder).model["name"] if target.folder else raced[0]
+        named = without_home(open_once(target.folder).model["name"]) if target.folder else raced[0]
         if named not in raced and not (named.endswith(ONNX) and has_file):
             raise UsageError(
                 f"{target} was made of {named}, and this race is of {', '.join(raced)}: name its model, as in "

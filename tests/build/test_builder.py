@@ -112,6 +112,8 @@ def test_other_code_of_the_adapter_makes_another_build(tmp_path: Path, monkeypat
     maker, own = Maker(), builder._code_of(Target(backend="numpy"))
     assert {"account.py", "backend.py", "adapter.py", "common_numpy.py"} <= {file.name for file in own}
     assert {"float8.py", "qdq.py", "ort.py"} <= {file.name for file in own}, "quantizers decide artifacts too"
+    later = {file.name for file in builder._code_of(Target(backend="onnxruntime"))}
+    assert not later & {"shipping.py", "servers.py", "load.txt"}, "they come after a build"
     code = tmp_path / "adapter.py"
     monkeypatch.setattr(builder, "_code_of", lambda adapter: [code])
     for text in ("one", "other", "one"):

@@ -279,7 +279,7 @@ def test_of_our_extras_those_are_recorded_that_bring_what_is_measured():
 
 def test_only_variables_that_change_the_libraries_are_recorded():
     given = {"OMP_NUM_THREADS": "2", "XLA_FLAGS": "a", "LD_PRELOAD": "x.so", "HOME": "/home/me", "OMPTY": "1"}
-    assert environment.variables({**given, "AWS_SECRET": "s"}) == {
+    assert environment.variables({**given, "AWS_SECRET": "s", "NVIDIA_API_KEY": "k"}) == {
         "LD_PRELOAD": "x.so",
         "OMP_NUM_THREADS": "2",
         "XLA_FLAGS": "a",

@@ -15,7 +15,7 @@ from support.races.shipping import source_of
 
 from shootout import backends, models
 from shootout.backends._numpy import shipping
-from shootout.contract import Arm, BandStanding, Device, Precision, Target
+from shootout.contract import Arm, Availability, BandStanding, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.host import environment
 from shootout.ship import artifact
@@ -46,13 +46,51 @@ def test_another_machine_is_refused(here: dict[str, Any]):
 
 def test_another_version_is_named(here: dict[str, Any]):
     libraries = here["libraries"] | {"numpy": "0.1"}
-    with pytest.raises(UsageError, match=r"measured elsewhere, with numpy 0\.1"):
+    with pytest.raises(UsageError, match=r"was measured with numpy 0\.1 \(.* here\): ship it there"):
         artifact.find_built(raced(ARM, here | {"libraries": libraries}), Mock())
 
 
-def test_other_variables_are_named(here: dict[str, Any]):
-    with pytest.raises(UsageError, match=r"in another environment \(of variables\)"):
-        artifact.find_built(raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}}), Mock())
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"python": {"version": "3.1.4"}}, r"Python 3\.1\.4 \(.* here\)"),
+        ({"cpu": {"model": "another"}}, "another model of the CPU, another flags of the CPU"),
+    ],
+)
+def test_what_differs_is_named(changed: dict[str, Any], told: str, here: dict[str, Any]):
+    with pytest.raises(UsageError, match=f"was measured with {told}: ship it there"):
+        artifact.find_built(raced(ARM, here | changed), Mock())
+
+
+def test_what_the_arm_does_not_rest_on_is_no_matter(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    """A package that was installed after the run, a kernel, other CPUs that may be used."""
+    cpu, system = here["cpu"] | {"allowed_cpus": [99]}, here["os"] | {"kernel": "1"}
+    monkeypatch.setattr(artifact, "_model", Mock(side_effect=UsageError("so far it came")))
+    with pytest.raises(UsageError, match="so far it came"):
+        artifact.find_built(
+            raced(ARM, here | {"libraries": here["libraries"] | {"rich": "0"}, "cpu": cpu, "os": system}), Mock()
+        )
+
+
+def test_a_package_that_went_is_named(here: dict[str, Any]):
+    ours = replace(ARM, target=Target(backend="onnxruntime"))
+    with pytest.raises(UsageError, match=r"was measured with onnxruntime-gpu 0\.1 \(not installed here\)"):
+        artifact.find_built(raced(ours, here | {"libraries": here["libraries"] | {"onnxruntime-gpu": "0.1"}}), Mock())
+
+
+def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
+    here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    workshop = Mock()
+    monkeypatch.setattr(artifact, "_model", Mock())
+    monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
+    monkeypatch.setattr(artifact, "Workshop", Mock(return_value=workshop))
+    monkeypatch.setattr(artifact.availability, "available", lambda pairs: dict.fromkeys(pairs, Availability()))
+    source = raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}})
+    assert artifact.find_built(source, Mock()) is workshop.prepare.return_value.built
+    workshop.holds.return_value = False
+    with pytest.raises(UsageError, match="gone from the cache, and it was measured with OMP_WAIT_POLICY=active"):
+        artifact.find_built(source, Mock())
 
 
 def test_another_interpreter_is_refused(here: dict[str, Any]):

@@ -52,9 +52,10 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()
     assert (tmp_path / "out" / "evidence" / "report.html").read_text() == "1 runs, True"
     assert shipped.median_ns == 1e6
+    assert [*shipped.versions] == ["numpy"], "load.py reads the weights without safetensors"
     assert json.loads((tmp_path / "out" / "evidence" / "decision.json").read_text())["chosen"] == "numpy:cpu:fp32"
     with pytest.raises(UsageError, match="is there already"):
-        ship(run, tmp_path / "out", arm="numpy", policy=None, group=None)
+        ship(tmp_path / "no run is read for that", tmp_path / "out", arm="numpy", policy=None, group=None)
     (tmp_path / "out" / "load.py").write_text("")
     with pytest.raises(ArmFailed, match=r"ends with 2.*load\.py was changed"):
-        check_folder(shipped)
+        check_folder(shipped, "it was written")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def test_triton_has_no_word_for_float32_in_openvino(tmp_path: Path):
 
 
 def test_ovms_is_told_every_property(tmp_path: Path):
-    lost = written("ovms", shipped(tmp_path, "openvino", OPENVINO), tmp_path / "out")
+    found = shipped(tmp_path, "openvino", OPENVINO)
+    lost = written("ovms", found, tmp_path / "out")
     (model,) = json.loads((tmp_path / "out" / "config.json").read_text())["model_config_list"]
     assert model["config"] == {
         "name": "my_net",
@@ -83,6 +85,9 @@ def test_ovms_is_told_every_property(tmp_path: Path):
         "plugin_config": OPENVINO["properties"],
     }
     assert not [line for line in lost if "HINT" in line]
+    assert not [line for line in lost if "instances" in line]
+    several = replace(found, arm=replace(found.arm, instances=4))
+    assert "4 instances, which were raced at once" in written("ovms", several, tmp_path / "several")
 
 
 def test_mlflow_loads_the_whole_folder_by_its_own_loader(tmp_path: Path):

@@ -11,7 +11,9 @@ from support.races.made import A, B, ended, header, played, prepared, rounds
 
 from shootout.contract import Fidelity, Scenario
 from shootout.errors import Infeasible, Undecided, UsageError
+from shootout.journal.records import Line
 from shootout.ship.source import find_source
+from shootout.study.group import GroupRecord
 
 ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, band=1e-5)
 
@@ -48,6 +50,23 @@ def test_a_policy_s_choice_is_shipped_with_its_decision(tmp_path: Path):
     assert source.decided
     assert source.decided.decision.chosen == A.label
     assert source.policy == policy
+
+
+def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):
+    """Both cells have an arm of that name."""
+    cells = {f"identity, batch 1, {n} threads": [replace(arm, threads=n) for arm in (A, B, made.COPY)] for n in (2, 1)}
+    lines: list[Line] = []
+    for name, arms in cells.items():
+        lines += [prepared(arm).model_copy(update={"group": name}) for arm in arms]
+        for number in range(6):
+            ns = 2e6 / arms[0].threads
+            lines += [played(arm, number, ns * (1 + (arm == arms[1])), fidelity=ERROR, group=name) for arm in arms]
+            lines.append(rounds(number).model_copy(update={"group": name}))
+    groups = [GroupRecord(name=name, baseline=A.label, comparisons=1, arms=tuple(arms)) for name, arms in cells.items()]
+    policy = tmp_path / "deploy.toml"
+    policy.write_text('[limits]\nmemory = "1GB"\n')
+    source = find_source(made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended()), policy=policy)
+    assert (source.row.group, source.arm) == ("identity, batch 1, 2 threads", replace(A, threads=2))
 
 
 def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):

@@ -29,7 +29,7 @@ def copy(shipped: Path, tmp_path: Path) -> Path:
 
 
 def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The folder's own check, in a process that can't see us."""
+    """The folder's own check, in a process that doesn't import us."""
     command = [sys.executable, "-I", str(folder / CHECK), *words]
     return subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=120)
 

@@ -1,4 +1,4 @@
-"""`shootout ship`: an arm of a run as a folder that can be mounted; checked in a process that knows nothing of us."""
+"""`shootout ship`: an arm of a run as a folder that can be mounted; checked in a process that doesn't import us."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shootout import backends
-from shootout.bundle.shipped import CHECK, Shipped
+from shootout.bundle.shipped import CHECK, RUNTIME, Shipped
 from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.page.sources import read
 from shootout.ship.artifact import find_built
-from shootout.ship.folder import new_folder, write_folder
+from shootout.ship.folder import is_there, left_out, new_folder, write_folder
 from shootout.ship.formats.layouts import FOLDER, require_layout, write_layout
 from shootout.ship.source import Source, find_source
 from shootout.units import size
@@ -34,22 +34,32 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
         layout: whose form it gets; another one than our own is made of a folder that was checked.
 
     Raises:
-        ArmFailed: the folder's own check fails here; the folder stays.
+        UsageError: `out` is there already.
+        ArmFailed: the folder's own check fails here; the folder stays, but of another layout.
     """
+    if out.exists():
+        raise is_there(out)
     source = find_source(run, arm, policy, group)
     backends.shipping(source.arm.target)  # or say why not, before anything is built
     require_layout(layout, source.arm.target.backend)
     lost: list[str] = []
     with show_progress() as progress, in_use(), ExitStack() as stack:
         progress.stage(f"shipping {source.arm.label}")
-        own = out if layout == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / out.name
+        own = out if layout == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / FOLDER
         shipped = write_folder(source, find_built(source, progress), own, render_page(source))
-        said = check_folder(shipped)
+        kept = f"{out} was written" if layout == FOLDER else f"nothing was written (--format {FOLDER} keeps it)"
+        said = check_folder(shipped, kept)
         if layout != FOLDER:
             with new_folder(out):
                 lost = write_layout(layout, shipped, out)
     total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     sys.stderr.write(f"{out}: {size(total)}; checked: {said}\n")
+    if shipped.arm.instances > 1:
+        sys.stderr.write(
+            f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"
+        )
+    if names := left_out(source, shipped):
+        sys.stderr.write(f"variables of this machine that aren't in {RUNTIME}: {', '.join(names)}\n")
     if lost:
         sys.stderr.write(f"not carried by {layout}:\n")
         sys.stderr.writelines(f"  {line}\n" for line in lost)
@@ -65,22 +75,28 @@ def render_page(source: Source) -> str:
     return page.render([read(source.folder, source.document)], source.decided)
 
 
-def check_folder(shipped: Shipped) -> str:
-    """What the folder's own check says, on as many CPUs as it was measured on.
+def check_folder(shipped: Shipped, kept: str) -> str:
+    """What the folder's own check says, in a process of its own with the packages of this environment.
+
+    Args:
+        kept: what is left of it where that fails, for people.
 
     Raises:
-        ArmFailed: it doesn't pass.
+        ArmFailed: it doesn't pass, or doesn't end.
     """
-    done = subprocess.run(  # noqa: S603
-        [sys.executable, "-I", str(shipped.folder / CHECK)],
-        env=passed_on(os.environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=CHECK_TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-I", str(shipped.folder / CHECK)],
+            env=passed_on(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ArmFailed(f"{kept}, but its {CHECK} didn't end within {CHECK_TIMEOUT_S:.0f} s") from None
     if done.returncode:
         words = " | ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
-        raise ArmFailed(f"{shipped.folder} was written, but its check.py ends with {done.returncode}: {words}")
+        raise ArmFailed(f"{kept}, but its {CHECK} ends with {done.returncode}: {words}")
     return done.stdout.strip()

@@ -69,6 +69,7 @@ def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
     return [
         "variables that are read as libraries are imported: MLflow imports NumPy first; set them for the process",
         f"{shipped.runtime.affinity} CPU{'s' * (shipped.runtime.affinity > 1)}: pin the process",
+        "MLflow itself, which isn't in requirements.txt: where it serves in a new environment, with --install-mlflow",
         "one call at a time: its scoring server may call from several threads, and load.py is for one",
     ]
 

@@ -24,10 +24,11 @@ def copy_version(shipped: Shipped, folder: Path) -> None:
 def left_behind(shipped: Shipped, served: Served) -> Iterator[str]:
     """What isn't carried: settings that the server has no word for, and all that `load.py` does beside them."""
     yield from served.lost
-    wanted = backends.entry(shipped.arm.backend).installed(shipped.target)
-    for name in (one.partition("[")[0] for some in wanted for one in some.split("|")):
+    for name in backends.entry(shipped.arm.backend).distributions(shipped.target):
         if version := shipped.versions.get(name):
             yield f"{name} {version}: the server brings its own version"
+    if shipped.arm.instances > 1:
+        yield f"{shipped.arm.instances} instances, which were raced at once"
     yield f"{shipped.runtime.affinity} CPU{'s' * (shipped.runtime.affinity > 1)}: pin the container (--cpuset-cpus)"
     variables = " ".join(f"{name}={value}" for name, value in shipped.runtime.environment.items())
     if variables:

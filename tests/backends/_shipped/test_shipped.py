@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import _code_of
 from shootout.build.exports import probe_key
 from shootout.bundle.bundle import ModelBundle, sha256
+from shootout.bundle.shipped import DOCUMENT, read_row
 from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.worker.verification import Claim, call_once, verify
@@ -54,7 +56,7 @@ def test_its_account_is_the_recorded_one_but_for_what_is_installed_here(bundle: 
     made = built(bundle, tmp_path / "out")
     executed = backends.runner(made.arm.target).load(made).executed
     assert executed == Executed(
-        library="numpy",
+        library="a word of ours",
         version=np.__version__,
         device="cpu",
         threads=None,
@@ -63,6 +65,18 @@ def test_its_account_is_the_recorded_one_but_for_what_is_installed_here(bundle: 
     )
     assert f"numpy {np.__version__} here, 0.9 when it was shipped" in made.facts["notes"]
     assert "absent is not installed here, 1 when it was shipped" in made.facts["notes"]
+
+
+def test_its_row_is_that_of_its_own_cell(bundle: ModelBundle, tmp_path: Path):
+    """A label has no model, size or scenario: in a run of several it is not enough."""
+    shipped = make_shipped(tmp_path / "out", bundle, group="second")
+    row = {"arm": shipped.arm.label, "batch": bundle.batch, "threads": 1, "executed": {"library": "l"}}
+    rows = [{**row, "group": name, "model": name} for name in ("first", "second")]
+    (tmp_path / "out" / DOCUMENT).write_text(json.dumps({"rows": rows}))
+    assert read_row(shipped)["model"] == "second"
+    assert read_row(replace(shipped, group=""))["model"] == "first", "an older folder doesn't know its cell"
+    with pytest.raises(UsageError, match=r"document\.json.* doesn't tell what numpy:cpu:fp32 was measured on"):
+        read_row(replace(shipped, group="third"))
 
 
 def test_its_answers_are_judged_as_any_arms_are(bundle: ModelBundle, tmp_path: Path):

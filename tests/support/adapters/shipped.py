@@ -22,7 +22,7 @@ def predict(inputs):
 """
 """What the model `identity` computes."""
 ACCOUNT = {
-    "library": "numpy",
+    "library": "a word of ours",
     "version": "0.0",
     "device": "cpu",
     "threads": 1,
@@ -66,6 +66,7 @@ def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **chang
     (folder / LOAD).write_text(load)
     (folder / CHECK).write_text("")
     (folder / REQUIREMENTS).write_text("")
-    rows = [{"arm": "another", "executed": None}, {"arm": arm.label, "executed": ACCOUNT}]
+    row = {"arm": arm.label, "group": "a cell", "batch": arm.batch, "threads": arm.threads, "executed": ACCOUNT}
+    rows = [{"arm": "another", "executed": None}, row, {**row, "group": "another", "executed": {}}]
     (folder / EVIDENCE / "document.json").write_text(json.dumps({"rows": rows}))
     return seal_shipped(Shipped(folder=folder, arm=arm, runtime=runtime, **facts))
