@@ -32,15 +32,15 @@ LARGEST := torch jax networkx ncnn ruff tract hf-xet \
 	mypy onnx scikit-learn torchao iree-base-compiler iree-base-runtime vl-convert-python \
 	scipy numpy openvino pyarrow tensorrt_rtx_cu13_libs onnxruntime ray
 
-.PHONY: run test test-full check bench report site notebook selftest gpu gpu-wheels wheel dist clean
+.PHONY: run test test-full test-cluster check bench report site notebook selftest gpu gpu-wheels wheel dist clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
 
-test test-full: export PYTHONDONTWRITEBYTECODE =
+test test-full test-cluster: export PYTHONDONTWRITEBYTECODE =
 # The suite starts hundreds of processes, and each would compile what it imports.
 
-test test-full: COMPILE = --no-compile
+test test-full test-cluster: COMPILE = --no-compile
 # Of 17,000 files the suite imports fewer than a third, and keeps their bytecode. Elsewhere pip compiles all, since a race
 # times how long a backend takes to load.
 
@@ -53,6 +53,10 @@ test: $(STAMP)
 test-full: $(STAMP)
 	$(BIN)/python -m pytest
 	$(BIN)/python -W ignore -m tests.fuzz --inputs 100000
+
+# A study on a real Ray cluster of three nodes, all on this machine, one of which is killed.
+test-cluster: $(STAMP)
+	$(BIN)/python -m pytest $(PLUGINS) tests/fleet/test_ray_cluster.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -40,7 +40,7 @@ def _lacks(target: Target) -> bool:
     return on_cpu and is_x86 and target.precision is Precision.FP16 and not target.scheme
 
 
-FIXTURE = Fixture(lacks=_lacks)
+FIXTURE = Fixture(lacks=_lacks, slow=frozenset({(Device.VULKAN.value, Precision.FP16)}))
 
 
 class NcnnAdapter:

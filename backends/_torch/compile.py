@@ -133,6 +133,8 @@ FIXTURE = Fixture(
     # Each compiles for a minute; of integers in a package `make test` sees the program alone that AOTInductor is given.
     slow=frozenset((AOTI, one) for one in (Precision.FP16, Precision.BF16, *SCALED))
     | {("", Precision.FP16), ("", Precision.BF16)}  # what isn't INT4 of that one's model is compiled in BF16
+    # Kernels by the dozen; CI has static INT8 here, all three of eager, and the quantized program of a package.
+    | {("", Precision.INT8_DYNAMIC), ("", Precision.INT4)}
     # Another package to compile: FP32's band refuses all other precisions, and the plain mode's kernels are probed.
     | {(AOTI, Precision.FP32, "probe_agrees")},
     lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),

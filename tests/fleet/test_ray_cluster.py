@@ -74,6 +74,7 @@ def killer(cluster: Any) -> Any:
     return sleep
 
 
+@pytest.mark.slow  # half a minute, most of it waiting; CI asks it by itself
 @pytest.mark.timeout(280)
 def test_a_node_is_killed_and_nothing_is_lost(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
