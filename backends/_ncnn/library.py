@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 from shootout.host import gpu
@@ -12,6 +13,7 @@ SOFTWARE = 3
 """ncnn's word for a device that is a CPU."""
 
 
+@cache  # each call of a session asks for it
 def import_ncnn() -> Any:
     """The library; its model zoo, which downloads, is a module of its own."""
     os.environ.setdefault(gpu.SHADER_CACHE, "1")

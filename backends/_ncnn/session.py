@@ -6,12 +6,11 @@ no tensor on a device and no queue, as its C++ has. So `execute` holds the copie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from shootout.backends._ncnn.account import COUNTS, as_mat
 from shootout.backends._ncnn.files import BIN, PARAM
@@ -106,5 +105,5 @@ class NcnnSession:
 def _given(mat: Any, spec: TensorSpec, axis: int) -> Array:
     """An output as the model's own, whatever ncnn made of its axes."""
     found: Array = mat.numpy("i" if "int" in spec.dtype else "f", axis)
-    shaped = found.reshape(spec.shape) if found.size == np.prod(spec.shape) else found
+    shaped = found.reshape(spec.shape) if found.size == math.prod(spec.shape) else found
     return shaped if is_handed_out(spec) and found.dtype == spec.dtype else shaped.astype(spec.dtype)
