@@ -130,11 +130,9 @@ _SMALL = Fixture(model="digits", parameters={"hidden": 64, "n_layers": 1})
 FIXTURE = Fixture(
     # torchao's static INT8 dies on a Linear, ReLU and sum (an assertion of its own); dynamic INT8 compiles many kernels
     elsewhere=dict.fromkeys((Precision.INT8, Precision.INT8_DYNAMIC), _SMALL),
-    # Each compiles for a minute; of integers in a package `make test` sees the program alone that AOTInductor is given.
+    # Each compiles for long: `make test` has static INT8, eager's, and the program that a package is made of.
     slow=frozenset((AOTI, one) for one in (Precision.FP16, Precision.BF16, *SCALED))
-    | {("", Precision.FP16), ("", Precision.BF16)}  # what isn't INT4 of that one's model is compiled in BF16
-    # Kernels by the dozen; CI has static INT8 here, all three of eager, and the quantized program of a package.
-    | {("", Precision.INT8_DYNAMIC), ("", Precision.INT4)}
+    | {("", one) for one in (Precision.FP16, Precision.BF16, Precision.INT8_DYNAMIC, Precision.INT4)}
     # Another package to compile: FP32's band refuses all other precisions, and the plain mode's kernels are probed.
     | {(AOTI, Precision.FP32, "probe_agrees")},
     lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),
