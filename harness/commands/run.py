@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -107,6 +107,7 @@ def measure(
     trace: bool = False,
     breach: Breach = no_breach,
     bars: Bars = no_bars,
+    goes_on: Callable[[History], bool] = lambda _: False,
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
@@ -114,6 +115,7 @@ def measure(
         limit: when all of it ends, the wait for this machine, exports and builds among it.
         breach, bars: see `Campaign`.
         trace: when all is measured, also write where the time of each arm's calls goes.
+        goes_on: whether a finished run is taken up again.
 
     Raises:
         OutOfTime: the machine wasn't free in time.
@@ -121,7 +123,7 @@ def measure(
         UsageError: `out` can't be used: it isn't writable, is in use, or holds another study.
     """
     with in_use(), open_folder(out, plan, fresh=fresh) as history:
-        if history and history.complete and not trace:
+        if history and history.complete and not trace and not goes_on(history):
             document = analyse(out)
             progress.say(f"{out} already holds this run, finished; --fresh measures again")
             if still := "; ".join(fold(document.open_questions, NAMED)):  # such as an arm that failed

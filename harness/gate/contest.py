@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from shootout.worker.remembered import known_available
 
 MOST_GENERATIONS = 1_000
 """It is the time that ends a gate."""
+ONE_SIZE = "a gate is about one model at one size"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +47,29 @@ def plan_contest(reference: Reference, candidate: str | None, limits: Limits, op
         options: of `GateOptions`.
 
     Raises:
-        UsageError: the candidate is neither, or is another model than the reference's.
+        UsageError: the candidate is neither, or is another model than the reference's; or there are several sizes.
         Unavailable: one of the two can't run here.
     """
     study = make_study(reference, candidate, limits, options)
     _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0])
-    plan = make_plan(study, study.targets)
+    plan = _share(make_plan(study, study.targets), limits.shares)
     (group,) = plan.groups
     mine, other = (arm for arm in group.record.arms if not arm.sentinel)
     for what, arm in (("reference", mine), ("candidate", other)):
         if why := group.skips.get(arm.label):
             raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {why.fix}")
     return Contest(plan=plan, reference=mine.label, candidate=other.label)
+
+
+def _share(plan: Plan, shares: int) -> Plan:
+    """The plan with the race's share of the chance of an error; a folder of another share holds another question."""
+    if shares == 1:
+        return plan
+    groups = [
+        replace(one, record=one.record.model_copy(update={"comparisons": one.record.comparisons * shares}))
+        for one in plan.groups
+    ]
+    return replace(plan, groups=groups, identity=f"{plan.identity}/{shares}")
 
 
 def make_study(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Study:
@@ -67,6 +79,8 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         UsageError: as `plan_contest`.
     """
     given = {**reference.given, **{name: options[name] for name in ModelOptions.__annotations__ if name in options}}
+    if isinstance(given["model"], tuple):
+        raise UsageError(f"{ONE_SIZE}: --model names {len(given['model'])}; the other file is the --candidate")
     _refuse_another(str(reference.given["model"]), str(given["model"]))
     given["pythons"] = {**given.get("pythons", {}), **options.get("pythons", {})}
     targets = [reference.target, reference.again]
@@ -89,7 +103,19 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     }
     if "max_error" in options:
         fields["max_error"] = options["max_error"]
-    return checked({key: value for key, value in fields.items() if value})
+    study = checked({key: value for key, value in fields.items() if value})
+    _refuse_sizes(study, reference)
+    return study
+
+
+def _refuse_sizes(study: Study, reference: Reference) -> None:
+    """A race is of one size, and that is the reference's."""
+    sizes: Mapping[str, Sequence[object]] = {"batch": study.batch, "threads": study.threads, **study.parameters}
+    for name, values in sizes.items():
+        if len(values) > 1:
+            raise UsageError(f"{ONE_SIZE}: {name} has {len(values)} values; give one")
+    if (batch := tuple(reference.given.get("batch", study.batch))) != study.batch:
+        raise UsageError(f"{ONE_SIZE}: the reference is of batch {batch[0]}, and --batch says {study.batch[0]}")
 
 
 def _asks_spread(limits: Limits) -> bool:

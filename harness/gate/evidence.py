@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from shootout.constants import ALPHA, BUNDLE, USEFUL_BAND
+from shootout.contract import BandStanding, NotRunKind
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import Finding, Standing, judge_limits
-from shootout.decide.policy import Policy
+from shootout.decide.limits import Standing, judge_limits
 from shootout.decide.quantities import LIMITS, POINTS, Limit
 from shootout.gate.limits import Limits
 from shootout.report.figures import error, share
@@ -21,6 +22,7 @@ from shootout.units import counted, size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
+UNRACED = "no gate races it: `shootout decide` tells; give the gate a policy without it"
 
 
 class Check(Part):
@@ -44,43 +46,71 @@ def find_evidence(run: Analysed, reference: str, candidate: str, limits: Limits)
     rows = {row.arm: row for row in run.document.rows}
     mine, other = rows[reference], rows[candidate]
     if other.outcome == "failed" and not other.executed:
-        return (Check(name="outputs", standing=Standing.BROKEN, reason=other.reason),)
+        return (Check(name="outputs", standing=_failure(other), reason=other.reason),)
     if not (mine.executed and other.executed):
         return ()
     return (
         _outputs(mine, other),
-        *_proof(mine.executed, other.executed, limits),
+        *_proof(mine, other, limits),
         _size(mine, other, limits),
         *_accuracy(run, mine, other, limits),
         _versions(mine.executed, other.executed),
-        *(_policy(Path(run.document.run), candidate, limits.policy) if limits.policy else ()),
+        *_policy(Path(run.document.run), candidate, limits),
     )
 
 
 def _outputs(mine: Row, other: Row) -> Check:
-    """The run itself held them to the FP64 oracle: who is out of the band has failed."""
+    """The run itself held them to the FP64 oracle: who is out of the band has failed.
+
+    A reference that failed in any other way says nothing of the candidate; then the race has no word either.
+    """
     known = [row.fidelity.relative_l2 if row.fidelity else None for row in (mine, other)]
     errors = [None if one is None else error(one) for one in known]
-    reason = other.reason if other.outcome == "failed" else None
-    if reason is None and mine.outcome == "failed":
+    standing = Standing.MET
+    reason: str | None = None
+    if other.outcome == "failed":
+        standing, reason = _failure(other), other.reason
+    elif _strays(mine):
+        standing = Standing.BROKEN
         reason = f"the reference doesn't compute what the candidate's model does: {mine.reason}"
     return Check(
         name="error",
         reference=errors[0],
         candidate=errors[1],
         limit="what its precision explains",
-        standing=Standing.BROKEN if reason else Standing.MET,
+        standing=standing,
         reason=reason,
     )
 
 
-def _proof(mine: Mapping[str, Any], other: Mapping[str, Any], limits: Limits) -> Iterator[Check]:
-    """What ran, by each runtime's own account."""
+def _failure(other: Row) -> Standing:
+    """What a failed candidate is: one that was ended from outside has shown nothing."""
+    return Standing.UNKNOWN if other.cause is NotRunKind.KILLED else Standing.BROKEN
+
+
+def _strays(mine: Row) -> bool:
+    """Whether the reference was refused for its outputs."""
+    found = mine.fidelity
+    if mine.outcome != "failed" or found is None or found.standing is not BandStanding.REFUSED:
+        return False
+    return found.relative_l2 is None or found.band is None or found.relative_l2 > min(found.band, USEFUL_BAND)
+
+
+def _proof(mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+    """What ran, by each runtime's own account, or by the record in a shipped folder, which proves no candidate."""
+    who = [name for name, row in (("reference", mine), ("candidate", other)) if row.backend.startswith(f"{BUNDLE}:")]
+    recorded = f"of the {' and the '.join(who)} as it was recorded" if who else None
     for name, tell in (("device", _device), ("compute nodes", _nodes), ("fallbacks", _fallbacks)):
-        told = tell(mine), tell(other)
-        standing = (Standing.MET if told[0] == told[1] else Standing.BROKEN) if limits.same_proof else None
+        told = tell(mine.executed or {}), tell(other.executed or {})
+        standing = None
+        if limits.same_proof:
+            standing = Standing.MET if told[0] == told[1] else Standing.BROKEN
+            standing = Standing.UNKNOWN if "candidate" in who or _UNTOLD in told else standing
         limit = "the same" if limits.same_proof else None
-        yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing)
+        yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=recorded)
+
+
+_UNTOLD = "none told"
 
 
 def _device(executed: Mapping[str, Any]) -> str:
@@ -89,7 +119,7 @@ def _device(executed: Mapping[str, Any]) -> str:
 
 def _nodes(executed: Mapping[str, Any]) -> str:
     nodes: Mapping[str, int] = executed["compute_nodes_by_precision"]
-    return ", ".join(f"{count} {precision}" for precision, count in sorted(nodes.items())) or "none told"
+    return ", ".join(f"{count} {precision}" for precision, count in sorted(nodes.items())) or _UNTOLD
 
 
 def _fallbacks(executed: Mapping[str, Any]) -> str:
@@ -116,7 +146,8 @@ def _accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[
     shares = [row.fidelity.accuracy if row.fidelity else None for row in (mine, other)]
     told = [None if one is None else share(one) for one in shares]
     right = {arm: rows for (_, arm), rows in right_rows(run.groups[mine.group]).items()}
-    found = change(right[mine.arm], right[other.arm]) if {mine.arm, other.arm} <= right.keys() else None
+    is_known, sure = {mine.arm, other.arm} <= right.keys(), 1 - ALPHA / limits.shares
+    found = change(right[mine.arm], right[other.arm], confidence=sure) if is_known else None
     lost = f"{_points(-found.value)} points lost [{_points(-found.high)}, {_points(-found.low)}]" if found else None
     if limits.accuracy_drop is None:
         yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
@@ -152,21 +183,19 @@ def _versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
     return Check(name="runtime", reference=told[0], candidate=told[1])
 
 
-def _policy(folder: Path, candidate: str, policy: Policy) -> Iterator[Check]:
-    """The policy's own limits on the candidate; what a race of single calls doesn't measure is said."""
+def _policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Check]:
+    """The policy's own limits on the candidate; those that a race of single calls doesn't measure stay unknown."""
+    if (policy := limits.policy) is None:
+        return
     question = read_question([folder])
     one = next((one for one in question.candidates if one.row.arm == candidate), None)
-    for found in judge_limits(policy, one, 1) if one else ():
+    for found in judge_limits(policy, one, limits.shares) if one else ():
         if found.implied:
             continue
         name, told = f"policy: {found.limit}", LIMITS[found.limit].unit.told
-        value = None if found.value is None else told(found.value)
-        if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
-            yield Check(name=name, reason="not raced by a gate: see `shootout decide`")
-            continue
         limit = f"at {LIMITS[found.limit].side} {told(found.wanted)}"
-        yield Check(name=name, candidate=value, limit=limit, standing=found.standing, reason=_reason(found))
-
-
-def _reason(found: Finding) -> str | None:
-    return found.reason
+        if found.limit in NOT_RACED or (found.limit is Limit.P99 and policy.load is not None):
+            yield Check(name=name, limit=limit, standing=Standing.UNKNOWN, reason=UNRACED)
+            continue
+        value = None if found.value is None else told(found.value)
+        yield Check(name=name, candidate=value, limit=limit, standing=found.standing, reason=found.reason)

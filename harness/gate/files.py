@@ -13,8 +13,8 @@ from shootout.gate.verdict import Gate, Outcome, tell_check
 from shootout.results.document import Document
 
 
-def write_gate(gate: Gate, document: Document, paths: Sequence[Path]) -> None:
-    """Write the files, each by the end of its name.
+def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> None:
+    """Write the files, each by the end of its name; where nothing was run, JUnit alone has something to tell.
 
     Raises:
         UsageError: as `formats.files.check_files`.
@@ -22,7 +22,7 @@ def write_gate(gate: Gate, document: Document, paths: Sequence[Path]) -> None:
     for path in check_files(paths):
         if path.name.lower().endswith(".xml"):
             write_file(path, junit.as_xml(document, [("gate", list(_cases(gate)))]))
-        else:
+        elif document:
             write_files(document, [path])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
+import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
-from shootout.errors import UsageError, printable
+from shootout.errors import ShootoutError, Undecided, UsageError, printable
 from shootout.gate.screen import COLUMNS, lines, tell_outcome
 from shootout.gate.verdict import Gate
 from shootout.page import markdown
@@ -17,10 +19,29 @@ SUMMARY, ACTIONS = "GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"
 TITLE = "shootout gate"
 
 
-def tell(gate: Gate, document: Document, environment: Mapping[str, str] = os.environ) -> None:
+@contextmanager
+def muted(stream: TextIO, environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Let nothing that is printed meanwhile begin a command: a model, or a folder that is loaded, may be a stranger's.
+
+    Source: "Stopping and starting workflow commands" in GitHub's documentation.
+    """
+    if not is_job(environment):
+        yield
+        return
+    word = secrets.token_hex(16)
+    print(f"::stop-commands::{word}", file=stream, flush=True)
+    try:
+        yield
+    finally:
+        print(f"::{word}::", file=stream, flush=True)
+
+
+def tell(gate: Gate, document: Document | None, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
     """Add the summary to the job's, and print the lines, where this is such a job.
 
-    The lines go to stderr, which the runner reads too: data on stdout stays whole.
+    Args:
+        document: None where nothing was run.
+        stream: the runner reads both; where data is on stdout, stderr.
 
     Raises:
         UsageError: the summary can't be written.
@@ -31,11 +52,23 @@ def tell(gate: Gate, document: Document, environment: Mapping[str, str] = os.env
                 file.write(summarize(gate, document))
         except OSError as error:
             raise UsageError(f"{SUMMARY} {place!r} can't be written: {error.strerror}") from None
-    if environment.get(ACTIONS) == "true":
-        sys.stderr.writelines(f"{line}\n" for line in annotate(gate))
+    if is_job(environment):
+        stream.writelines(f"{line}\n" for line in annotate(gate))
 
 
-def summarize(gate: Gate, document: Document) -> str:
+def tell_error(error: ShootoutError, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
+    """Print a line for an error that leaves the gate without a word, where this is such a job."""
+    if is_job(environment):
+        level = "warning" if isinstance(error, Undecided) else "error"
+        stream.write(command(level, str(error), title=TITLE) + "\n")
+
+
+def is_job(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a runner of GitHub's reads what is printed."""
+    return environment.get(ACTIONS) == "true"
+
+
+def summarize(gate: Gate, document: Document | None) -> str:
     """The outcome and the evidence, then the run, as Markdown of at most `markdown.MOST_BYTES`."""
     rows = [markdown.line(COLUMNS), markdown.line(["---"] * len(COLUMNS), raw=True), *map(markdown.line, lines(gate))]
     front = [
@@ -43,7 +76,7 @@ def summarize(gate: Gate, document: Document) -> str:
         markdown.bullets([*gate.reasons, *(f"note: {one}" for one in gate.notes)]),
         "\n".join(rows) if gate.checks else "",
     ]
-    return markdown.render([document], front=[part for part in front if part])
+    return markdown.render([document] if document else [], front=[part for part in front if part])
 
 
 def annotate(gate: Gate) -> Iterator[str]:

@@ -31,6 +31,11 @@ class Limits:
     policy: Policy | None = None
 
     @property
+    def shares(self) -> int:
+        """Into how many parts the chance of an error goes: the race's, the accuracy's and the policy's."""
+        return 1 + (self.accuracy_drop is not None) + bool(self.policy and self.policy.limits)
+
+    @property
     def goal(self) -> Goal:
         """What the race is for."""
         return Goal(aim=Aim.LIMIT, within=self.slower)

@@ -83,9 +83,14 @@ def read_reference(
 
 def _shipped(found: Shipped) -> Reference:
     """A shipped folder; its model by the run's document beside it."""
-    arm, row = found.arm, read_row(found)
-    parameters = {name: (value,) for name, value in row["parameters"].items()}
-    given = {"model": row["model"], "parameters": parameters, "batch": (arm.batch,), "threads": (arm.threads,)}
+    row, arm = read_row(found), found.arm
+    given = {
+        "model": row["model"],
+        "parameters": {name: (value,) for name, value in row["parameters"].items()},
+        "batch": (arm.batch,),
+        "threads": (arm.threads,),
+        "options": {row["backend"]: row["options"]} if row["options"] else {},
+    }
     return Reference(
         place=str(found.folder),
         target=f"{BUNDLE}:{found.folder}",

@@ -12,6 +12,7 @@ from pydantic import Field
 from shootout.contract import NotRun, NotRunKind
 from shootout.decide.limits import Standing
 from shootout.decide.racing import find_breach
+from shootout.errors import Unavailable
 from shootout.gate.evidence import Check, find_evidence
 from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
@@ -89,6 +90,7 @@ def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits
 
     Raises:
         UsageError: there is no run.
+        Unavailable: one of the two could not be built, loaded or timed here, and nothing that is known is red.
     """
     run = analyse_cells(folder)
     rows = {row.arm: row for row in run.document.rows}
@@ -97,6 +99,8 @@ def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits
     ratio = other.end_to_end.ratio if other.end_to_end else None
     fails = [tell_check(one) for one in checks if one.standing is Standing.BROKEN]
     opens = [tell_check(one) for one in checks if one.standing is Standing.UNKNOWN]
+    if not fails:
+        _refuse_skipped(mine, other)
     standing, why = _speed(run, mine, other, ratio, limits)
     if standing is Standing.BROKEN:
         fails.append(why)
@@ -117,6 +121,32 @@ def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits
         notes=tuple(_notes(run, mine, recorded)),
         run=str(folder),
     )
+
+
+def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, why: str) -> Gate:
+    """The word where nothing could be raced."""
+    return Gate(
+        outcome="undecided",
+        reasons=(f"nothing was raced: {why}",),
+        reference=names[0],
+        candidate=names[1],
+        recorded=recorded.place,
+        ratio=None,
+        limit=1 + limits.slower,
+        wall_s=0.0,
+        generations=0,
+        checks=(),
+        notes=(),
+        run=str(folder),
+    )
+
+
+def _refuse_skipped(mine: Row, other: Row) -> None:
+    """Raise where one of the two can't be asked here, as it may turn out only while it is built or loaded."""
+    for what, row in (("reference", mine), ("candidate", other)):
+        if row.outcome == "skipped" or row.cause is NotRunKind.SOFTWARE:
+            why = "; ".join(filter(None, [row.reason, row.fix]))
+            raise Unavailable(f"the {what} {row.arm} can't run here: {why}")
 
 
 def judge_ratio(ratio: Ratio, slower: float) -> Standing:

@@ -61,8 +61,13 @@ def unfit(
         steady_from, served: as `Group` has them.
         blocks: block medians (ns) by label and generation.
     """
-    unsteady = {label for label, starts in steady_from.items() if is_unsteady(starts)}
-    return unsteady | {label for label, done in served.items() if limits.breaks(done, time_ns(blocks.get(label, {})))}
+    late = {label for label, done in served.items() if limits.breaks(done, time_ns(blocks.get(label, {})))}
+    return unsteady(steady_from) | late
+
+
+def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
+    """The arms that found no steady state in most of their generations."""
+    return {label for label, starts in steady_from.items() if is_unsteady(starts)}
 
 
 PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
@@ -173,7 +178,7 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
     labels = [label for label in group.played if label not in group.setbacks]
     blocks = group.blocks(Scope.END_TO_END)
     unsound = unfit(group.steady_from, group.served, blocks) | {*barred}
-    left = generations_left(blocks, labels, group.rules, unsound)
+    left = generations_left(blocks, labels, group.rules, unsound, unsteady(group.steady_from))
     each_s = group.rounds[-1].wall_s if group.rounds else 0.0
     return tuple(
         Missing(pair=pair, generations=int(count), seconds=count * each_s)

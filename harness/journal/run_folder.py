@@ -22,6 +22,8 @@ from shootout.study.plan import Plan
 LOGS, TRACES = "logs", "traces"
 _FILES = (journal.NAME, journal.PACKED, samples.PACKED)
 _FOLDERS = (samples.FOLDER, LOGS, TRACES)
+ELSEWHERE = "was begun on another machine or with other versions"
+START_OVER = "add --fresh to start over there, or choose another --out"
 
 
 def choose_folder(plan: Plan, *, fresh: bool) -> Path:
@@ -148,7 +150,7 @@ def _history(out: Path, plan: Plan) -> History | None:
     if history.untouched:
         return None
     if obstacle := _obstacle(history, plan):
-        raise UsageError(f"{str(out)!r} {obstacle}: add --fresh to start over there, or choose another --out")
+        raise UsageError(f"{str(out)!r} {obstacle}: {START_OVER}")
     return history
 
 
@@ -156,10 +158,13 @@ def _obstacle(history: History, plan: Plan) -> str:
     """Why this plan can't go on in a folder with this history, "" when it can."""
     if history.header.identity != plan.identity:
         return f"holds another study or other targets ({history.header.study})"
+    return "" if history.complete or is_from_here(history) else ELSEWHERE
+
+
+def is_from_here(history: History) -> bool:
+    """Whether a run was begun on this machine, with the versions that are here."""
     begun_on = environment.fingerprint(history.header.environment)
-    if not history.complete and begun_on != environment.fingerprint(environment.facts()):
-        return "was begun on another machine or with other versions"
-    return ""
+    return begun_on == environment.fingerprint(environment.facts())
 
 
 def _clear(out: Path) -> None:

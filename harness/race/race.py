@@ -10,7 +10,7 @@ import numpy as np
 
 from shootout.constants import AIMED_GENERATIONS, LIMIT_GENERATIONS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
-from shootout.journal.group import counted, unfit
+from shootout.journal.group import counted, unfit, unsteady
 from shootout.journal.records import Served
 from shootout.messages import Scope
 from shootout.race import serving
@@ -59,7 +59,7 @@ class Race:
     def open_pairs(self) -> dict[Pair, float]:
         """The pairs that the group still has to tell apart, with the generations that each may take (inf: unknown)."""
         state = self.state()
-        return generations_left(state.blocks, state.labels, state.rules, state.unsound)
+        return generations_left(state.blocks, state.labels, state.rules, state.unsound, state.unsteady)
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """What the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
@@ -70,6 +70,7 @@ class Race:
             played=self.played,
             pressing=pressing,
             unsound=self.unsound,
+            unsteady=unsteady(self.steady_from),
         )
 
     @property

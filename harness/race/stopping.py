@@ -25,7 +25,7 @@ class GroupState:
         blocks: what each has played so far.
         played: how many generations there were, those that brought no figure among them.
         pressing: those of the rules' pairs whose crossover waits for a verdict here.
-        unsound: those of the labels that can't be the answer.
+        unsound: those of the labels that can't be the answer; `unsteady`: that found no steady state.
     """
 
     rules: Rules
@@ -34,6 +34,7 @@ class GroupState:
     played: int
     pressing: Collection[Pair] = ()
     unsound: Collection[str] = ()
+    unsteady: Collection[str] = ()
 
     @property
     def unopposed(self) -> bool:
@@ -49,7 +50,7 @@ class GroupState:
     @property
     def owed(self) -> list[Pair]:
         """The pairs that the group still has to tell apart for its goal, whatever crossovers wait for."""
-        return find_open(self.blocks, self.labels, self.rules, self.unsound)
+        return find_open(self.blocks, self.labels, self.rules, self.unsound, self.unsteady)
 
     @property
     def waiting(self) -> set[str]:

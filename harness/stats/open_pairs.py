@@ -8,21 +8,26 @@ from functools import cache, partial
 
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Leaders, compare_pair, find_leaders, time_ns
-from shootout.stats.verdicts import Blocks, Comparison, Rules, compare_with_limit, comparison, ground_of
+from shootout.stats.verdicts import Blocks, Comparison, Rules, Verdict, compare_with_limit, comparison, ground_of
 
 Pair = tuple[str, str]
 
 
 def find_open(
-    blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str] = ()
+    blocks: Mapping[str, Blocks],
+    labels: Collection[str],
+    rules: Rules,
+    unsound: Collection[str] = (),
+    unsteady: Collection[str] = (),
 ) -> list[Pair]:
     """The pairs that a race still has to tell apart: for its goal, and arms from their own FP32; crossovers aside.
 
     Args:
         labels: the arms that have not failed, the sentinel among them. Where they are unopposed nothing is open.
         unsound: those of them that can't be the answer, so that who leads is asked without them.
+        unsteady: those that found no steady state, so that nobody knows on which side of a limit they are.
     """
-    return _each_once([*_asked(blocks, labels, rules, unsound), *_own(blocks, labels, rules)])
+    return _each_once([*_asked(blocks, labels, rules, unsound, unsteady), *_own(blocks, labels, rules)])
 
 
 def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
@@ -30,21 +35,32 @@ def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
     return rules.baseline not in labels or (rules.sentinel is not None and rules.sentinel not in labels)
 
 
-def _asked(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str]) -> list[Pair]:
+def _asked(
+    blocks: Mapping[str, Blocks],
+    labels: Collection[str],
+    rules: Rules,
+    unsound: Collection[str],
+    unsteady: Collection[str],
+) -> list[Pair]:
     """Those that are open for the goal."""
     if rules.narrows or is_unopposed(labels, rules):
         return []
     nobody = {rules.sentinel, *(unsound if rules.goal.aim is Aim.BEST else ())}
-    found = _OPEN[rules.goal.aim](blocks, [label for label in labels if label not in nobody], rules)
+    arms = [label for label in labels if label not in nobody]
+    if rules.goal.aim is Aim.LIMIT:
+        found = _near_limit(blocks, arms, rules, unsteady)
+    else:
+        found = _OPEN[rules.goal.aim](blocks, arms, rules)
     return [pair for pair in found if not rules.crosses(*pair)]
 
 
 def _own(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
-    """Those of an arm and its own FP32 that have no verdict yet."""
+    """Those of an arm and its own FP32 that have no verdict yet; a pair that is held to a limit is asked no more."""
     if is_unopposed(labels, rules):
         return []
     own = [pair for pair in rules.references.items() if set(pair) <= set(labels) and not rules.crosses(*pair)]
-    return find_untold(blocks, own, rules)
+    is_limited = rules.goal.aim is Aim.LIMIT
+    return find_untold(blocks, [pair for pair in own if not (is_limited and rules.baseline in pair)], rules)
 
 
 def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
@@ -61,13 +77,17 @@ def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rule
 
 
 def generations_left(
-    blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules, unsound: Collection[str]
+    blocks: Mapping[str, Blocks],
+    labels: Collection[str],
+    rules: Rules,
+    unsound: Collection[str],
+    unsteady: Collection[str],
 ) -> dict[Pair, float]:
     """The generations that each open pair may still take, if the rest are like those so far; inf: nobody knows.
 
     A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
     """
-    asked, own = _asked(blocks, labels, rules, unsound), _own(blocks, labels, rules)
+    asked, own = _asked(blocks, labels, rules, unsound, unsteady), _own(blocks, labels, rules)
 
     def left(pair: Pair, why: Sequence[Pair], until: Callable[[Mapping[str, Blocks], Pair, Rules], float]) -> float:
         return until(blocks, pair, rules) if pair in why or pair[::-1] in why else 0.0
@@ -134,10 +154,23 @@ def _wide(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> li
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
 
 
-def _near_limit(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
-    """Arms of which it isn't known on which side of the limit they are."""
-    found = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
-    return [pair for pair, known in found.items() if known is None or not known.decided]
+def _near_limit(
+    blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules, unsteady: Collection[str]
+) -> list[Pair]:
+    """Arms of which it isn't known on which side of the limit they are, or may not be said yet.
+
+    While the baseline's copy comes out different nothing is said, and a few more generations may bring it back.
+    """
+    known = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
+    return [*known] if len(found) < len(known) and _copy_strays(blocks, rules) else found
+
+
+def _copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
+    if rules.sentinel is None or rules.baseline is None:
+        return False
+    copy = _found(blocks, (rules.sentinel, rules.baseline), rules)
+    return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
 def _on_limit(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
@@ -163,5 +196,4 @@ _OPEN: Mapping[Aim, Callable[[Mapping[str, Blocks], Sequence[str], Rules], list[
     Aim.BASELINE: _untold,
     Aim.BEST: _unsettled,
     Aim.RESOLVE: _wide,
-    Aim.LIMIT: _near_limit,
 }

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.races import planted
 
+from shootout.bundle.shipped import DOCUMENT, MANIFEST, Runtime, Shipped, ShippedArm, read_row
 from shootout.contract import Availability
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
-from shootout.gate import contest
+from shootout.gate import contest, reference
 from shootout.gate.contest import MOST_GENERATIONS, make_study, plan_contest
 from shootout.gate.limits import Limits, read_limits
 from shootout.gate.reference import Reference, read_reference
@@ -54,6 +58,71 @@ def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
     assert python.targets[1] == "numpy@new:cpu:fp32"
 
 
+def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytest.MonkeyPatch):
+    policy = {"policy": {"limits": {"p99": "5ms"}}}
+    given = ({}, {"size": "5%"}, {"accuracy_drop": "1pp"}, policy, {**policy, "accuracy_drop": "1pp"})
+    assert [read_limits(options).shares for options in given] == [1, 1, 2, 2, 3]
+    monkeypatch.setattr(contest, "known_available", lambda pairs: dict.fromkeys(pairs, Availability(version="1")))
+    monkeypatch.setattr(contest, "make_plan", lambda study, _: planted.plan(study))
+    plans = [plan_contest(DIGITS, "onnxruntime", Limits(accuracy_drop=drop), {}).plan for drop in (None, 0.01)]
+    assert [plan.groups[0].record.comparisons for plan in plans] == [1, 2]
+    assert plans[0].identity != plans[1].identity, "a folder is raced at one share"
+
+
+def test_a_shipped_arm_is_made_again_from_its_own_cell_with_its_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The document beside it is of a whole run, which may hold it at several sizes and thread counts."""
+    mine = {
+        "arm": "openvino:cpu:fp32",
+        "backend": "openvino",
+        "group": "digits, hidden 128, batch 1",
+        "batch": 1,
+        "threads": 2,
+        "model": "digits",
+        "parameters": {"hidden": 128},
+        "options": {"NUM_STREAMS": "2"},
+        "executed": {"device": "cpu"},
+    }
+    others = [{**mine, "group": "digits, hidden 64, batch 1", "parameters": {"hidden": 64}}, {**mine, "threads": 1}]
+    (tmp_path / MANIFEST).touch()
+    (tmp_path / DOCUMENT).parent.mkdir()
+    (tmp_path / DOCUMENT).write_text(json.dumps({"rows": [*({**one, "options": {}} for one in others), mine]}))
+    arm = ShippedArm(
+        label=mine["arm"],
+        target=mine["arm"],
+        backend="openvino",
+        device="cpu",
+        precision="fp32",
+        mode="",
+        scheme="",
+        threads=2,
+        batch=1,
+    )
+    runtime = Runtime(backend="openvino", threads=2, affinity=2, environment={}, options={})
+    shipped = Shipped(
+        folder=tmp_path,
+        made_with="",
+        arm=arm,
+        model={},
+        inputs=(),
+        outputs=(),
+        versions={},
+        machine={},
+        median_ns=None,
+        run="run",
+        group=mine["group"],
+        error_limit=1.0,
+        runtime=runtime,
+    )
+    monkeypatch.setattr(reference, "open_shipped", lambda _: shipped)
+    found = read_reference(tmp_path)
+    assert found.given["parameters"] == {"hidden": (128,)}
+    assert found.given["options"] == {"openvino": {"NUM_STREAMS": "2"}}
+    with pytest.raises(UsageError, match="doesn't tell what openvino:cpu:fp32 was measured on"):
+        read_row(replace(shipped, group="another"))
+
+
 def test_a_policy_s_worst_of_several_takes_as_many_generations():
     for limits, least in (({"p99": "5ms"}, LEAST_TAILS), ({"size": "5MB"}, 0)):
         asked = read_limits({"policy": {"limits": limits}})
@@ -71,10 +140,14 @@ def test_a_policy_s_worst_of_several_takes_as_many_generations():
             "the reference is of 'digits', and the candidate of 'residual_mlp'",
         ),
         ("numpy@new", {}, "unknown interpreter 'new'"),
+        ("openvino:cpu", {"batch": (1, 8)}, "a gate is about one model at one size: batch has 2 values; give one"),
+        ("openvino:cpu", {"parameters": {"hidden": (64, 128)}}, "hidden has 2 values; give one"),
+        ("openvino:cpu", {"batch": (8,)}, "the reference is of batch 1, and --batch says 8"),
+        (None, {"model": ("a.onnx", "b.onnx")}, "--model names 2; the other file is the --candidate"),
         ("new.onnx", {}, "it races a shipped folder, or as an ONNX file that of a run, and that is of 'digits'"),
     ],
 )
-def test_what_is_no_candidate_is_refused(candidate: str, options: dict[str, Any], says: str):
+def test_what_is_no_candidate_is_refused(candidate: str | None, options: dict[str, Any], says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
         make_study(DIGITS, candidate, Limits(), options)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ from typing import Any
 import pytest
 from support.races import made
 
-from shootout.contract import Executed
+from shootout.contract import Arm, Executed, NotRunKind, Target
 from shootout.decide.limits import Standing
 from shootout.errors import UsageError
 from shootout.gate.evidence import Check, find_evidence
 from shootout.gate.limits import Limits, read_limits
 from shootout.gate.verdict import judge_ratio
+from shootout.journal.records import Failure, Line
 from shootout.results.analysis import analyse_cells
 from shootout.results.comparisons import Ratio
+from shootout.stats.paired import change
 from shootout.stats.verdicts import Verdict
 
 
@@ -26,17 +29,24 @@ def evidence(
     *,
     executed: dict[str, Any] | None = None,
     right: tuple[str, str] = ("", ""),
+    other: Arm = made.B,
+    also: Sequence[Line] = (),
 ) -> dict[str, Check]:
-    """The checks of a candidate that differs so from its reference, by name."""
+    """The checks of a candidate that differs so from its reference, by name.
+
+    Args:
+        also: lines behind those of a generation.
+    """
     ran: Executed = replace(made.EXECUTED, artifact_bytes=1_000)
-    runs = (made.A, ran), (made.B, replace(ran, **(executed or {})))
+    runs = (made.A, ran), (other, replace(ran, **(executed or {})))
     lines = []
     for (arm, runs_as), rows in zip(runs, right, strict=True):
         accuracy = rows.count("1") / len(rows) if rows else None
         fidelity = replace(made.EXACT, right=rows, accuracy=accuracy)
         lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=fidelity))
-    run = made.write(folder / "run", made.header(), *lines, made.played(made.COPY, 0, 100.0), made.rounds(0))
-    found = find_evidence(analyse_cells(run), made.A.label, made.B.label, limits)
+    header = made.header((made.A, other, made.COPY))
+    run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
+    found = find_evidence(analyse_cells(run), made.A.label, other.label, limits)
     return {one.name: one for one in found}
 
 
@@ -63,6 +73,37 @@ def test_the_same_proof_is_asked_for_or_only_told(tmp_path: Path, executed: dict
         assert {one.standing for one in changed if one.reference == one.candidate} == {Standing.MET if asked else None}
 
 
+PROOF = ("device", "compute nodes", "fallbacks")
+
+
+def test_a_proof_that_nobody_told_here_is_never_met(tmp_path: Path):
+    """A runtime may tell no nodes; a shipped folder has a record, which is no proof of how the candidate runs here."""
+    for limits, asked in ((Limits(same_proof=True), Standing.UNKNOWN), (Limits(), None)):
+        folders = [tmp_path / f"{asked} {what}" for what in ("told", "made")]
+        for folder in folders:
+            folder.mkdir()
+        found = evidence(folders[0], limits, executed={"compute_nodes_by_precision": {}})
+        assert found["compute nodes"].standing is asked
+        shipped = Arm(target=Target(backend="b", folder="new"), model="identity")
+        found = evidence(folders[1], limits, other=shipped)
+        assert {found[name].standing for name in PROOF} == {asked}
+        assert {found[name].reason for name in PROOF} == {"of the candidate as it was recorded"}
+
+
+@pytest.mark.parametrize(
+    ("arm", "cause", "standing"),
+    [
+        (made.B, NotRunKind.FAILED, Standing.BROKEN),
+        (made.B, NotRunKind.KILLED, Standing.UNKNOWN),
+        (made.A, NotRunKind.FAILED, Standing.MET),
+        (made.A, NotRunKind.KILLED, Standing.MET),
+    ],
+)
+def test_who_breaks_is_no_fault_of_the_other_s(tmp_path: Path, arm: Arm, cause: NotRunKind, standing: Standing):
+    left = Failure(group=made.GROUP, arm=arm, during="a round", reason="it hung", cause=cause)
+    assert evidence(tmp_path, Limits(), also=[left])["error"].standing is standing
+
+
 ROWS = 2_000
 
 
@@ -75,7 +116,9 @@ def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: 
     found = evidence(tmp_path, Limits(accuracy_drop=0.005), right=rows)["accuracy"]
     assert found.standing is standing
     assert found.reason
-    assert f"{100 * lost / ROWS:.2f} points lost [" in found.reason
+    sure = change(*rows, confidence=1 - 0.05 / 2)
+    low, high = (f"{-100 * end:.2f}" for end in (sure.high, sure.low))
+    assert f"{100 * lost / ROWS:.2f} points lost [{low}, {high}]" in found.reason, "the race has the other half of 5 %"
 
 
 def test_accuracy_that_nobody_knows_is_never_met(tmp_path: Path):
@@ -142,5 +185,5 @@ def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(
         found = evidence(tmp_path / str(count), limits, executed={"artifact_bytes": count})
         assert found["policy: size"].standing is standing
         assert found["policy: max-error"].standing is Standing.MET
-        assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {None}
+        assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {Standing.UNKNOWN}
     assert "policy: max-accuracy-drop" not in found, "nobody asked for that"

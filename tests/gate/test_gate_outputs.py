@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -9,6 +11,7 @@ import pytest
 from support.races.cells import cell, comparison, document, row
 
 from shootout.decide.limits import Standing
+from shootout.errors import Unavailable, Undecided
 from shootout.gate import github
 from shootout.gate.evidence import Check
 from shootout.gate.files import write_gate
@@ -51,21 +54,20 @@ def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
     )
 
 
-def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    summary = tmp_path / "summary.md"
+JOB = {github.ACTIONS: "true"}
+
+
+def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(tmp_path: Path):
+    summary, stream = tmp_path / "summary.md", StringIO()
     summary.write_text("before\n")
     found = gate("fail", "size is 2 MB", notes=("other versions",))
-    github.tell(found, RUN, {})
-    assert capsys.readouterr() == ("", "")
-    github.tell(found, RUN, {github.SUMMARY: str(summary), github.ACTIONS: "true"})
+    github.tell(found, RUN, stream, {})
+    assert stream.getvalue() == ""
+    github.tell(found, RUN, stream, {github.SUMMARY: str(summary), **JOB})
     told = summary.read_text()
     assert told.startswith("before\n## fail 1.200 ")
     assert "| size | 1 MB | 2 MB | at most 10 % more | BROKEN |" in told
-    out, err = capsys.readouterr()
-    assert out == "", "data on stdout stays whole"
-    assert err.splitlines() == [
+    assert stream.getvalue().splitlines() == [
         "::error title=shootout gate::fail: b:cpu:fp32: size is 2 MB",
         "::warning title=shootout gate::other versions",
     ]
@@ -80,6 +82,36 @@ def test_no_text_begins_another_command():
     line = github.command("error", "100 %\n::warning::x\r", title="a: b, c\n::error::")
     assert line == "::error title=a%3A b%2C c%0A%3A%3Aerror%3A%3A::100 %25%0A::warning::x"
     assert "\n" not in line
+
+
+def test_what_is_printed_meanwhile_can_begin_no_command():
+    stream = StringIO()
+    with suppress(Undecided), github.muted(stream, JOB):
+        stream.write("::error::of a model\n")
+        raise Undecided("the machine")
+    first, _, last = stream.getvalue().splitlines()
+    word = first.removeprefix("::stop-commands::")
+    assert len(word) >= 32
+    assert last == f"::{word}::"
+    with github.muted(stream := StringIO(), {}):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_an_error_is_told_as_what_it_is():
+    stream = StringIO()
+    github.tell_error(Undecided("nobody knows"), stream, JOB)
+    github.tell_error(Unavailable("no numpy"), stream, JOB)
+    github.tell_error(Unavailable("no numpy"), stream, {})
+    assert [line.split(" ")[0] for line in stream.getvalue().splitlines()] == ["::warning", "::error"]
+
+
+def test_where_nothing_was_run_the_gate_s_own_suite_is_written(tmp_path: Path):
+    files = tmp_path / "gate.xml", tmp_path / "bencher.json"
+    write_gate(gate("undecided", "the machine was never free", checks=()), None, files)
+    root = Xml.parse(files[0]).getroot()
+    assert [(one.get("name"), one.get("errors")) for one in root] == [("gate", "1")]
+    assert not files[1].exists()
 
 
 def test_the_summary_keeps_below_what_github_takes():

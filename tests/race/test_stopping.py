@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -160,6 +161,28 @@ def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
             Served(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
         ] * 3
         assert found.unsound == out
+
+
+LIMIT = Goal(aim=Aim.LIMIT, within=0.05)
+
+
+def test_for_a_limit_it_goes_on_while_nothing_may_be_said():
+    found = race(LIMIT, {"told": 900.0, "far": 2000.0})
+    assert left(found) == []
+    for label, playing in (("told", ["base", "told", "copy"]), ("base", ["base", "told", "far", "copy"])):
+        found.steady_from = {label: [None, None, 0]}
+        assert left(found) == playing
+        found.steady_from[label] = [None, 0, 0]
+        assert left(found) == []
+    found.blocks["copy"] = {g: 1.1 * ns for g, ns in found.blocks["copy"].items()}
+    assert left(found) == ["base", "told", "far", "copy"]
+    assert set(found.open_pairs().values()) == {math.inf}, "nobody knows when the copy comes back"
+
+
+def test_for_a_limit_a_pair_that_it_is_about_owes_no_other_verdict():
+    assert left(race(Goal(), {"file": 1007.0}, spread=8.0)), "slower or the same?"
+    assert left(race(LIMIT, {"file": 1007.0}, spread=8.0, references={"file": "base"})) == []
+    assert left(race(LIMIT, {"fp32": 500.0, "int8": 504.0}, spread=8.0, references={"int8": "fp32"}))
 
 
 def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytest.MonkeyPatch):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.errors import OutOfTime, Undecided
+from shootout.errors import OutOfTime, ShootoutError, UsageError
 from shootout.formats.files import check_files
 from shootout.gate import github
 from shootout.gate.contest import Contest, plan_contest
@@ -17,10 +18,12 @@ from shootout.gate.limits import Limits, read_limits
 from shootout.gate.options import MAX_TIME_S, GateOptions
 from shootout.gate.reference import Reference, read_reference
 from shootout.gate.screen import render
-from shootout.gate.verdict import Gate, judge_gate, watch_evidence
+from shootout.gate.verdict import Gate, judge_gate, tell_unraced, watch_evidence
 from shootout.host import gpu
 from shootout.host.placement import pass_on
-from shootout.journal.run_folder import new_folder
+from shootout.journal import journal
+from shootout.journal.journal import History
+from shootout.journal.run_folder import ELSEWHERE, START_OVER, is_from_here, new_folder
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 
@@ -30,14 +33,30 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
 
     Args:
         place: a shipped folder, or a run's.
-        to: files to write it into as well.
+        to: files to write it into as well; those of an earlier gate go at once, so that none is taken for this one's.
 
     Raises:
         UsageError: a limit without its unit, no reference there, or a candidate that is none.
         Unavailable: reference or candidate can't run here.
-        Undecided: nobody knows what the run ships, or this machine wasn't free in time.
+        Undecided: nobody knows what the run ships.
     """
-    check_files(to)
+    for path in check_files(to):
+        path.unlink(missing_ok=True)
+    stream = sys.stderr if as_json else sys.stdout
+    try:
+        with github.muted(stream):
+            found = _gate(place, options)
+            document = analyse(Path(found.run)) if journal.begun(Path(found.run)) else None
+            write_gate(found, document, to)
+            print_answer(render(found), found.model_dump(mode="json", by_alias=True), as_json=as_json)
+    except ShootoutError as error:
+        github.tell_error(error, stream)
+        raise
+    github.tell(found, document, stream)
+    return found.exit_code
+
+
+def _gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
@@ -47,12 +66,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
         gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})
         out = Path(options.get("out") or new_folder(Path("results") / "gate"))
         fresh = options.get("fresh", False)
-        found = race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
-    document = analyse(out)
-    write_gate(found, document, to)
-    github.tell(found, document)
-    print_answer(render(found), found.model_dump(mode="json", by_alias=True), as_json=as_json)
-    return found.exit_code
+        return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
 
 
 def race(
@@ -68,12 +82,20 @@ def race(
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
 
     Raises:
-        Undecided: this machine wasn't free in time.
+        UsageError: `out` holds another gate, or one of another machine or of other versions.
+        Unavailable: one of the two turned out not to run here.
     """
     names = contest.reference, contest.candidate
+
+    def goes_on(history: History) -> bool:
+        """A finished gate answers for this machine and these versions alone, and not for limits that it leaves open."""
+        if not is_from_here(history):
+            raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
+        return judge_gate(out, names, reference, limits).outcome == "undecided"
+
     breach = watch_evidence(out, *names, limits)
     try:
-        measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach)
+        measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach, goes_on=goes_on)
     except OutOfTime as error:
-        raise Undecided(f"nothing was raced: {error}") from None
+        return tell_unraced(out, names, reference, limits, str(error))
     return judge_gate(out, names, reference, limits)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shootout.bundle.fidelity import NOTHING
-from shootout.contract import Arm, Device, Executed, Target
+from shootout.contract import Arm, BandStanding, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -118,7 +118,9 @@ class FakePlayer:
     def verify(self) -> Verified:
         self._command("verify")
         executed = replace(EXECUTED, software=self.arm.target.device is Device.VULKAN)
-        return Verified(executed=executed, fidelity=NOTHING, fault=self.world.fails.get((self.arm.label, "gate")))
+        fault = self.world.fails.get((self.arm.label, "gate"))
+        standing = BandStanding.REFUSED if fault else BandStanding.MET
+        return Verified(executed=executed, fidelity=replace(NOTHING, standing=standing), fault=fault)
 
     def warm(self, calls: int, ns: int) -> Warming:
         self._command("warm")

@@ -62,6 +62,17 @@ def here() -> Here:
     return Here(available=available, threads=1, cpus=2, memory_bytes=10**12)
 
 
+def plan(asked: Study) -> Plan:
+    return Plan(
+        study=asked,
+        groups=plan_groups(asked, here()),
+        available=here().available,
+        placement=place(1),
+        here=here(),
+        identity="0",
+    )
+
+
 def header(asked: Study) -> Header:
     return Header(
         created="2026-01-01T00:00:00+00:00",
@@ -95,14 +106,7 @@ def run(
     if not begun:
         file.append(header(asked))
     found = Planted(
-        plan=Plan(
-            study=asked,
-            groups=plan_groups(asked, here()),
-            available=here().available,
-            placement=place(1),
-            here=here(),
-            identity="0",
-        ),
+        plan=plan(asked),
         out=out,
         file=file,
         history=journal.read(out),

@@ -1,0 +1,137 @@
+"""The command around a gate: whose evidence a folder holds, and what stands where no word could be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+from xml.etree import ElementTree as Xml
+
+import pytest
+from support.races import made
+
+from shootout.clock import Deadline
+from shootout.commands import run
+from shootout.commands.decisions import gate as command
+from shootout.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
+from shootout.gate import github
+from shootout.gate.contest import Contest
+from shootout.gate.limits import Limits
+from shootout.gate.reference import Reference
+from shootout.gate.verdict import Gate, judge_gate
+from shootout.journal import journal
+from shootout.journal.records import Line, not_run
+
+NAMES = made.A.label, made.B.label
+RECORDED = Reference(place="made", target=NAMES[0], again=NAMES[0], given={"model": "identity"})
+PLAN = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=made.ARMS))])
+CONTEST = Contest(plan=cast(Any, PLAN), reference=NAMES[0], candidate=NAMES[1])
+RED = not_run(made.GROUP, made.B, NotRun(NotRunKind.OFF_LIMITS, "size is 2 B"))
+
+
+def written(folder: Path, candidate_ns: float, *also: Line) -> Path:
+    """A finished gate of six generations."""
+    lines: list[Line] = []
+    for generation in range(6):
+        for arm, ns in ((made.A, 100.0), (made.B, candidate_ns), (made.COPY, 100.0)):
+            lines.append(made.played(arm, generation, ns * (1 + generation / 1e4)))
+        lines.append(made.rounds(generation))
+    return made.write(folder, made.header(), *lines, *also, made.ended())
+
+
+def race(out: Path, limits: Limits, patch: pytest.MonkeyPatch, *, is_from_here: bool = True) -> tuple[Gate, list[bool]]:
+    """A gate in a folder, and whether what it holds is gone on with."""
+    asked: list[bool] = []
+    patch.setattr(command, "is_from_here", lambda _: is_from_here)
+    patch.setattr(command, "measure", lambda *_, goes_on, **__: asked.append(goes_on(journal.read(out))))
+    found = command.race(CONTEST, RECORDED, limits, out, limit=Deadline(None), progress=cast(Any, None))
+    return found, asked
+
+
+def test_a_finished_gate_answers_for_what_it_decides_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found, asked = race(written(tmp_path / "told", 90.0), Limits(), monkeypatch)
+    assert (found.outcome, asked) == ("pass", [False])
+    found, asked = race(written(tmp_path / "loosened", 90.0, RED), Limits(), monkeypatch)
+    assert (found.outcome, asked) == ("undecided", [True]), "red by a limit that is no more"
+
+
+def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(UsageError, match="begun on another machine or with other versions: add --fresh"):
+        race(written(tmp_path / "told", 90.0), Limits(), monkeypatch, is_from_here=False)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_finished_run_is_taken_up_again_where_that_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+):
+    out = written(tmp_path / "run", 90.0)
+    monkeypatch.setattr("shootout.journal.run_folder._obstacle", lambda *_: "")
+
+    def busy(*_: object, **__: object) -> None:
+        raise OutOfTime("this machine is in use")
+
+    monkeypatch.setattr(run, "machine_lock", busy)
+    said: list[str] = []
+    progress = cast(Any, SimpleNamespace(say=said.append, wait=None))
+    how: dict[str, Any] = {"fresh": False, "limit": Deadline(None), "progress": progress}
+    if goes_on:
+        with pytest.raises(OutOfTime):
+            run.measure(CONTEST.plan, out, **how, goes_on=lambda _: True)
+    else:
+        assert run.measure(CONTEST.plan, out, **how).complete
+        assert "already holds this run, finished" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("why", "code"),
+    [
+        (NotRun(NotRunKind.UNAVAILABLE, "load.py: this CPU lacks avx512f"), 6),
+        (NotRun(NotRunKind.UNFIT, "its input is a text", "name another"), 6),
+        (NotRun(NotRunKind.NOT_REACHED, "the time was over"), 7),
+    ],
+)
+def test_who_turns_out_not_to_run_here_is_no_mere_question_of_time(tmp_path: Path, why: NotRun, code: int):
+    out = made.write(tmp_path / "run", made.header(), not_run(made.GROUP, made.B, why), made.ended())
+    if code == Unavailable.exit_code:
+        with pytest.raises(Unavailable, match=f"the candidate {NAMES[1]} can't run here: {why.reason}"):
+            judge_gate(out, NAMES, RECORDED, Limits())
+    else:
+        assert judge_gate(out, NAMES, RECORDED, Limits()).exit_code == code
+
+
+def test_without_a_free_machine_there_are_files_and_a_warning_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def busy(*_: object, **__: object) -> None:
+        raise OutOfTime("this machine is in use")
+
+    monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
+    monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
+    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    monkeypatch.setattr(command, "measure", busy)
+    told = [False]
+    monkeypatch.setattr(github, "is_job", lambda *_: told[0])
+    files = [tmp_path / "gate.xml", tmp_path / "bencher.json"]
+    for told[0] in (False, True):
+        for file in files:
+            file.write_text("of yesterday")
+        assert command.gate(tmp_path, {"out": tmp_path / "run"}, as_json=False, to=files) == 7
+        assert Xml.parse(files[0]).getroot()[0].get("errors") == "1"
+        assert not files[1].exists(), "no run, so nothing of one"
+        out = capsys.readouterr().out
+        assert "nothing was raced: this machine is in use" in out
+        assert out.rstrip().splitlines()[-1].startswith("::warning") is told[0]
+
+
+def test_where_there_is_no_word_no_old_file_stands_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def nobody_knows(*_: object) -> None:
+        raise Undecided("nobody knows what it ships")
+
+    monkeypatch.setattr(command, "read_reference", nobody_knows)
+    file = tmp_path / "gate.xml"
+    file.write_text("of yesterday")
+    with pytest.raises(Undecided):
+        command.gate(tmp_path, {}, as_json=False, to=[file])
+    assert not file.exists()
