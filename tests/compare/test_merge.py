@@ -103,21 +103,21 @@ def test_what_is_the_best_so_far_in_a_place_is_so_everywhere():
     assert "everywhere, so far" in shown(found)
 
 
-def test_what_a_place_ships_may_be_shipped_there():
-    """Its FP32 is unsteady, so that it ships an INT8; an FP32 that doesn't count mustn't forbid that."""
+@pytest.mark.parametrize(
+    ("unsteady", "best", "others"),
+    [("a", "b:cpu:int8", {"b:cpu:int8", "c:cpu:int8"}), ("abc", "a:cpu:fp32", {"a:cpu:fp32"})],
+)
+def test_what_a_place_ships_may_be_shipped_there(unsteady: str, best: str, others: set[str]):
+    """Its FP32 is unsteady, so that it ships an INT8: an FP32 that doesn't count mustn't forbid that. Or all are."""
+    rows = row("a", 100), row("b:cpu:int8", 50), row("c:cpu:int8", 60)
     here, there = (
-        analysed(
-            name,
-            row("a", 100),
-            row("b:cpu:int8", 50),
-            machine=name,
-            withheld=lambda arm: "unsteady" if arm == "a:cpu:fp32" else None,
-        )
+        analysed(name, *rows, machine=name, withheld=lambda arm: "unsteady" if arm[0] in unsteady else None)
         for name in ("here", "there")
     )
     (found,) = merge([here, there]).cells
     assert found.everywhere
-    assert found.everywhere.arm == "b:cpu:int8"
+    assert found.everywhere.arm == best
+    assert {one.arm for one in found.targets if one.worst} == others
 
 
 def test_a_pair_flips_where_each_is_known_to_be_faster_somewhere():
