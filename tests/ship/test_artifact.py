@@ -89,7 +89,7 @@ def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
     source = raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}})
     assert artifact.find_built(source, Mock()) is workshop.prepare.return_value.built
     workshop.holds.return_value = False
-    with pytest.raises(UsageError, match="gone from the cache, and it was measured with OMP_WAIT_POLICY=active"):
+    with pytest.raises(UsageError, match=r"gone from the cache, and it was measured with .*OMP_WAIT_POLICY=active"):
         artifact.find_built(source, Mock())
 
 

@@ -121,8 +121,8 @@ MUTATIONS = (
     Mutation(
         "a run does not go on on another machine",
         "harness/journal/run_folder.py",
-        '        return "was begun on another machine or with other versions"\n',
-        '        return ""\n',
+        '    return "" if history.complete or is_from_here(history) else ELSEWHERE\n',
+        '    return ""\n',
         (WIRING, RESUME),
     ),
     Mutation(
