@@ -60,22 +60,22 @@ np.savez(sys.argv[2], **{f"{p}.{n}": a for n, one in enumerate(answers) for p, a
 
 def figures(bench: Bench) -> Tables:
     """Ship, install what requirements.txt says into a new environment, check, and compare the answers."""
-    rows: Table = []
-    for target, label in _labels(bench):
-        say(f"ship: {target} …")
-        rows.append({"target": target, **_told(_in_fresh_environment, bench, target, label)})
-        bench.keep({SHIPPED: rows})
-    return {SHIPPED: rows}
+    return _of_each(bench, "ship", SHIPPED, _in_fresh_environment)
 
 
 def race_figures(bench: Bench) -> Tables:
     """Race each folder beside its arm, which is the baseline."""
+    return _of_each(bench, "ship-race", RACED, _raced)
+
+
+def _of_each(bench: Bench, section: str, title: str, find: Callable[[Bench, str, str], dict[str, Any]]) -> Tables:
+    """A row of each target, kept as it comes."""
     rows: Table = []
     for target, label in _labels(bench):
-        say(f"ship-race: {target} …")
-        rows.append({"target": target, **_told(_raced, bench, target, label)})
-        bench.keep({RACED: rows})
-    return {RACED: rows}
+        say(f"{section}: {target} …")
+        rows.append({"target": target, **_told(find, bench, target, label)})
+        bench.keep({title: rows})
+    return {title: rows}
 
 
 def _labels(bench: Bench) -> Iterator[tuple[str, str]]:
