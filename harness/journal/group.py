@@ -264,11 +264,13 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
     )
 
 
-def copy_holds(group: Group, found: Comparison | None) -> bool:
-    """Whether the baseline's hidden copy, compared with it, came out like it."""
+def copy_holds(group: Group, found: Comparison | None) -> bool | None:
+    """Return whether the baseline's hidden copy, compared with it, came out like it; None: nothing shows it yet."""
     if found is None:
-        return not group.played.get(group.rules.baseline or "")
-    return found.verdict not in (Verdict.FASTER, Verdict.SLOWER)
+        return False if group.played.get(group.rules.baseline or "") else None
+    if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
+        return False
+    return None if found.low is None and found.high is None else True
 
 
 def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
@@ -306,7 +308,7 @@ def unvouched(group: Group) -> str | None:
     if group.rules.sentinel and (why := _gone(group, group.rules.baseline)):
         return f"the baseline {_fate(why)}, so no copy of it vouches for this group"
     copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
-    return None if copy_holds(group, copy) else "the baseline came out different from a copy of itself"
+    return "the baseline came out different from a copy of itself" if copy_holds(group, copy) is False else None
 
 
 def unfit_for(group: Group, label: str | None) -> str | None:

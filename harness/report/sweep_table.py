@@ -157,7 +157,10 @@ def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(one.void_share for one in groups)
     size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[one.name]) for one in groups if not one.sentinel.holds]
-    controls = f"FAILED at {', '.join(broken)}: no verdict there" if broken else "passed"
+    broken = [str(size_of[one.name]) for one in groups if one.sentinel.holds is False]
+    passed = [one.sentinel.holds for one in groups].count(True)
+    controls = "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes"
+    if broken:
+        controls = f"FAILED at {', '.join(broken)}: no verdict there"
     told = f"{span} generations, at most {void:.0%} of the rounds disturbed."
     return f"{told} Controls (each baseline beside a copy of itself) {controls}."

@@ -76,7 +76,7 @@ def tell_trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> Ite
     noise = tell_noise([summary])
     yield _raced(summary, full=full, why=full or not noise)
     yield from noise
-    if summary.sentinel.ratio is None or summary.sentinel.holds:
+    if summary.sentinel.ratio is None or summary.sentinel.holds is not False:
         yield from _without_verdict(rows)
     yield from _undecided(rows)
     yield from _of_rows(rows, full=full)
@@ -90,9 +90,8 @@ def _raced(summary: GroupSummary, *, full: bool, why: bool) -> str:
     told += (f" ({counts})" if counts and why else "") + f"{spread}."
     if (ratio := summary.sentinel.ratio) is None:
         return told
-    state = "passed" if summary.sentinel.holds else "FAILED: all verdicts are withheld"
-    if ratio.low is ratio.high is None:
-        state = "which tells nothing yet"
+    states = {True: "passed", False: "FAILED: all verdicts are withheld", None: "which tells nothing yet"}
+    state = states[summary.sentinel.holds]
     ends = ends_of(ratio.low, ratio.high)
     return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g}{ends}, {state}."
 

@@ -101,7 +101,8 @@ def analyse_cells(folder: Path) -> Analysed:
     crossed = crossings(groups, header.axis, complete=history.complete)
     cells = dict(make_cells(groups, summaries, rows, crossed, complete=history.complete))
     answers = tuple(map(choose, cells.values()))
-    worst = min((summary.sentinel for summary in summaries), key=lambda found: found.holds)
+    controls = [one.sentinel for one in summaries if one.baseline] or [one.sentinel for one in summaries]
+    worst = min(controls, key=lambda found: (False, None, True).index(found.holds))
     by_name = {group.record.name: group for group in groups}
     document = Document(
         schema_version=SCHEMA,
@@ -145,7 +146,7 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
 
 
 def _sentinel(group: Group) -> Sentinel:
-    """Whether the hidden copy of the baseline came out like the baseline."""
+    """Compare the hidden copy of the baseline with the baseline."""
     found = compare(group, Scope.END_TO_END, group.rules.sentinel)
     return Sentinel(ratio=ratio_of(found) if found else None, holds=copy_holds(group, found))
 

@@ -11,9 +11,8 @@ from shootout.contract import BandStanding
 from shootout.journal.group import Group, unfit_for, unvouched
 from shootout.messages import Scope
 from shootout.results.comparisons import Ratio, ratio_of
-from shootout.results.document import Crossover, GroupSummary, Row, Sentinel
+from shootout.results.document import Crossover, GroupSummary, Row
 from shootout.results.pareto import MARGIN
-from shootout.stats.evidence import LEAST_GENERATIONS
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Comparison, Verdict
@@ -121,7 +120,7 @@ def _cell(
         group=summary.name,
         baseline=summary.baseline,
         generations=summary.generations,
-        sentinel_holds=_vouched(summary.sentinel),
+        sentinel_holds=summary.sentinel.holds if summary.sentinel.ratio else None,
         goes_on=goes_on,
         most_generations=rules.max_generations if timed else MAX_GENERATIONS_IN_TIME,
         generation_s=group.rounds[-1].wall_s if group.rounds else 0.0,
@@ -132,9 +131,3 @@ def _cell(
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
     )
-
-
-def _vouched(sentinel: Sentinel) -> bool | None:
-    """Whether the copy came out like the baseline; None: nothing shows it, as after one generation."""
-    known = sentinel.ratio is not None and sentinel.ratio.generations >= LEAST_GENERATIONS
-    return sentinel.holds if known else None

@@ -244,10 +244,14 @@ class Row(Part):
 
 
 class Sentinel(Part):
-    """The baseline's hidden copy beside the baseline: while it doesn't hold, no verdict of its group does."""
+    """The baseline's hidden copy beside the baseline: while they differ, no verdict of their group stands.
+
+    Attributes:
+        holds: whether the two came out alike; null while the ratio has no interval, which shows nothing.
+    """
 
     ratio: Ratio | None
-    holds: bool
+    holds: bool | None
 
 
 class SizeVerdict(Part):

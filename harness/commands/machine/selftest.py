@@ -192,7 +192,7 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
         against_itself.append(raced.sentinel.ratio)
     bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)])
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
-    trustworthy = raced.sentinel.holds and math.isfinite(bias)
+    trustworthy = raced.sentinel.holds is True and math.isfinite(bias)
     return Report(
         known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
