@@ -18,6 +18,7 @@ from shootout.backends._numpy.account import nodes_of, profile_operations
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
 from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
+from shootout.bundle.npz import aligned
 from shootout.bundle.workload import flops_by_precision
 from shootout.contract import (
     Arm,
@@ -157,13 +158,17 @@ def _turned(weights: Arrays, tables: Collection[str]) -> dict[str, Array]:
 
 
 def _stored(folder: Path, tables: Collection[str]) -> dict[str, Array]:
-    """The weights in torch's shapes, each matrix a view of what is stored; none where the model has none."""
+    """Read the weights in torch's shapes, each matrix a view of what is stored; none if the model has none.
+
+    Each begins on a cache line: off it, a product of a 128 by 128 matrix takes up to 1.1 times as long, of 256 by 256
+    up to 1.25 times.
+    """
     path = folder / WEIGHTS
     if not path.exists():
         return {}
     from safetensors.numpy import load_file
 
-    return _turned(load_file(path), tables)
+    return _turned({name: aligned(array) for name, array in load_file(path).items()}, tables)
 
 
 def _from_forward(built: Built) -> tuple[Run, Observe, int]:

@@ -49,6 +49,9 @@ THREAD_VARIABLES = (
     "PJRT_NPROC",
 )
 
+PADDING = "SHOOTOUT_PADDING"
+"""A variable whose length is an arm's draw of its memory layout in one restart."""
+
 Threads = int | Literal["all"] | None
 """What the user asked for: a number, every CPU, or (None) the default."""
 
@@ -222,12 +225,13 @@ def child_environment(threads: int, padding: int, more: Collection[str] = ()) ->
         threads: compute threads, for every threading library that reads a variable.
         more: names of other variables that the arm's backend needs.
         padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
-            (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009); so does a
-            hash seed, hence a new one in each process that is started. A forked one has both from what it is forked
-            from, which is a new one in each generation.
+            (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009), and the worker
+            shifts its heap by as many (`worker.heap`). A hash seed does the like, hence a new one in each process that
+            is started. A forked process has stack and seed from the process that it is forked from, which is a new one
+            in each restart.
     """
     counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
-    return {**passed_on(os.environ, more), **counts, "PYTHONHASHSEED": "random", "SHOOTOUT_PADDING": "x" * padding}
+    return {**passed_on(os.environ, more), **counts, "PYTHONHASHSEED": "random", PADDING: "x" * padding}
 
 
 @contextmanager

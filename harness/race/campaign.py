@@ -223,7 +223,6 @@ class Campaign:
         stage = LiveStage(
             built=self.built.get(name, {}),
             played=one.race.steady_from,
-            arms=one.group.playing,
             placement=self.plan.placement,
             logs=self.out / "logs",
             interpreters=self.plan.interpreters,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -234,7 +233,7 @@ def _true(turn: Turn, scopes: Collection[Scope], offer: Offer | None = None) -> 
 
 
 class LiveStarters:
-    """The starters that a generation's arms are forked from, one for each way to begin that its group shares."""
+    """The processes that a restart's arms are forked from: one for each way to begin."""
 
     def __init__(self, stage: LiveStage) -> None:
         self._stage = stage
@@ -243,25 +242,33 @@ class LiveStarters:
         self._lock = Lock()
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding."""
-        key = self._stage.shared_by(arm)
-        modules = backends.SHIPPED[arm.target.backend].shared if key else ()
-        with self._lock:
-            if key is None or key in self._found or self._over:
+        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding.
+
+        An arm whose shared imports can't be forked imports them itself, forked from a process without them.
+        """
+        for key in self._stage.beginnings(arm):
+            starter = self._made(key, arm, lane, padding)
+            if starter is None or starter.is_ready():
                 return
-            with suppress(OSError):  # the system is short of something: the arm is started by itself
-                self._found[key] = Starter(
-                    modules,
-                    environment=child_environment(arm.threads, padding),
-                    cpus=self._stage.place(arm, lane),
-                    log=self._stage.logs / log_name("-".join(["import", *modules])),
-                    interpreter=self._stage.interpreters.get(arm.target.python),
-                )
+
+    def _made(self, key: Beginning, arm: Arm, lane: int, padding: int) -> Starter | None:
+        modules = key[0]
+        with self._lock:
+            if key not in self._found and not self._over:
+                with suppress(OSError):  # the system is short of something: the arm is started by itself
+                    self._found[key] = Starter(
+                        modules,
+                        environment=child_environment(arm.threads, padding),
+                        cpus=self._stage.place(arm, lane),
+                        log=self._stage.logs / log_name("-".join(["import", *modules])),
+                        interpreter=self._stage.interpreters.get(arm.target.python),
+                    )
+            return self._found.get(key)
 
     def of(self, arm: Arm) -> Starter | None:
-        """The starter that was prepared for an arm; None where it is started by itself."""
-        key = self._stage.shared_by(arm)
-        return self._found.get(key) if key else None
+        """Return the starter that was prepared for an arm; None if the arm is started by itself."""
+        found = (self._found[key] for key in self._stage.beginnings(arm) if key in self._found)
+        return next((one for one in found if one.is_ready()), None)
 
     def end(self) -> None:
         """Let whoever waits for one hear that it died; from any thread."""
@@ -285,8 +292,6 @@ class LiveStage:
     Attributes:
         built: by arm label.
         played: labels of the arms that have been through a generation.
-        arms: all of the group. Where two of them begin alike, every generation forks both, though one play alone: each
-            arm is begun in one way all through a race.
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first generation.
         max_error: the error that the user allows any arm, whatever its label explains.
@@ -311,33 +316,28 @@ class LiveStage:
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
-    arms: Sequence[Arm] = ()
     played: Collection[str] = ()
     loaded_by: Deadline = field(init=False)
-    _shared: frozenset[Beginning] = field(default=frozenset(), init=False)
+    _forks: bool = field(init=False)
     _starters: LiveStarters | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.loaded_by = self.deadline.part(LOADING_SHARE)
-        if can_fork() and not any(name in os.environ for name in BINDING_VARIABLES):
-            counts = Counter(key for arm in self.arms if (key := self._beginning(arm)))
-            self._shared = frozenset(key for key, count in counts.items() if count > 1)
+        self._forks = can_fork() and not any(name in os.environ for name in BINDING_VARIABLES)
 
-    def _beginning(self, arm: Arm) -> Beginning | None:
-        """All that a library reads while it is imported; None for an arm that is never forked.
+    def beginnings(self, arm: Arm) -> Sequence[Beginning]:
+        """Return the ways in which an arm may be forked, the preferred one first; none where no arm can be.
 
-        Those are arms on a GPU, third parties', and the sentinel and other copies: the sentinel is started in every
-        run, and so shows in each whether being forked shifts anything.
+        Every arm is forked, copies and the control too: an arm that was started lay in memory in another way, alike in
+        all restarts, and differed from its forked copy by 1 % in either direction. A library for a GPU, or a third
+        party's, is imported after the fork.
         """
+        if not self._forks:
+            return ()
         row = backends.SHIPPED.get(arm.target.backend)
-        if row is None or arm.target.device is not Device.CPU or arm.sentinel or arm.ordinal > 1:
-            return None
-        return row.shared, arm.target.python, arm.threads, self.place(arm, OWN)
-
-    def shared_by(self, arm: Arm) -> Beginning | None:
-        """How it begins, where others of its group begin alike: it is forked then."""
-        found = self._beginning(arm)
-        return found if found in self._shared else None
+        shared = row.shared if row and arm.target.device is Device.CPU else ()
+        where = arm.target.python, arm.threads, self.place(arm, OWN)
+        return [(modules, *where) for modules in dict.fromkeys((shared, ()))]
 
     @property
     def lanes(self) -> int:

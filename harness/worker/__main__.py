@@ -24,7 +24,7 @@ from shootout.contract import Arm, Device, NotRun, Scenario
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
-from shootout.host.placement import Bounds, current_bounds
+from shootout.host.placement import PADDING, Bounds, current_bounds
 from shootout.messages import (
     Fault,
     GpuState,
@@ -40,7 +40,7 @@ from shootout.messages import (
     Warming,
 )
 from shootout.session import Session
-from shootout.worker import precision_checks
+from shootout.worker import heap, precision_checks
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
@@ -88,6 +88,7 @@ class Worker:
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
+        heap.shift(len(os.environ.get(PADDING, "")))
         _look_at_source(built.bundle)
         self._device, self._backend = built.arm.target.device, built.arm.target.backend
         given = current_bounds()

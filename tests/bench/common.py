@@ -119,7 +119,7 @@ class Bench:
         return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> LiveStage:
-        """A stage for these artifacts, each in a started process; their arms' labels must differ."""
+        """Return a stage for these artifacts; their arms' labels must differ."""
         return LiveStage(
             built={one.arm.label: one for one in built}, placement=self.placement, logs=self.folder / "logs"
         )

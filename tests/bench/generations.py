@@ -6,18 +6,23 @@ The SD between generations is what power follows from, so every other figure ref
 from __future__ import annotations
 
 import math
+import os
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from shootout.clock import Stopwatch
 from shootout.constants import ALPHA
+from shootout.contract import Arm, Array
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
-from shootout.race.protocols import Performance
+from shootout.race.live import LiveStage
+from shootout.race.protocols import Performance, Player, Starters
 from shootout.stats.verdicts import compare
 
 from .common import (
@@ -75,36 +80,97 @@ def _arm(bench: Bench, target: str) -> dict[str, Any]:
 
 
 def start_figures(bench: Bench) -> Tables:
-    """A forked arm against its started copies: the ratio must be 1, and what each tells of its load the same."""
-    ratios: Table = []
-    loads: Table = []
-    for target in ("torch-eager", "torchscript", "onnxruntime"):
-        built = copies(bench.built(bench.arm(target)), 3)
-        # A group of two that begin alike: the arm, not being a copy, is forked.
-        stage = replace(bench.stage(built), arms=[built[0].arm] * 2)
-        eye, rng = watch(bench.placement), bench.rng(f"starts {target}")
-        played = []
-        for index in range(bench.size(16, 2)):
-            say(f"  {target}, forked and started: generation {index + 1}")
+    """Race copies of arms, forked as a race forks them, and a third one of NumPy that is started.
+
+    What stays the same within a run differs from one to the next: the CPUs of the parent and of the arms change places,
+    the folder's path and the environment grow. If any of it shifted copies apart, the runs' means would differ by more
+    than their restarts explain: the sum of their squared z-scores would exceed the number of runs by far.
+    """
+    built = [
+        one
+        for target, count in (("numpy", 3), ("onnxruntime", 2), ("torch-eager", 2))
+        for one in copies(bench.built(_small(bench, target)), count)
+    ]
+    eyes: list[Disturbances] = []
+    runs: Table = []
+    series: dict[tuple[str, Scope, str], list[float]] = defaultdict(list)
+    for number in range(bench.repeats(10, 1)):
+        rng, played, where = bench.rng(f"starts {number}"), [], _run_of_its_own(bench, number)
+        forking = replace(where.stage(built), beside=[where.placement.parent])
+        stage, eye = _OneStarted(forking, where.stage(built)), watch(where.placement)
+        eyes.append(eye)
+        for index in range(bench.size(40, 2)):
+            say(f"  run {number + 1}, restart {index + 1}")
             played.append(generation(index, [one.arm for one in built], stage, eye, rng).performances)
-        for scope in Scope:
-            x = [_ratios_of_starts(performances, scope) for performances in played]
-            for kind in x[0]:
-                ratios.append({"of": kind, **_spread(target, scope, [one[kind] for one in x], eye)})
-        every = [one for performances in played for one in performances]
-        for kind, is_forked in (("forked", True), ("started", False)):
-            loads.append({"arm": target, "copies": kind, **_start([p for p in every if p.loaded.forked is is_forked])})
-    return {"forked ÷ started": ratios, "what each tells of its start": loads}
+        for scope, target in product(Scope, dict.fromkeys(str(one.arm.target) for one in built)):
+            of = [[one for one in performances if str(one.arm.target) == target] for performances in played]
+            for kind, values in _starts(of, scope).items():
+                series[target, scope, kind] += values
+                runs.append({"run": number + 1, "of": kind, **_spread(target, scope, values, eye)})
+        together = [
+            {
+                "of": kind,
+                **_spread(target, scope, values, eye),
+                "rounds_disturbed_percent": 100 * float(np.mean([one.share for one in eyes])),
+                "runs": number + 1,
+                "squared z-scores of the runs": _squared_z(np.reshape(values, (number + 1, -1))),
+            }
+            for (target, scope, kind), values in series.items()
+        ]
+        tables = {"all runs": together, "each run": runs}
+        bench.keep(tables)
+    return tables
 
 
-def _ratios_of_starts(performances: Sequence[Performance], scope: Scope) -> dict[str, float]:
-    """A generation's x: the forked arm against its two started copies, and these against each other."""
-    by_label = medians(performances, scope)
-    forked, second, third = (by_label[label] for label in sorted(by_label))
-    return {
-        "forked ÷ started": (log_ratio(forked, second) + log_ratio(forked, third)) / 2,
-        "started ÷ started": log_ratio(third, second),
-    }
+def _run_of_its_own(bench: Bench, number: int) -> Bench:
+    """Return the bench with other CPUs in every second run, and a longer path and environment in each."""
+    os.environ["SHOOTOUT_RUN"] = "x" * 37 * number
+    place = bench.placement
+    if number % 2 and len(place.parent) == len(place.arms):
+        place = replace(place, parent=place.arms, arms=place.parent)
+    return replace(bench, placement=place, folder=bench.folder / ("run" + "-" * number))
+
+
+def _squared_z(values: Array) -> float:
+    """Return the sum over runs (rows) of the squared z-score of their mean: about the number of runs if all is well."""
+    z = values.mean(axis=1) / (values.std(axis=1, ddof=1) / math.sqrt(values.shape[1]))
+    return float((z**2).sum())
+
+
+def _small(bench: Bench, target: str) -> Arm:
+    """Return the toy model with 4 layers of 128: small arrays, whose place in memory shows most."""
+    return bench.arm(target, parameters={"n_layers": 4})
+
+
+def _starts(played: Sequence[Sequence[Performance]], scope: Scope) -> dict[str, list[float]]:
+    """Return each restart's x: of two forked copies, and of a started one beside them if there is one."""
+    by_label = [medians(performances, scope) for performances in played]
+    rows = [[medians_of[label] for label in sorted(medians_of)] for medians_of in by_label]
+    found = {"forked ÷ forked": [log_ratio(second, first) for first, second, *_ in rows]}
+    started = [(log_ratio(row[2], row[0]) + log_ratio(row[2], row[1])) / 2 for row in rows if len(row) > 2]
+    return found | ({"started ÷ forked": started} if started else {})
+
+
+@dataclass(frozen=True, slots=True)
+class _OneStarted:
+    """A stage that forks all arms but a target's third copy, which it starts."""
+
+    forking: LiveStage
+    starting: LiveStage
+
+    @property
+    def lanes(self) -> int:
+        return self.forking.lanes
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        return self.forking.place(arm, lane)
+
+    def starters(self) -> Starters:
+        return self.forking.starters()
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+        stage = self.starting if arm.ordinal == 3 else self.forking
+        return stage.spawn(arm, generation, padding)
 
 
 def _log_ratios(played: Sequence[Sequence[Performance]], scope: Scope) -> list[float]:
