@@ -10,7 +10,7 @@ from typing import Any
 
 from shootout import backends, models
 from shootout.constants import BUNDLE
-from shootout.contract import Target
+from shootout.contract import Arm, Target
 from shootout.decide.quantities import Limit
 from shootout.decide.racing import SPREAD
 from shootout.errors import Unavailable, UsageError
@@ -32,11 +32,29 @@ ONE_SIZE = "a gate is about one model at one size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """Who races whom, planned on this machine; `candidate` is the other arm's label."""
+    """Who races whom, planned on this machine.
+
+    Attributes:
+        reference, candidate: the labels of the two arms.
+        packed: whether this gate made the candidate's folder, so that its record is as new as the race.
+        notes: what a reader must know of that.
+    """
 
     plan: Plan
     reference: str
     candidate: str
+    packed: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The labels of reference and candidate."""
+        return self.reference, self.candidate
+
+    @property
+    def rival(self) -> Arm:
+        """The candidate's arm."""
+        return next(arm for arm in self.plan.groups[0].record.arms if arm.label == self.candidate)
 
 
 def plan_contest(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Contest:
@@ -52,6 +70,15 @@ def plan_contest(reference: Reference, candidate: str | None, limits: Limits, op
     """
     study = make_study(reference, candidate, limits, options)
     _refuse_missing(parse_targets(reference.target, describe, study.pythons)[0])
+    return plan_pair(study, limits)
+
+
+def plan_pair(study: Study, limits: Limits) -> Contest:
+    """Plan the race of a study's two targets, the reference first.
+
+    Raises:
+        UsageError, Unavailable: as `plan_contest`.
+    """
     plan = _share(make_plan(study, study.targets), limits.shares)
     (group,) = plan.groups
     mine, other = (arm for arm in group.record.arms if not arm.sentinel)

@@ -41,8 +41,14 @@ class Check(Part):
     reason: str | None = None
 
 
-def find_evidence(run: Analysed, reference: str, candidate: str, limits: Limits) -> tuple[Check, ...]:
-    """Every check that the run's folder holds figures for; none where one of the two was never loaded."""
+def find_evidence(
+    run: Analysed, reference: str, candidate: str, limits: Limits, *, packed: bool = False
+) -> tuple[Check, ...]:
+    """Every check that the run's folder holds figures for; none where one of the two was never loaded.
+
+    Args:
+        packed: whether the candidate is a folder that this gate made: its record is the runtime's account of today.
+    """
     rows = {row.arm: row for row in run.document.rows}
     mine, other = rows[reference], rows[candidate]
     if other.outcome == "failed" and not other.executed:
@@ -51,7 +57,7 @@ def find_evidence(run: Analysed, reference: str, candidate: str, limits: Limits)
         return ()
     return (
         _outputs(mine, other),
-        *_proof(mine, other, limits),
+        *_proof(mine, other, limits, packed=packed),
         _size(mine, other, limits),
         *_accuracy(run, mine, other, limits),
         _versions(mine.executed, other.executed),
@@ -96,9 +102,10 @@ def _strays(mine: Row) -> bool:
     return found.relative_l2 is None or found.band is None or found.relative_l2 > min(found.band, USEFUL_BAND)
 
 
-def _proof(mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+def _proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
     """What ran, by each runtime's own account, or by the record in a shipped folder, which proves no candidate."""
-    who = [name for name, row in (("reference", mine), ("candidate", other)) if row.backend.startswith(f"{BUNDLE}:")]
+    sides = [("reference", mine)] if packed else [("reference", mine), ("candidate", other)]
+    who = [name for name, row in sides if row.backend.startswith(f"{BUNDLE}:")]
     recorded = f"of the {' and the '.join(who)} as it was recorded" if who else None
     for name, tell in (("device", _device), ("compute nodes", _nodes), ("fallbacks", _fallbacks)):
         told = tell(mine.executed or {}), tell(other.executed or {})

@@ -35,6 +35,14 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
         ),
     ]
     group: Annotated[str, Flag(group=Group.WHAT, word="NAME", help="The run's cell, where it has several of that arm.")]
+    reference_sha256: Annotated[
+        str,
+        Flag(
+            group=Group.WHAT,
+            word="HASH",
+            help="SHA-256 of the shipped folder's manifest.json: any other reference is refused.",
+        ),
+    ]
     pythons: Annotated[
         Mapping[str, str | PathLike[str]],
         Flag(

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shootout import models
+from shootout.bundle.bundle import sha256
 from shootout.bundle.shipped import MANIFEST, Shipped, open_shipped, read_row
 from shootout.constants import BUNDLE
 from shootout.contract import Arm, Scenario
@@ -28,6 +30,7 @@ class Reference:
         again: the target that makes it from its model; of a shipped folder another one than `target`.
         given: what else its study needs, by the keywords of `shootout.run`.
         libraries: versions that it was recorded with, by package.
+        median_ns: of a call, as it was recorded; None if calls weren't timed one after the other.
         export: the key of the model as it was exported then; "" of a shipped folder, which needs none, and of old runs.
     """
 
@@ -36,6 +39,7 @@ class Reference:
     again: str
     given: Mapping[str, Any]
     libraries: Mapping[str, str] = field(default_factory=dict)
+    median_ns: float | None = None
     export: str = ""
 
     @property
@@ -45,26 +49,42 @@ class Reference:
 
 
 def read_reference(
-    folder: Path, arm: str | None = None, policy: Path | None = None, group: str | None = None
+    folder: Path,
+    arm: str | None = None,
+    policy: Path | None = None,
+    group: str | None = None,
+    pinned: str | None = None,
 ) -> Reference:
     """The reference in a folder.
 
     Args:
         folder: a shipped one, or of a run.
         arm, policy, group: which arm of the run, as `ship` takes it.
+        pinned: the SHA-256 that a shipped folder's manifest must have, and so the folder; None: any.
 
     Raises:
-        UsageError: it is neither, a file of a shipped folder was changed, or the run has no such arm.
+        UsageError: it is neither, a file of a shipped folder was changed, it is another folder than the pinned one, or
+            the run has no such arm.
         Undecided: nobody knows what the run ships.
         Infeasible: by the policy it may ship nothing.
     """
     if (folder / MANIFEST).exists():
         if arm or group:
             raise UsageError(f"{str(folder)!r} is a shipped folder, of one arm: --arm and --group are for a run")
+        if pinned is not None and (found := sha256(folder / MANIFEST)) != pinned.strip().lower():
+            raise UsageError(
+                f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
+                f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
+            )
         return _shipped(open_shipped(folder))
     if not journal.begun(folder):
         what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
         raise UsageError(f"the reference {str(folder)!r} {what}: name a folder that `ship` or `run` wrote")
+    if pinned is not None:
+        raise UsageError(
+            f"--reference-sha256 pins a shipped folder, and {str(folder)!r} is a run, which is measured again: "
+            "ship it, and gate against the folder"
+        )
     source = find_source(folder, arm, None if arm else policy, group)
     if source.arm.scenario is not Scenario.LATENCY:
         raise UsageError(
@@ -77,6 +97,7 @@ def read_reference(
         again=str(source.arm.target),
         given=_options(source.arm, header.given),
         libraries=header.environment.get("libraries") or {},
+        median_ns=source.row.end_to_end.median_ns if source.row.end_to_end else None,
         export=source.prepared.bundle,
     )
 
@@ -85,7 +106,7 @@ def _shipped(found: Shipped) -> Reference:
     """A shipped folder; its model by the run's document beside it."""
     row, arm = read_row(found), found.arm
     given = {
-        "model": row["model"],
+        "model": _model_of(found, row["model"]),
         "parameters": {name: (value,) for name, value in row["parameters"].items()},
         "batch": (arm.batch,),
         "threads": (arm.threads,),
@@ -97,7 +118,19 @@ def _shipped(found: Shipped) -> Reference:
         again=arm.target,
         given=given,
         libraries=found.versions,
+        median_ns=found.median_ns,
     )
+
+
+def _model_of(found: Shipped, said: str) -> str:
+    """Find the model that a folder was made of: as its run named it, seen from here; else where it lay then."""
+    if not models.is_own(said):
+        return said
+    try:
+        models.get(said)
+    except UsageError:
+        return _home(found.model["name"])
+    return said
 
 
 def _options(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:

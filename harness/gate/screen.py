@@ -35,9 +35,14 @@ def render(gate: Gate) -> RenderableType:
 
 
 def tell_outcome(gate: Gate) -> str:
-    """`pass  1.003 [0.991, 1.014] of the reference's time, limit 1.05 · 12 generations, 1.2 min`."""
+    """`pass  1.003 [0.991, 1.014] of the reference's time, limit 1.05 · 12 generations, 1.2 min`.
+
+    Generations that lay in the folder already are told as an earlier command's.
+    """
     ratio = "not raced" if gate.ratio is None else f"{tell_ratio(gate.ratio)} of the reference's time"
-    took = f"{counted(gate.generations, 'generation')}, {gate.wall_s / 60:.1f} min"
+    earlier = gate.earlier_generations
+    whose = f" ({'all' if earlier == gate.generations else earlier} by an earlier command)" if earlier else ""
+    took = f"{counted(gate.generations, 'generation')}{whose}, {gate.wall_s / 60:.1f} min"
     return f"{gate.outcome}  {ratio}, limit {gate.limit:g} · {took}"
 
 

@@ -16,12 +16,13 @@ from shootout.errors import Unavailable
 from shootout.gate.evidence import Check, find_evidence
 from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
+from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.race.campaign import Breach
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.comparisons import Part, Ratio
 from shootout.results.document import Row
-from shootout.units import counted, span
+from shootout.units import counted, duration, span
 
 Outcome = Literal["pass", "fail", "undecided"]
 EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "fail": 5, "undecided": 7}
@@ -35,6 +36,7 @@ class Gate(Part):
         reasons: why it isn't a pass, the weightiest first.
         ratio: the candidate's time ÷ the reference's; null where they have none in common.
         limit: the most that it may be.
+        earlier_generations: so many of `generations` were there before this command.
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
     """
@@ -49,6 +51,7 @@ class Gate(Part):
     limit: float
     wall_s: float
     generations: int
+    earlier_generations: int = 0
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
     run: str
@@ -59,11 +62,12 @@ class Gate(Part):
         return EXIT_CODES[self.outcome]
 
 
-def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits) -> Breach:
+def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *, packed: bool = False) -> Breach:
     """What ends the race as soon as the exact evidence is red, however fast the candidate is.
 
     Args:
         out: the run's folder, which holds each generation before anybody is asked.
+        packed: as `find_evidence` takes it.
     """
     seen = False
 
@@ -73,7 +77,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits) ->
             return why
         if seen:
             return None
-        checks = find_evidence(analyse_cells(out), reference, candidate, limits)
+        checks = find_evidence(analyse_cells(out), reference, candidate, limits, packed=packed)
         seen = bool(checks)  # a first generation may have been the candidate's alone
         red = next((one for one in checks if one.standing is Standing.BROKEN), None)
         return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
@@ -81,12 +85,15 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits) ->
     return find_red
 
 
-def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits) -> Gate:
+def judge_gate(
+    folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, *, packed: bool = False
+) -> Gate:
     """What the run in a folder says of a candidate.
 
     Args:
         names: the labels of reference and candidate.
         recorded: where the reference comes from.
+        packed: as `find_evidence` takes it.
 
     Raises:
         UsageError: there is no run.
@@ -95,7 +102,7 @@ def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits
     run = analyse_cells(folder)
     rows = {row.arm: row for row in run.document.rows}
     mine, other = (rows[name] for name in names)
-    checks = find_evidence(run, *names, limits)
+    checks = find_evidence(run, *names, limits, packed=packed)
     ratio = other.end_to_end.ratio if other.end_to_end else None
     fails = [tell_check(one) for one in checks if one.standing is Standing.BROKEN]
     opens = [tell_check(one) for one in checks if one.standing is Standing.UNKNOWN]
@@ -118,7 +125,7 @@ def judge_gate(folder: Path, names: tuple[str, str], recorded: Reference, limits
         wall_s=run.document.wall_s,
         generations=other.end_to_end.generations if other.end_to_end else 0,
         checks=checks,
-        notes=tuple(_notes(run, mine, recorded)),
+        notes=tuple(_notes(run, mine, recorded, limits)),
         run=str(folder),
     )
 
@@ -181,7 +188,17 @@ def _more_time(run: Analysed) -> str:
     return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"
 
 
-def _notes(run: Analysed, mine: Row, recorded: Reference) -> Iterator[str]:
+def count_generations(folder: Path, candidate: str) -> int:
+    """Count the generations in which a candidate was timed, by what a run folder holds."""
+    rows = analyse_cells(folder).document.rows if journal.begun(folder) else ()
+    return next((row.end_to_end.generations for row in rows if row.arm == candidate and row.end_to_end), 0)
+
+
+def _notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
+    if limits.policy and not limits.policy.limits:
+        yield "the policy limits nothing: it has no [limits], so the candidate is held to the gate's own limits alone"
+    if far := _tell_far(mine, recorded):
+        yield far
     here: Mapping[str, str] = run.document.environment.get("libraries") or {}
     changed = [
         f"{name} {version} (here {here[name]})"
@@ -198,6 +215,19 @@ def _notes(run: Analysed, mine: Row, recorded: Reference) -> Iterator[str]:
     yield from run.document.warnings
 
 
+def _tell_far(mine: Row, recorded: Reference) -> str:
+    """Tell that the reference takes another time than it did when it was recorded, "" if it is near."""
+    then, now = recorded.median_ns, mine.end_to_end
+    if then is None or now is None or (now.low_ns <= _FAR * then and now.high_ns >= then / _FAR):
+        return ""
+    return (
+        f"the reference took {now.median_ns / then:.2g} times its recorded time, {duration(now.median_ns)} a call, not "
+        f"{duration(then)}: this is another machine, or a busy one, or the reference is broken"
+    )
+
+
+_FAR = 2.0
+"""Times the recorded time, or that part of it: machines of one kind differ by less."""
 _NOISY = 0.5
 _NAMED = 6
 

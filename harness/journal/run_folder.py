@@ -20,6 +20,8 @@ from shootout.study import reproduce
 from shootout.study.plan import Plan
 
 LOGS, TRACES = "logs", "traces"
+CANDIDATE = "candidate"
+"""In a gate's folder: what it packed the candidate from, and into."""
 _FILES = (journal.NAME, journal.PACKED, samples.PACKED)
 _FOLDERS = (samples.FOLDER, LOGS, TRACES)
 ELSEWHERE = "was begun on another machine or with other versions"
@@ -97,7 +99,18 @@ def drop_unnamed_samples(out: Path, history: History) -> None:
 
 def find_foreign(out: Path) -> list[str]:
     """What lies in a folder and is none of a run's."""
-    return sorted(entry.name for entry in out.iterdir() if entry.name not in (*_FILES, *_FOLDERS, FOLDER_LOCK))
+    own = (*_FILES, *_FOLDERS, CANDIDATE, FOLDER_LOCK)
+    return sorted(entry.name for entry in out.iterdir() if entry.name not in own)
+
+
+def refuse_foreign(out: Path) -> None:
+    """Refuse a folder without a run that holds something else.
+
+    Raises:
+        UsageError: it is such a folder.
+    """
+    if out.is_dir() and not journal.begun(out) and (foreign := find_foreign(out)):
+        raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
 
 
 def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
@@ -142,9 +155,8 @@ def _history(out: Path, plan: Plan) -> History | None:
     Raises:
         UsageError: it holds something else.
     """
+    refuse_foreign(out)
     if not journal.begun(out):
-        if foreign := find_foreign(out):
-            raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
         return None
     history = journal.read(out)
     if history.untouched:

@@ -10,14 +10,13 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from shootout import schemes
+from shootout import models, schemes
 from shootout.bundle.bundle import sha256
 from shootout.bundle.shipped import MANIFEST, ONNX, Shipped, open_shipped
 from shootout.constants import BUNDLE
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
 from shootout.study.group import name_model
-from shootout.worker.interpreters import without_home
 
 _SHAPE = re.compile(
     r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"
@@ -100,21 +99,29 @@ def refuse_namesakes(targets: Iterable[Target]) -> None:
             raise UsageError(f"{places[str(target)]} and {target.folder} would both be {target}: rename one of them")
 
 
-def refuse_other_models(targets: Iterable[Target], models: Iterable[str]) -> None:
-    """Refuse shipped folders of models that aren't raced, by their names; only the export tells whether they are alike.
+def refuse_other_models(targets: Iterable[Target], raced: Iterable[str]) -> None:
+    """Refuse shipped folders of models that can't be the ones raced.
+
+    A registered model is known by its name. A user's own may lie elsewhere by now, or under another name. So its
+    content decides, which only the export tells (`Shipped.misfit`).
 
     Raises:
         UsageError: there is one.
     """
-    raced = list(dict.fromkeys(without_home(name_model(one)) for one in models))
-    has_file = any(name.endswith(ONNX) for name in raced)
+    kinds = {_kind_of(model): name_model(model) for model in raced}
     for target in targets:
-        named = without_home(open_once(target.folder).model["name"]) if target.folder else raced[0]
-        if named not in raced and not (named.endswith(ONNX) and has_file):
+        if target.folder and _kind_of(named := open_once(target.folder).model["name"]) not in kinds:
             raise UsageError(
-                f"{target} was made of {named}, and this race is of {', '.join(raced)}: name its model, as in "
+                f"{target} was made of {named}, and this race is of {', '.join(kinds.values())}: name its model, as in "
                 f"shootout run {named} --backends {BUNDLE}:{target.folder}"
             )
+
+
+def _kind_of(model: str) -> str:
+    """Return a registered model's name, and for a user's own only whether it is a file or code."""
+    if model.endswith(ONNX):
+        return ONNX
+    return "code" if models.is_own(model) else name_model(model)
 
 
 def shipped_hashes(targets: Iterable[Target]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.races import fakes, made, planted
 
-from shootout.gate.limits import Limits
+from shootout.gate.limits import Limits, read_limits
 from shootout.gate.reference import Reference
 from shootout.gate.verdict import Gate, judge_gate, watch_evidence
 from shootout.messages import Verified
@@ -110,3 +110,34 @@ def test_a_reference_that_was_exported_anew_is_told(tmp_path: Path):
     for key, told in (("then", 1), ("now", 0), ("", 0)):
         found = judge_gate(out, names, replace(RECORDED, export=key), Limits())
         assert sum("another export than the one recorded" in one for one in found.notes) == told
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        (100.0, None),
+        (51.0, None),
+        (8.0, "the reference took 12 times its recorded time, 100 ns a call, not 8 ns: this is another machine"),
+        (400.0, "the reference took 0.25 times its recorded time"),
+        (None, None),
+    ],
+)
+def test_a_reference_far_from_its_own_record_is_told(tmp_path: Path, then: float | None, told: str | None):
+    out = made.write(
+        tmp_path / "run", made.header(), *(made.played(arm, 0, 100.0) for arm in made.ARMS), made.rounds(0)
+    )
+    names = made.A.label, made.B.label
+    notes = judge_gate(out, names, replace(RECORDED, median_ns=then), Limits()).notes
+    found = [one for one in notes if "recorded time" in one]
+    assert [one.startswith(told) for one in found] == [True] if told else not found
+
+
+def test_a_policy_that_limits_nothing_is_told(tmp_path: Path):
+    out = made.write(
+        tmp_path / "run", made.header(), *(made.played(arm, 0, 100.0) for arm in made.ARMS), made.rounds(0)
+    )
+    names = made.A.label, made.B.label
+    for policy, told in (({}, True), ({"indifferent": "3%"}, True), ({"limits": {"size": "5MB"}}, False)):
+        limits = read_limits({"policy": policy})
+        notes = judge_gate(out, names, RECORDED, limits).notes
+        assert any("the policy limits nothing" in one for one in notes) is told

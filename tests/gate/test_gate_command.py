@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,6 +19,7 @@ from shootout.gate import github
 from shootout.gate.contest import Contest
 from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
+from shootout.gate.screen import tell_outcome
 from shootout.gate.verdict import Gate, judge_gate
 from shootout.journal import journal
 from shootout.journal.records import Line, not_run
@@ -42,6 +44,7 @@ def written(folder: Path, candidate_ns: float, *also: Line) -> Path:
 def race(out: Path, limits: Limits, patch: pytest.MonkeyPatch, *, is_from_here: bool = True) -> tuple[Gate, list[bool]]:
     """A gate in a folder, and whether what it holds is gone on with."""
     asked: list[bool] = []
+    patch.delenv("CI", raising=False)
     patch.setattr(command, "is_from_here", lambda _: is_from_here)
     patch.setattr(command, "measure", lambda *_, goes_on, **__: asked.append(goes_on(journal.read(out))))
     found = command.race(CONTEST, RECORDED, limits, out, limit=Deadline(None), progress=cast(Any, None))
@@ -53,6 +56,44 @@ def test_a_finished_gate_answers_for_what_it_decides_alone(tmp_path: Path, monke
     assert (found.outcome, asked) == ("pass", [False])
     found, asked = race(written(tmp_path / "loosened", 90.0, RED), Limits(), monkeypatch)
     assert (found.outcome, asked) == ("undecided", [True]), "red by a limit that is no more"
+
+
+def test_generations_of_an_earlier_command_are_told_as_such_in_the_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = written(tmp_path / "told", 90.0)
+    found, _ = race(out, Limits(), monkeypatch)
+    assert "6 generations (all by an earlier command), " in tell_outcome(found)
+    assert "8 generations (6 by an earlier command), " in tell_outcome(found.model_copy(update={"generations": 8}))
+    monkeypatch.setattr(command, "measure", lambda *_, **__: written(tmp_path / "new", 90.0))
+    how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
+    for folder, fresh in ((tmp_path / "new", False), (out, True)):
+        found = command.race(CONTEST, RECORDED, Limits(), folder, **how, fresh=fresh)
+        assert "· 6 generations, " in tell_outcome(found), "this command's own"
+
+
+def test_what_is_to_be_known_of_the_candidate_s_way_of_running_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out, how = written(tmp_path / "told", 90.0), {"limit": Deadline(None), "progress": cast(Any, None)}
+    monkeypatch.setattr(command, "measure", lambda *_, **__: None)
+    contest = replace(CONTEST, notes=("only the reference runs by a load.py",))
+    assert command.race(contest, RECORDED, Limits(), out, **how).notes[0] == "only the reference runs by a load.py"
+
+
+def test_in_ci_a_finished_gate_answers_for_no_later_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out = written(tmp_path / "told", 90.0)
+    race(out, Limits(), monkeypatch)
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(UsageError, match=r"holds the finished gate of an earlier command, .* in CI .*: add --fresh"):
+        command.race(CONTEST, RECORDED, Limits(), out, limit=Deadline(None), progress=cast(Any, None))
+    assert [command.is_ci({"CI": word}) for word in ("true", "1", "false", "0", "")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_finished_gate_is_none_of_another_machine_s_or_other_versions(

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.adapters.shipped import make_shipped
+from support.exports import bare_bundle
+from support.factories import LINEAR, write
 from support.races import planted
 
+from shootout.bundle.bundle import sha256
 from shootout.bundle.shipped import DOCUMENT, MANIFEST, Runtime, Shipped, ShippedArm, read_row
 from shootout.contract import Availability
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
@@ -121,6 +125,31 @@ def test_a_shipped_arm_is_made_again_from_its_own_cell_with_its_own_settings(
     assert found.given["options"] == {"openvino": {"NUM_STREAMS": "2"}}
     with pytest.raises(UsageError, match="doesn't tell what openvino:cpu:fp32 was measured on"):
         read_row(replace(shipped, group="another"))
+
+
+def test_a_shipped_factory_is_found_from_here_or_where_it_lay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Another checkout's own source comes first: what was changed there is what its gate is about."""
+    lay = str(write(tmp_path / "here" / "net.py", LINEAR)) + ":make"
+    folder = tmp_path / "out"
+    make_shipped(folder, bare_bundle({}, model=lay), said="net.py:make", parameters={"width": 3}, median_ns=7e3)
+    for place, wanted in ((tmp_path / "here", "net.py:make"), (tmp_path, lay)):
+        monkeypatch.chdir(place)
+        found = read_reference(folder)
+        assert (found.given["model"], found.given["parameters"], found.median_ns) == (wanted, {"width": (3,)}, 7e3)
+
+
+def test_a_pinned_reference_is_that_folder_and_no_other(tmp_path: Path):
+    for name in ("out", "swapped"):
+        make_shipped(tmp_path / name, bare_bundle({}, model="identity"), run=name)
+    pinned, other = (sha256(tmp_path / name / MANIFEST) for name in ("out", "swapped"))
+    assert read_reference(tmp_path / "out", pinned=pinned.upper()).place == str(tmp_path / "out")
+    says = (
+        rf"swapped' is another reference than the pinned one: .* SHA-256 {other}, and --reference-\S+ says '{pinned}'"
+    )
+    with pytest.raises(UsageError, match=says):
+        read_reference(tmp_path / "swapped", pinned=pinned)
+    with pytest.raises(UsageError, match=r"--reference-sha256 pins a shipped folder, and .* is a run"):
+        read_reference(RUN, pinned=pinned)
 
 
 def test_a_policy_s_worst_of_several_takes_as_many_generations():

@@ -31,11 +31,13 @@ def evidence(
     right: tuple[str, str] = ("", ""),
     other: Arm = made.B,
     also: Sequence[Line] = (),
+    packed: bool = False,
 ) -> dict[str, Check]:
     """The checks of a candidate that differs so from its reference, by name.
 
     Args:
         also: lines behind those of a generation.
+        packed: whether the gate made the candidate's folder.
     """
     ran: Executed = replace(made.EXECUTED, artifact_bytes=1_000)
     runs = (made.A, ran), (other, replace(ran, **(executed or {})))
@@ -46,7 +48,7 @@ def evidence(
         lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=fidelity))
     header = made.header((made.A, other, made.COPY))
     run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
-    found = find_evidence(analyse_cells(run), made.A.label, other.label, limits)
+    found = find_evidence(analyse_cells(run), made.A.label, other.label, limits, packed=packed)
     return {one.name: one for one in found}
 
 
@@ -88,6 +90,15 @@ def test_a_proof_that_nobody_told_here_is_never_met(tmp_path: Path):
         found = evidence(folders[1], limits, other=shipped)
         assert {found[name].standing for name in PROOF} == {asked}
         assert {found[name].reason for name in PROOF} == {"of the candidate as it was recorded"}
+
+
+def test_the_record_of_a_folder_that_the_gate_itself_made_is_a_proof(tmp_path: Path):
+    packed = Arm(target=Target(backend="b", folder="new"), model="identity")
+    for executed, wanted in ({}, Standing.MET), ({"device": "GPU"}, Standing.BROKEN):
+        (tmp_path / wanted).mkdir()
+        limits = Limits(same_proof=True)
+        found = evidence(tmp_path / wanted, limits, other=packed, packed=True, executed=executed)
+        assert (found["device"].standing, found["device"].reason) == (wanted, None)
 
 
 @pytest.mark.parametrize(

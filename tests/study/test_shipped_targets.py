@@ -110,6 +110,18 @@ def test_another_model_is_refused_with_the_one_to_name(out: Path):
         refuse_other_models([target], ["digits"])
 
 
+def test_a_model_of_the_user_s_own_is_known_by_its_content_and_not_by_its_path(tmp_path: Path):
+    """The manifest has the path that it had when it was shipped; only the export tells what lies where today."""
+    made = "~/here/net.py:make"
+    folder = make_shipped(tmp_path / "out", replace(MODEL, model=made)).folder
+    target = only(f"bundle:{folder}")
+    for raced in (made, "net.py:make", "elsewhere/renamed.py:make", "package.net:make", "bert/config.json"):
+        refuse_other_models([target], [raced])
+    for raced in ("digits", "net.onnx"):
+        with pytest.raises(UsageError, match=rf"made of {made}, .* this race is of {raced}: .* run {made} --backends"):
+            refuse_other_models([target], [raced])
+
+
 def test_a_run_goes_on_with_the_same_folder_only(out: Path):
     target = only(f"bundle:{out}")
     before = shipped_hashes([target, Target(backend="numpy")])

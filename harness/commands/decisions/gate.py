@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from shootout.clock import Deadline
@@ -11,19 +14,19 @@ from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.errors import OutOfTime, ShootoutError, UsageError
 from shootout.formats.files import check_files
-from shootout.gate import github
+from shootout.gate import github, packing
 from shootout.gate.contest import Contest, plan_contest
 from shootout.gate.files import write_gate
 from shootout.gate.limits import Limits, read_limits
 from shootout.gate.options import MAX_TIME_S, GateOptions
 from shootout.gate.reference import Reference, read_reference
 from shootout.gate.screen import render
-from shootout.gate.verdict import Gate, judge_gate, tell_unraced, watch_evidence
+from shootout.gate.verdict import Gate, count_generations, judge_gate, tell_unraced, watch_evidence
 from shootout.host import gpu
 from shootout.host.placement import pass_on
 from shootout.journal import journal
 from shootout.journal.journal import History
-from shootout.journal.run_folder import ELSEWHERE, START_OVER, is_from_here, new_folder
+from shootout.journal.run_folder import CANDIDATE, ELSEWHERE, START_OVER, is_from_here, new_folder, refuse_foreign
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 
@@ -60,13 +63,51 @@ def _gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
-    reference = read_reference(place, options.get("arm"), options.get("policy"), options.get("group"))
+    asked = (options.get("arm"), options.get("policy"), options.get("group"), options.get("reference_sha256"))
+    reference = read_reference(place, *asked)
     with show_progress() as progress:
         contest = plan_contest(reference, options.get("candidate"), limits, options)
         gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})
         out = Path(options.get("out") or new_folder(Path("results") / "gate"))
         fresh = options.get("fresh", False)
+        if reference.is_shipped:
+            try:
+                contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
+            except OutOfTime as error:
+                return tell_unraced(out, contest.names, reference, limits, str(error))
         return race(contest, reference, limits, out, limit=limit, progress=progress, fresh=fresh)
+
+
+def pack_candidate(
+    contest: Contest, limits: Limits, out: Path, *, limit: Deadline, progress: Progress, fresh: bool
+) -> Contest:
+    """Make a shipped folder of the candidate, if it isn't one, and plan the race of folder against folder.
+
+    Args:
+        out: the gate's folder, which keeps the candidate's for the same command.
+
+    Raises:
+        UsageError: as `race`.
+        OutOfTime: this machine isn't free in time.
+    """
+    if contest.rival.target.folder:
+        return contest
+    if why := packing.why_unshippable(contest):
+        return packing.note_unpacked(contest, why)
+    refuse_foreign(out)
+    place, plan = out / CANDIDATE, packing.plan_alone(contest)
+    progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
+    if fresh:
+        shutil.rmtree(place, ignore_errors=True)
+    measure(plan, place / packing.RUN, fresh=fresh, limit=limit, progress=progress, goes_on=partial(_refuse_stale, out))
+    return packing.pack(contest, limits, place, progress)
+
+
+def _refuse_stale(out: Path, history: History) -> bool:
+    """Refuse what was measured on another machine or with other versions; a finished run is not taken up again."""
+    if not is_from_here(history):
+        raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
+    return False
 
 
 def race(
@@ -82,20 +123,31 @@ def race(
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
 
     Raises:
-        UsageError: `out` holds another gate, or one of another machine or of other versions.
+        UsageError: `out` holds another gate, or one of another machine or of other versions; or, in CI, a finished one.
         Unavailable: one of the two turned out not to run here.
     """
-    names = contest.reference, contest.candidate
+    names, packed = contest.names, contest.packed
+    earlier = 0 if fresh else count_generations(out, contest.candidate)
 
     def goes_on(history: History) -> bool:
         """A finished gate answers for this machine and these versions alone, and not for limits that it leaves open."""
-        if not is_from_here(history):
-            raise UsageError(f"{str(out)!r} {ELSEWHERE}: {START_OVER}")
-        return judge_gate(out, names, reference, limits).outcome == "undecided"
+        _refuse_stale(out, history)
+        if is_ci():
+            raise UsageError(
+                f"{str(out)!r} holds the finished gate of an earlier command, which in CI answers for no later one: "
+                f"{START_OVER}"
+            )
+        return judge_gate(out, names, reference, limits, packed=packed).outcome == "undecided"
 
-    breach = watch_evidence(out, *names, limits)
+    breach = watch_evidence(out, *names, limits, packed=packed)
     try:
         measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach, goes_on=goes_on)
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
-    return judge_gate(out, names, reference, limits)
+    found = judge_gate(out, names, reference, limits, packed=packed)
+    return found.model_copy(update={"earlier_generations": earlier, "notes": (*contest.notes, *found.notes)})
+
+
+def is_ci(environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether a build server runs this: it sets `CI`, most of them to `true`."""
+    return environment.get("CI", "").lower() not in ("", "0", "false")

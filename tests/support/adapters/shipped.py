@@ -31,7 +31,12 @@ ACCOUNT = {
 
 
 def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **changes: Any) -> Shipped:
-    """Write a folder of a bundle's model; `changes` are facts of its manifest, those of its arm among them."""
+    """Write a folder of a bundle's model.
+
+    Args:
+        changes: facts of its manifest, those of its arm among them; `said`: what its run called the model, and the
+            `parameters` there.
+    """
     target = changes.pop("target", Target(backend="numpy"))
     arm = ShippedArm(
         label=str(target),
@@ -45,6 +50,7 @@ def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **chang
         batch=bundle.batch,
     )
     options = changes.pop("options", {})
+    asked = {"model": changes.pop("said", bundle.model), "parameters": changes.pop("parameters", {}), "options": {}}
     facts: dict[str, Any] = {
         "made_with": "shootout 0",
         "model": {"name": bundle.model, "sha256": bundle.weights_sha256},
@@ -67,6 +73,7 @@ def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **chang
     (folder / CHECK).write_text("")
     (folder / REQUIREMENTS).write_text("")
     row = {"arm": arm.label, "group": "a cell", "batch": arm.batch, "threads": arm.threads, "executed": ACCOUNT}
+    row |= {"backend": target.backend, **asked}
     rows = [{"arm": "another", "executed": None}, row, {**row, "group": "another", "executed": {}}]
     (folder / EVIDENCE / "document.json").write_text(json.dumps({"rows": rows}))
     return seal_shipped(Shipped(folder=folder, arm=arm, runtime=runtime, **facts))

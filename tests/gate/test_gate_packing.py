@@ -1,0 +1,144 @@
+"""The candidate as a folder of its own: when it is made, when not, and what is told then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from support.adapters.shipped import make_shipped
+from support.exports import bare_bundle
+from support.races import planted
+
+from shootout.clock import Deadline
+from shootout.commands.decisions import gate as command
+from shootout.contract import Target
+from shootout.errors import OutOfTime, UsageError
+from shootout.gate import packing
+from shootout.gate.contest import Contest
+from shootout.gate.limits import Limits
+from shootout.gate.reference import Reference
+from shootout.study.plan import Plan
+
+SHIPPED = Reference(place="model-1", target="bundle:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
+
+
+def contest(target: Target | None = None, reference: str = "bundle:model-1") -> Contest:
+    """A shipped folder against a target, NumPy unless told."""
+    arm = SimpleNamespace(target=target or Target(backend="numpy"), label="candidate")
+    study = planted.study(1, crossover=None).model_copy(update={"targets": (reference, str(arm.target))})
+    plan = SimpleNamespace(groups=[SimpleNamespace(record=SimpleNamespace(arms=(arm,)))], study=study)
+    return Contest(plan=cast(Plan, plan), reference=reference, candidate=arm.label)
+
+
+def pack_for(asked: Contest, out: Path) -> Contest:
+    """As the command does, without any time."""
+    progress = cast(Any, SimpleNamespace(stage=lambda _: None))
+    return command.pack_candidate(asked, Limits(), out, limit=Deadline(None), progress=progress, fresh=False)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Where the candidate was measured by itself: nothing is planned or measured."""
+    places: list[Path] = []
+    monkeypatch.setattr(packing, "make_plan", lambda study: study)
+    monkeypatch.setattr(command, "measure", lambda _, place, **__: places.append(place))
+    monkeypatch.setattr(packing, "plan_pair", lambda study, _: replace(contest(), plan=cast(Plan, study)))
+    return places
+
+
+def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[Path]
+):
+    made: list[Path] = []
+
+    def write(source: tuple[Path, str], built: str, folder: Path) -> None:
+        assert (source, built) == ((tmp_path / "gate" / "candidate" / "run", "numpy:cpu:fp32"), "built")
+        make_shipped(folder, bare_bundle({}, model="digits"))
+        made.append(folder)
+
+    monkeypatch.setattr(packing, "find_source", lambda run, arm: (run, arm))
+    monkeypatch.setattr(packing, "find_built", lambda *_: "built")
+    monkeypatch.setattr(packing, "write_folder", write)
+    for _ in range(2):
+        found = pack_for(contest(), tmp_path / "gate")
+        study = cast(Any, found.plan)
+        assert study.targets == ("bundle:model-1", f"bundle:{tmp_path}/gate/candidate/numpy-cpu-fp32")
+        assert (found.packed, found.notes) == (True, ())
+    assert len(made) == 1, "the same command finds it there"
+    assert alone == [tmp_path / "gate" / "candidate" / "run"] * 2, "which tells whether it is still the same"
+    (made[0] / "load.py").write_text("")
+    pack_for(contest(), tmp_path / "gate")
+    assert len(made) == 2, "one that isn't whole is made again"
+
+
+def test_it_is_measured_once_and_by_itself(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(packing, "make_plan", lambda study: study)
+    study = cast(Any, packing.plan_alone(contest()))
+    assert (study.targets, study.baseline, study.most_generations, study.least_generations) == (
+        ("numpy:cpu:fp32",),
+        None,
+        1,
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (Target(backend="torch-eager"), "torch-eager:cpu:fp32 can't be shipped: it runs the Python"),
+        (Target(backend="numpy", python="new"), "numpy@new:cpu:fp32 runs under another interpreter"),
+    ],
+)
+def test_what_no_folder_can_be_made_of_runs_by_its_adapter_and_that_is_told(
+    target: Target, why: str, tmp_path: Path, alone: list[Path]
+):
+    found = pack_for(contest(target), tmp_path / "gate")
+    assert (found.packed, len(found.notes), alone) == (False, 1, [])
+    assert found.notes[0].startswith("only the reference runs by a load.py, whose checks take about 0.4 us a call")
+    assert why in found.notes[0]
+
+
+def test_a_candidate_that_could_not_be_measured_is_left_to_the_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[Path]
+):
+    def refuse(*_: object) -> None:
+        raise UsageError("'numpy' was not measured, so nothing is known of it: outputs are wrong")
+
+    monkeypatch.setattr(packing, "find_source", refuse)
+    found = pack_for(contest(), tmp_path / "gate")
+    assert (found.packed, "outputs are wrong" in found.notes[0], len(alone)) == (False, True, 1)
+
+
+def test_a_candidate_that_is_a_folder_stays_what_it_is(tmp_path: Path, alone: list[Path]):
+    asked = contest(Target(backend="numpy", folder="/models/model-2"))
+    assert pack_for(asked, tmp_path) is asked
+    assert not alone
+
+
+def test_no_folder_of_something_else_is_written_into(tmp_path: Path, alone: list[Path]):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(UsageError, match=r"is no run folder \(it holds 'thesis.tex'\): choose another --out"):
+        pack_for(contest(), tmp_path)
+    assert not alone
+
+
+def test_its_folder_has_another_name_than_the_reference_s():
+    assert packing.name_folder(contest(Target(backend="torch-compile", mode="aoti"))) == "torch-compile-aoti-cpu-fp32"
+    assert packing.name_folder(contest(reference="bundle:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
+
+
+def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def busy(*_: object, **__: object) -> None:
+        raise OutOfTime("this machine is in use")
+
+    monkeypatch.setattr(packing, "make_plan", lambda study: study)
+    monkeypatch.setattr(command, "measure", busy)
+    monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
+    monkeypatch.setattr(command, "plan_contest", lambda *_: contest())
+    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    assert command.gate(tmp_path, {"out": tmp_path / "gate"}, as_json=True) == 7
