@@ -44,7 +44,12 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where the candidate was measured by itself: nothing is planned or measured."""
     places: list[Path] = []
     monkeypatch.setattr(packing, "make_plan", lambda study: study)
-    monkeypatch.setattr(command, "measure", lambda _, place, **__: places.append(place))
+
+    def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
+        places.append(place)
+        return SimpleNamespace(rows=[SimpleNamespace(outcome="measured")])
+
+    monkeypatch.setattr(command, "measure", measure)
     monkeypatch.setattr(packing, "plan_pair", lambda study, _: replace(contest(), plan=cast(Plan, study)))
     return places
 
@@ -110,6 +115,17 @@ def test_a_candidate_that_could_not_be_measured_is_left_to_the_race(
     monkeypatch.setattr(packing, "find_source", refuse)
     found = pack_for(contest(), tmp_path / "gate")
     assert (found.packed, "outputs are wrong" in found.notes[0], len(alone)) == (False, True, 1)
+
+
+def test_a_candidate_without_time_is_not_raced_by_its_adapter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[Path]
+):
+    """The same command goes on in the same folder, where it would find another race then."""
+    late = SimpleNamespace(rows=[SimpleNamespace(outcome="not timed")])
+    monkeypatch.setattr(command, "measure", lambda *_, **__: late)
+    with pytest.raises(OutOfTime, match="before the candidate had been measured by itself; the same command goes on"):
+        pack_for(contest(), tmp_path / "gate")
+    assert not alone
 
 
 def test_a_candidate_that_is_a_folder_stays_what_it_is(tmp_path: Path, alone: list[Path]):

@@ -88,7 +88,7 @@ def pack_candidate(
 
     Raises:
         UsageError: as `race`.
-        OutOfTime: this machine isn't free in time.
+        OutOfTime: this machine isn't free in time, or there was no time for the candidate by itself.
     """
     if contest.rival.target.folder:
         return contest
@@ -99,7 +99,11 @@ def pack_candidate(
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(place, ignore_errors=True)
-    measure(plan, place / packing.RUN, fresh=fresh, limit=limit, progress=progress, goes_on=partial(_refuse_stale, out))
+    goes_on = partial(_refuse_stale, out)
+    document = measure(plan, place / packing.RUN, fresh=fresh, limit=limit, progress=progress, goes_on=goes_on)
+    if all(row.outcome == "not timed" for row in document.rows):
+        # It isn't raced by its adapter now: the same command will pack it, and that is another race.
+        raise OutOfTime("the time was over before the candidate had been measured by itself; the same command goes on")
     return packing.pack(contest, limits, place, progress)
 
 
