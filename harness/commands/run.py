@@ -108,6 +108,7 @@ def measure(
     breach: Breach = no_breach,
     bars: Bars = no_bars,
     goes_on: Callable[[History], bool] = lambda _: False,
+    racing_s: float | None = None,
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
@@ -116,6 +117,7 @@ def measure(
         breach, bars: see `Campaign`.
         trace: when all is measured, also write where the time of each arm's calls goes.
         goes_on: whether a finished run is taken up again.
+        racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
 
     Raises:
         OutOfTime: the machine wasn't free in time.
@@ -144,7 +146,7 @@ def measure(
                 history=history or journal.read(out),
                 deadline=limit.part(),
                 progress=progress,
-                racing_s=plan.racing_s if limit.seconds is None else None,
+                racing_s=plan.racing_s if racing_s is None and limit.seconds is None else racing_s,
                 breach=breach,
                 bars=bars,
             )

@@ -99,8 +99,15 @@ def pack_candidate(
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(place, ignore_errors=True)
-    goes_on = partial(_refuse_stale, out)
-    document = measure(plan, place / packing.RUN, fresh=fresh, limit=limit, progress=progress, goes_on=goes_on)
+    document = measure(
+        plan,
+        place / packing.RUN,
+        fresh=fresh,
+        limit=limit,
+        progress=progress,
+        goes_on=partial(_refuse_stale, out),
+        racing_s=packing.RACING_S,
+    )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
         raise OutOfTime("the time was over before the candidate had been measured by itself; the same command goes on")
