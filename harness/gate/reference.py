@@ -15,6 +15,7 @@ from shootout.constants import BUNDLE
 from shootout.contract import Arm, Scenario
 from shootout.errors import UsageError
 from shootout.journal import journal
+from shootout.models.user import hfconfig
 from shootout.ship.source import find_source
 from shootout.study import reproduce
 from shootout.study.options import RunOptions, flags_of, read_words
@@ -124,12 +125,14 @@ def _shipped(found: Shipped) -> Reference:
 
 def _model_of(found: Shipped, said: str) -> str:
     """Find the model that a folder was made of: as its run named it, seen from here; else where it lay then."""
-    if not models.is_own(said):
+    if said in models.names() or not models.is_own(found.model["name"]):
         return said
     try:
         models.get(said)
     except UsageError:
-        return _home(found.model["name"])
+        lay = Path(_home(found.model["name"]))
+        is_folder = lay.name == hfconfig.CONFIG and not said.endswith(hfconfig.CONFIG)  # whose weights are its own
+        return str(lay.parent if is_folder else lay)
     return said
 
 

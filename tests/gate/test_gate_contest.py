@@ -138,6 +138,16 @@ def test_a_shipped_factory_is_found_from_here_or_where_it_lay(tmp_path: Path, mo
         assert (found.given["model"], found.given["parameters"], found.median_ns) == (wanted, {"width": (3,)}, 7e3)
 
 
+@pytest.mark.parametrize(("said", "wanted"), [("minilm", "minilm"), ("minilm/config.json",) * 2])
+def test_a_shipped_config_is_found_where_it_lay_with_the_weights_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, wanted: str
+):
+    lay = tmp_path / "here" / "minilm" / "config.json"
+    make_shipped(tmp_path / "out", bare_bundle({}, model=str(lay)), said=said)
+    monkeypatch.chdir(tmp_path)
+    assert read_reference(tmp_path / "out").given["model"] == str(tmp_path / "here" / wanted)
+
+
 def test_a_pinned_reference_is_that_folder_and_no_other(tmp_path: Path):
     for name in ("out", "swapped"):
         make_shipped(tmp_path / name, bare_bundle({}, model="identity"), run=name)
