@@ -39,6 +39,7 @@ FILES = {
 }
 GRADIENTS = "gradients.npz"
 INPUTS, ORACLE, CALIBRATION, REFERENCE = "inputs.npz", "oracle.npz", "calibration.npz", "reference.npz"
+UNSEEN, UNSEEN_ORACLE = "unseen.npz", "unseen-oracle.npz"
 REPORT, SELECTION = "report.npz", "selection.npz"
 LABELS = "labels"
 ERROR = "error.json"
@@ -234,6 +235,14 @@ class ModelBundle:
     def own_outputs(self) -> list[dict[str, Array]]:
         """What a runtime that is true to this model gives: the oracle's outputs, or those of a file beside it."""
         return (self.reference_outputs() if self.original else None) or self.oracle_outputs()
+
+    def unseen(self) -> list[tuple[dict[str, Array], dict[str, Array]]]:
+        """Inputs that an arm first meets while it is timed, each with its `own_outputs`; none where none are valid."""
+        if not (self.folder / UNSEEN).exists():
+            return []
+        inputs = load_sets(self.folder / UNSEEN, [spec.name for spec in self.inputs])
+        outputs = load_sets(self.folder / UNSEEN_ORACLE, [spec.name for spec in self.outputs])
+        return list(zip(inputs, outputs, strict=True))
 
     def calibration(self) -> list[dict[str, Array]]:
         """Input sets for quantization; none of them is in the report split.

@@ -7,13 +7,25 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle.bundle import CALIBRATION, GRADIENTS, INPUTS, ORACLE, REFERENCE, WEIGHTS, ModelBundle, sha256
+from shootout.bundle.bundle import (
+    CALIBRATION,
+    GRADIENTS,
+    INPUTS,
+    ORACLE,
+    REFERENCE,
+    UNSEEN,
+    UNSEEN_ORACLE,
+    WEIGHTS,
+    ModelBundle,
+    sha256,
+)
 from shootout.bundle.fidelity import spread
 from shootout.bundle.npz import save_sets
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import ModelError
 from shootout.export.job import Job
 from shootout.export.labels import Split
+from shootout.export.unseen import Unseen
 
 
 def assemble(
@@ -36,6 +48,7 @@ def assemble(
     gradients: Sequence[Arrays] | None = None,
     drawn: bool = False,
     reference: Sequence[Arrays] | None = None,
+    unseen: Unseen = (),
 ) -> ModelBundle:
     """The bundle of a job, not sealed yet, in whose folder the artifacts lie already.
 
@@ -49,6 +62,7 @@ def assemble(
         gradients: of a training step, those of each trained weight for each buffer.
         drawn: whether the buffers are drawn numbers.
         reference: what a file that races its original gives as it is written, where the oracle is the original's.
+        unseen: inputs that no arm has before it is timed, and what a runtime that is true to this model gives for them.
 
     Raises:
         UsageError: labels that don't fit the outputs.
@@ -62,6 +76,9 @@ def assemble(
         save_sets(folder / GRADIENTS, gradients)
     if reference is not None:
         save_sets(folder / REFERENCE, reference)
+    if unseen:
+        save_sets(folder / UNSEEN, [given for given, _ in unseen])
+        save_sets(folder / UNSEEN_ORACLE, [right for _, right in unseen])
     if split:
         split.save(folder)
     return ModelBundle(

@@ -5,7 +5,7 @@ Runs in the export process only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from shootout.export import inputs
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
 from shootout.export.labels import Split
+from shootout.export.unseen import Unseen, make_unseen
 from shootout.models.base import Model, Task, buffer_count, buffer_notes, draw
 from shootout.quantize import pruning
 
@@ -40,7 +41,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     buffers = given or own
     sets, fault = inputs.chosen(job.calibration, specs, inputs.own(model, parameters, batch, task))
-    oracle, bands = _artifacts(model, job, buffers, sets, effort)
+    oracle, bands, unseen = _artifacts(model, job, buffers, sets, effort)
     buffers, sets = buffers[: len(oracle)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
     require_telling(model.name, outputs, oracle)
@@ -57,6 +58,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         calibration_fault=fault,
         split=_split(task, batch) if task else None,
         drawn=not (given or task),
+        unseen=unseen,
         notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
     )
 
@@ -74,15 +76,20 @@ def _split(task: Task, batch: int) -> Split:
 
 def _artifacts(
     model: Model, job: Job, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
-) -> tuple[list[dict[str, Array]], Mapping[str, float | None]]:
+) -> tuple[list[dict[str, Array]], Mapping[str, float | None], Unseen]:
     parameters, folder = job.parameters, Path(job.folder)
     if model.write is not None:
         if job.variant:
             raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the reference"
         weights = _wide(model.write(folder))
-        run = model.forward(np, weights, parameters)
-        return [run(_wide(one)) for one in buffers], {Precision.FP32: FP32_BAND_FLOOR}
+        forward = model.forward(np, weights, parameters)
+
+        def run(sets: Sequence[Arrays]) -> list[dict[str, Array]]:
+            return [forward(_wide(one)) for one in sets]
+
+        oracle = run(buffers)
+        return oracle, {Precision.FP32: FP32_BAND_FLOOR}, make_unseen(buffers, run, oracle[0])
     from shootout.export import torch_files
 
     module = model.trained(parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from shootout.bundle.bundle import FILES, INLINE_BYTES, WEIGHTS
 from shootout.bundle.effort import Effort
 from shootout.clock import Stopwatch
 from shootout.contract import Arrays, Artifact
+from shootout.export.unseen import Unseen, make_unseen
 from shootout.quantize import torch_bands
 
 
@@ -82,8 +84,8 @@ def oracle_and_bands(
     by_rows: bool = True,
     names: Sequence[str] = ("y",),
     effort: Effort | None = None,
-) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None]]:
-    """The float64 outputs for each input buffer, and the fidelity gate by precision.
+) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None], Unseen]:
+    """The float64 outputs for each input buffer, the fidelity gate by precision, and unseen inputs with their outputs.
 
     The module itself becomes float64: at 8 bytes a weight, a second copy is the export's largest need of memory.
 
@@ -105,5 +107,7 @@ def oracle_and_bands(
             first += torch_bands.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
         inputs = inputs[: effort.buffers(len(inputs), watch.seconds)]
         calibration = calibration[: effort.most_sets]
-    oracle = [*first, *torch_bands.outputs(wide, inputs[len(first) :], by_rows=by_rows, names=names)]
-    return oracle, torch_bands.bands(wide, inputs, oracle, calibration, by_rows=by_rows, effort=effort)
+    run = partial(torch_bands.outputs, wide, by_rows=by_rows, names=names)
+    oracle = [*first, *run(inputs[len(first) :])]
+    unseen = make_unseen(inputs, run, oracle[0], is_brief=effort.is_brief)
+    return oracle, torch_bands.bands(wide, inputs, oracle, calibration, by_rows=by_rows, effort=effort), unseen

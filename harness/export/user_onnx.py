@@ -13,6 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Given, Job
 from shootout.export.labels import Split, save_rows
 from shootout.export.labels import read as read_labelled
+from shootout.export.unseen import Unseen, make_unseen
 from shootout.models.base import buffer_count, buffer_notes, draw
 from shootout.models.drawing import Way
 from shootout.models.user import onnx_inputs
@@ -57,6 +59,7 @@ class Prepared:
         ways: how each input was drawn; empty where the buffers are real.
         axes: the size of each free axis.
         oracle: the outputs for each input buffer, float ones in float64.
+        unseen: inputs that are none of these, with their outputs likewise.
         band: the FP32 fidelity gate, relative L2.
         split: the user's labelled rows, None where there are no labels.
         notes: what was decided about its inputs.
@@ -74,6 +77,7 @@ class Prepared:
     parameter_count: int
     split: Split | None = None
     notes: tuple[str, ...] = ()
+    unseen: Unseen = ()
 
 
 def take(job: Job, effort: Effort) -> ModelBundle:
@@ -133,6 +137,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         notes=tuple(_notes(job.holds, found, original, as_it_is)),
         unmade=unmade,
         drawn=original.drawn if original else bool(found.ways),
+        unseen=found.unseen,
     )
     return replace(made, whole_s=original.whole_s) if original else made
 
@@ -260,13 +265,14 @@ def prepare(
         effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
     import onnxruntime  # noqa: F401 - to import it is no part of a call
 
+    run = partial(onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name)
     with Stopwatch() as watch:
-        raw = onnx_files.run(folder / FILES[Artifact.ONNX], buffers[:1], path.name)
+        raw = run(buffers[:1])
     if original:  # the two take all the same buffers
         effort.expect(len(buffers), watch.seconds)
     else:
         buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
-    raw += onnx_files.run(folder / FILES[Artifact.ONNX], [*buffers[1:], buffers[0]], path.name)
+    raw += run([*buffers[1:], buffers[0]])
     outputs = _output_specs(raw)
     oracle = _repeated(raw, path.name)
     return Prepared(
@@ -282,6 +288,7 @@ def prepare(
         parameter_count=onnx_files.parameter_count(model),
         split=split,
         notes=axes.notes,
+        unseen=make_unseen(buffers, lambda sets: map(_all_wide, run(sets)), oracle[0], is_brief=effort.is_brief),
     )
 
 
@@ -291,7 +298,7 @@ def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     Raises:
         ModelError: these two differ.
     """
-    *oracle, again = [{output: _wide(array) for output, array in one.items()} for one in raw]
+    *oracle, again = map(_all_wide, raw)
     if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in oracle[0].items()):
         raise ModelError(f"{name} gives different outputs for the same inputs: it can't be compared")
     return oracle
@@ -354,6 +361,10 @@ def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
         if len(shapes) > 1:
             raise ModelError(f"the shape of output {name!r} depends on the input values: {sorted(shapes)}")
     return tuple(TensorSpec(name=name, shape=y.shape, dtype=y.dtype.name) for name, y in outputs[0].items())
+
+
+def _all_wide(outputs: Arrays) -> dict[str, Array]:
+    return {name: _wide(array) for name, array in outputs.items()}
 
 
 def _wide(array: Array) -> Array:

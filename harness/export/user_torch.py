@@ -24,6 +24,7 @@ from shootout.errors import ModelError, UsageError, explained
 from shootout.export import inputs, labels, torch_files
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
+from shootout.export.unseen import is_like
 from shootout.models.base import buffer_count, set_count
 from shootout.models.user.called import Called
 from shootout.models.user.hfconfig import WEIGHTS
@@ -67,7 +68,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     effort.tell("trying the input sets")
     buffers, found = _usable(job, called, data)
     by_rows = _is_by_rows(called, buffers, found)
-    oracle, bands = torch_files.oracle_and_bands(
+    oracle, bands, unseen = torch_files.oracle_and_bands(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
     )
     buffers = buffers[: len(oracle)]
@@ -92,6 +93,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         notes=(*called.notes, *(data.split.notes if data.split else ())),
         unmade=unmade,
         drawn=data.drawn,
+        unseen=unseen,
     )
 
 
@@ -215,11 +217,5 @@ def _usable(job: Job, called: Called, data: Data) -> tuple[list[dict[str, Array]
         if ours:
             return buffers[:1], [first]
         raise UsageError(f"{job.short} can't run on these inputs: {explained(error)}") from error
-    valid = all(_is_valid(one, first) for one in found)
+    valid = all(is_like(one, first) for one in found)
     return (buffers, found) if valid or not ours else (buffers[:1], [first])
-
-
-def _is_valid(found: Arrays, example: Arrays) -> bool:
-    """Whether outputs are of the example's shapes, and numbers."""
-    shapes = all(array.shape == example[name].shape for name, array in found.items())
-    return shapes and all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f")

@@ -19,6 +19,8 @@ from shootout.bundle.bundle import (
     REFERENCE,
     REPORT,
     SELECTION,
+    UNSEEN,
+    UNSEEN_ORACLE,
     ModelBundle,
     open_bundle,
 )
@@ -28,7 +30,7 @@ from shootout.errors import SkippedArm, UsageError
 from shootout.host.hardware import SEVEN_BITS
 from shootout.quantize import mixed, qdq
 
-SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION)
+SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_ORACLE)
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ModelBundle:

@@ -90,7 +90,7 @@ def test_each_precision_has_a_band():
     model, parameters, module = made("decoder_step", context=4)
     sets = model.draw(parameters, 1)[:2]
     names = model.output_names(parameters)
-    _, bands = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows, names=names)
+    _, bands, _ = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows, names=names)
     exact, brain, eight, four = (bands[name] or 0.0 for name in ("fp32", "bf16", "int8", "int4"))
     assert 0 < exact < brain < min(eight, four)
 

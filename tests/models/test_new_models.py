@@ -84,7 +84,7 @@ def test_matrices_have_no_batch():
 def test_bands_grow_from_fp32_to_bf16_for_each(name: str, chosen: dict[str, Any], batch: int):
     """A recurrent layer works in place in C++: what a mode rounds must get there."""
     model, _, module, sets = made(name, chosen, batch)
-    oracle, bands = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows)
+    oracle, bands, _ = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows)
     assert [one["y"].dtype for one in oracle] == [np.float64] * 2
     assert bands[Precision.FP32] == 1e-5
     half, brain = bands[Precision.FP16], bands[Precision.BF16]
