@@ -310,6 +310,7 @@ class Turn:
             (the lower decile of all): what the harness itself adds.
         gpu: how the GPU was right after the blocks; None for an arm on the CPU.
         fault: what was wrong with answers that were asked for after that; "" for nothing.
+        began_ns, ended_ns: what the worker's clock said at its beginning and at its end.
     """
 
     latency_ns: Mapping[Scope, Array]
@@ -317,6 +318,8 @@ class Turn:
     start_late_ns: float = 0.0
     gpu: GpuState | None = None
     fault: str = ""
+    began_ns: int = 0
+    ended_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

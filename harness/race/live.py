@@ -14,7 +14,7 @@ from typing import Any
 from shootout import backends
 from shootout.backends import reported
 from shootout.backends.adapter import Built
-from shootout.clock import Deadline
+from shootout.clock import Deadline, Stopwatch
 from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
@@ -34,6 +34,7 @@ from shootout.host.scratch import scratch
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.models.user.scoring import score
 from shootout.race.call_cap import too_slow
+from shootout.race.clock_check import ClockCheck
 from shootout.race.loading import OWN
 from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Gpus, Placed
@@ -67,6 +68,8 @@ class LivePlayer:
         self._first = first
         self._max_call_s = stage.max_call_s if first else 0.0
         self._call_s = 1.0
+        self._per_reading: Mapping[Scope, int] = {}
+        self._clock = ClockCheck(arm=built.arm)
         self._stopped = False
 
     def _ask(self, command: str, limit_s: float, **arguments: Any) -> Any:
@@ -141,24 +144,34 @@ class LivePlayer:
             if set(of) != set(Scope) or min(of.values()) <= 0:
                 raise ArmFailed("it did not tell how long its calls take")
         self._call_s = sum(tuned.call_ns.values()) / 1e9
+        self._per_reading = tuned.per_reading
         return tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """One block per scope.
 
         Raises:
-            ArmFailed: its answers are wrong, now that it is timed.
+            ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
         estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
         limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        return _true(self._ask("turn", limit_s, scopes=scopes), scopes)
+        return self._timed("turn", limit_s, scopes, scopes=scopes)
 
     def serve(self, offer: Offer) -> Turn:
         """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
         limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        return _true(self._ask("serve", limit_s, offer=offer), (Scope.END_TO_END,), offer)
+        return self._timed("serve", limit_s, (Scope.END_TO_END,), offer=offer)
+
+    def _timed(self, command: str, limit_s: float, wanted: Collection[Scope], **arguments: Any) -> Turn:
+        with Stopwatch() as watch:
+            turn: Turn = self._ask(command, limit_s, **arguments)
+        if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
+            raise ArmFailed("it did not time what it was asked to")
+        if fault := self._clock.find_fault(turn, watch, self._per_reading) or turn.fault:
+            raise ArmFailed(fault)
+        return turn
 
     def placed(self) -> Placed:
         """Where its threads may run now, after calls on its own CPUs.
@@ -222,14 +235,6 @@ class LivePlayer:
     def kill(self) -> None:
         """End it."""
         self._process.kill()
-
-
-def _true(turn: Turn, scopes: Collection[Scope], offer: Offer | None = None) -> Turn:
-    if turn.fault:
-        raise ArmFailed(turn.fault)
-    if set(turn.latency_ns) != set(scopes) or turn.offer != offer:
-        raise ArmFailed("it did not time what it was asked to")
-    return turn
 
 
 class LiveStarters:

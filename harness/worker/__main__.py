@@ -152,19 +152,30 @@ class Worker:
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
         """One block per scope, in the order given, each after its lead-in."""
-        with clock.Stopwatch() as watch:
-            latency_ns = self._blocks.play(scopes)
-        gpu = self._gpu()
-        return Turn(latency_ns=latency_ns, gpu=gpu, fault=self._recheck(watch.seconds))
+        with clock.Stopwatch() as whole:
+            with clock.Stopwatch() as watch:
+                latency_ns = self._blocks.play(scopes)
+            gpu = self._gpu()
+            fault = self._recheck(watch.seconds)
+        return Turn(latency_ns=latency_ns, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
     def serve(self, offer: Offer) -> Turn:
         """Requests that arrive as offered."""
         assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
-        with clock.Stopwatch() as watch:
-            latency_ns, late_ns = self._blocks.serve(offer)
-        gpu, end_to_end = self._gpu(), {Scope.END_TO_END: latency_ns}
-        fault = self._recheck(watch.seconds)
-        return Turn(latency_ns=end_to_end, offer=offer, start_late_ns=late_ns, gpu=gpu, fault=fault)
+        with clock.Stopwatch() as whole:
+            with clock.Stopwatch() as watch:
+                latency_ns, late_ns = self._blocks.serve(offer)
+            gpu = self._gpu()
+            fault = self._recheck(watch.seconds)
+        return Turn(
+            latency_ns={Scope.END_TO_END: latency_ns},
+            offer=offer,
+            start_late_ns=late_ns,
+            gpu=gpu,
+            fault=fault,
+            began_ns=whole.began_ns,
+            ended_ns=whole.ended_ns,
+        )
 
     def recheck(self) -> str:
         """Whether the arm still computes, now that its rounds are over; what is wrong, or ""."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -95,7 +96,9 @@ class InProcess:
         return self._blocks.tune()
 
     def _turn(self, scopes: Any) -> Turn:
-        return Turn(latency_ns=self._blocks.play(scopes), gpu=GpuState())
+        with clock.Stopwatch() as watch:
+            latency_ns = self._blocks.play(scopes)
+        return Turn(latency_ns=latency_ns, gpu=GpuState(), began_ns=watch.began_ns, ended_ns=watch.ended_ns)
 
     def _on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
         return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
@@ -197,6 +200,17 @@ def test_who_answers_wrongly_after_the_rounds_has_failed(tmp_path: Path, device:
 
     heard = alive(tmp_path, {"a": Tired(queued.Session(device)), "b": InProcess(queued.Session(device))})
     assert [(why.reason, why.during, why.failed) for _, why in heard] == [("wrong", "leaving", True)]
+
+
+def test_an_arm_whose_clock_is_another_one_has_failed(tmp_path: Path, device: queued.Device) -> None:
+    class Behind(InProcess):
+        def _turn(self, scopes: Any) -> Turn:
+            turn = super()._turn(scopes)
+            return replace(turn, began_ns=turn.began_ns - 10**9, ended_ns=turn.ended_ns - 10**9)
+
+    heard = alive(tmp_path, {"a": Behind(queued.Session(device)), "b": InProcess(queued.Session(device))})
+    assert [(arm.target.backend, why.failed) for arm, why in heard] == [("a", True)]
+    assert heard[0][1].reason.startswith("its clock is 1 s behind the harness's")
 
 
 def test_arms_that_wait_on_their_pipes_get_no_signal_and_those_on_the_cpu_do(

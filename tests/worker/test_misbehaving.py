@@ -19,7 +19,7 @@ from shootout.worker.process import WorkerProcess
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where one run of all of them lies, with a study that names them and asks for one generation."""
     made = tmp_path_factory.mktemp("misbehaving")
-    targets = ", ".join(f'"{name}"' for name in ("well", "numpy", *FAULTS))
+    targets = ", ".join(f'"{name}"' for name in ("well", "numpy", "stops-time", *FAULTS))
     (made / "all.toml").write_text(f'model = "identity"\ntargets = [{targets}]\nmax_generations = 1\n')
     installed(made / "third")
     return made
@@ -57,7 +57,7 @@ def test_the_row_of_a_misbehaving_adapter_says_what_it_did(rows: dict[str, dict[
     assert re.search(FAULTS[backend][1], rows[backend]["reason"]), rows[backend]["reason"]
 
 
-@pytest.mark.parametrize("backend", ["well", "numpy"])
+@pytest.mark.parametrize("backend", ["well", "numpy", "stops-time"])
 def test_the_others_are_measured(rows: dict[str, dict[str, Any]], backend: str):
     assert rows[backend]["outcome"] == "measured"
     assert rows[backend]["end_to_end"]["samples"] > 0

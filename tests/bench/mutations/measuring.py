@@ -201,15 +201,22 @@ MUTATIONS = (
     Mutation(
         "what a timed arm then answered wrongly fails it",
         "harness/race/live.py",
-        "    if turn.fault:\n        raise ArmFailed(turn.fault)\n",
-        "",
+        "        if fault := self._clock.find_fault(turn, watch, self._per_reading) or turn.fault:\n",
+        "        if fault := self._clock.find_fault(turn, watch, self._per_reading):\n",
         (RECHECKS, LIVE, "tests/worker/test_misbehaving.py"),
+    ),
+    Mutation(
+        "a worker's clock is held against the harness's",
+        "harness/race/live.py",
+        "        if fault := self._clock.find_fault(turn, watch, self._per_reading) or turn.fault:\n",
+        "        if fault := turn.fault:\n",
+        (LIVE, "tests/worker/test_misbehaving.py"),
     ),
     Mutation(
         "a timed arm is asked what it has not seen",
         "harness/worker/rechecks.py",
-        "            _fill(memory, blocks.buffers[other], nudges=1)\n            why",
-        "            why",
+        "            _fill(memory, inputs)\n            outputs",
+        "            outputs",
         (RECHECKS,),
     ),
     Mutation(

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from shootout import clock
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends.adapter import Built
 from shootout.bundle.bundle import ModelBundle
@@ -153,6 +154,39 @@ class RemembersArrays(Well):
         run = session._run
         session._run = lambda inputs: known.setdefault(id(inputs["x"]), run(inputs))
         return session
+
+
+class RemembersAPart(Well):
+    """Keeps its answers by a sixteenth of its inputs' numbers; the others take it long, so that this pays."""
+
+    def load(self, built: Built) -> NumpySession:
+        session, known = super().load(built), dict[bytes, Arrays]()
+        run = session._run
+
+        def part(inputs: Mapping[str, Array]) -> Arrays:
+            key = inputs["x"].reshape(-1)[::16].tobytes()
+            if key not in known:
+                time.sleep(0.02)
+                known[key] = run(inputs)
+            return known[key]
+
+        session._run = part
+        return session
+
+
+class SlowsTheClock(Well):
+    """Lets the harness's clock run at a twentieth of its speed, as a library may that is made for tests."""
+
+    def begin(self, session: NumpySession) -> None:
+        real, began = clock.now_ns, clock.now_ns()
+        clock.now_ns = lambda: began + (real() - began) // 20
+
+
+class StopsTime(Well):
+    """Replaces Python's clock, which the harness has taken by then."""
+
+    def begin(self, session: NumpySession) -> None:
+        time.perf_counter_ns = lambda: 0
 
 
 class Tires(Well):
@@ -320,6 +354,8 @@ FAULTS: Mapping[str, tuple[type[Well], str]] = {
     "wrong-shape": (WrongShape, r"expected float32\[1, 64\], got float32\[1, 63\]$"),
     "not-a-number": (NotANumber, r"the output has NaN or infinity"),
     "remembers-arrays": (RemembersArrays, r"^to inputs that it had not seen it answered wrongly: relative L2 error 1"),
+    "remembers-a-part": (RemembersAPart, r"^inputs that it had not seen took \d+ times as long: it keeps answers$"),
+    "slows-the-clock": (SlowsTheClock, r"^its clock is [\d.]+ m?s behind the harness's: something in its process"),
     "not-a-number-later": (NotANumberLater, r"^between timed blocks it answered wrongly: the output has NaN"),
     "constant-later": (ConstantLater, r"^between timed blocks it answered wrongly: relative L2 error"),
     "lies": (Lies, r"labelled fp32, but the permutation probe finds bf16"),
@@ -342,6 +378,7 @@ ALL: Mapping[str, type[Well]] = {
     **{name: adapter for name, (adapter, _) in FAULTS.items()},
     "well": Well,
     "starts": Starts,
+    "stops-time": StopsTime,
     "starts-apart": StartsApart,
     "builds-only": BuildsOnly,
     "litters": Litters,
