@@ -120,7 +120,13 @@ def widened(error: float | None) -> float | None:
 
 
 def gate(
-    found: Fidelity, band: float | None, least: float = 0.0, *, is_judged: bool = True, max_error: float = 0.0
+    found: Fidelity,
+    band: float | None,
+    least: float = 0.0,
+    *,
+    is_judged: bool = True,
+    is_real: bool = False,
+    max_error: float = 0.0,
 ) -> str | None:
     """The reason why a row can't be true to its label, or None.
 
@@ -131,6 +137,8 @@ def gate(
         least: outputs that are no further off than this can't have been computed in the label's precision.
         is_judged: whether the band is held against the error (see `ModelBundle.is_judged`), and integers have to be the
             same. What is judged has to be nearer to right outputs than to zeros, however wide its band.
+        is_real: whether the inputs are no drawn numbers: then an answer that is nearer to zeros is wrong, whether
+            anything could be predicted or not.
         max_error: a larger relative L2 that the user allows any row.
     """
     if found.mismatches and is_judged:
@@ -138,6 +146,8 @@ def gate(
     if found.relative_l2 is None:
         overflow = "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
         return overflow if is_judged or band is not None else None
+    if is_real and not is_judged and found.relative_l2 > max(USEFUL_BAND, max_error):
+        return f"relative L2 error {found.relative_l2:.2g} is nearer to that of zeros than to none"
     if not is_judged or (max_error and found.relative_l2 <= max_error):
         band = math.inf
     if band is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.constants import ALPHA, BUNDLE, USEFUL_BAND
+from shootout.constants import ALPHA, BUNDLE, FIDELITY_MARGIN, USEFUL_BAND
 from shootout.contract import BandStanding, NotRunKind
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import Standing, judge_limits
@@ -15,6 +15,7 @@ from shootout.decide.quantities import LIMITS, POINTS, Limit
 from shootout.gate.limits import Limits
 from shootout.report.figures import error, share
 from shootout.results.analysis import Analysed, right_rows
+from shootout.results.cells import is_judged
 from shootout.results.comparisons import Part
 from shootout.results.document import Row
 from shootout.stats.paired import Change, change
@@ -79,6 +80,11 @@ def _outputs(mine: Row, other: Row) -> Check:
     elif _strays(mine):
         standing = Standing.BROKEN
         reason = f"the reference doesn't compute what the candidate's model does: {mine.reason}"
+    elif _is_unchecked(mine, other):
+        standing, reason = (
+            Standing.UNKNOWN,
+            "nothing told what its precision explains: give real --inputs, or more time",
+        )
     return Check(
         name="error",
         reference=errors[0],
@@ -87,6 +93,14 @@ def _outputs(mine: Row, other: Row) -> Check:
         standing=standing,
         reason=reason,
     )
+
+
+def _is_unchecked(mine: Row, other: Row) -> bool:
+    """Whether nothing was held against the candidate's error, which is far beyond the reference's."""
+    if is_judged(other) or other.fidelity is None:
+        return False
+    before, after = (one.fidelity.relative_l2 if one.fidelity else None for one in (mine, other))
+    return after is None or before is None or after > FIDELITY_MARGIN * before
 
 
 def _failure(other: Row) -> Standing:

@@ -232,7 +232,7 @@ def _passed(answer: Answer) -> Iterator[str]:
             )
             yield f"{short(one.arm)} slower{than} {_ratio(one.ratio)}"
         else:
-            yield f"{short(one.arm)} {tell_cost(one)}"
+            yield ", ".join(filter(None, [f"{short(one.arm)} {tell_cost(one)}", one.reason]))
 
 
 def tell_cost(one: Passed | WouldChange | Step) -> str:

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import SCALED, Precision
+from shootout.contract import SCALED, BandStanding, Precision
 from shootout.results.comparisons import AccuracyChange, Metric, MetricChange, Ratio
 from shootout.results.document import Ceiling, FidelityFigures, Rate, Row, Serving, Timing
 from shootout.schemes import shown_as
@@ -28,6 +28,8 @@ _UNBOUNDED = Console(width=10_000)
 """Where a table's own width is measured."""
 _UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
 """How a figure is written, by the last word of its name."""
+UNCHECKED = "unchecked"
+"""Behind an error: whether the precision explains it isn't known."""
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
@@ -80,8 +82,12 @@ def error(relative_l2: float) -> str:
 
 
 def error_of(found: FidelityFigures) -> str:
-    """A row's relative error; its outputs may be no numbers, where that doesn't keep it out."""
-    return "NaN" if found.relative_l2 is None else error(found.relative_l2)
+    """A row's relative error; its outputs may be no numbers, where that doesn't keep it out.
+
+    Behind an error that was held against nothing stands that it is so.
+    """
+    told = "NaN" if found.relative_l2 is None else error(found.relative_l2)
+    return f"{told} {UNCHECKED}" if found.standing is BandStanding.NOT_JUDGED else told
 
 
 def share(value: float) -> str:

@@ -12,6 +12,7 @@ from shootout.report import answers, more_time, notes, sweep_table, trust
 from shootout.report.figures import BY_HEADER, Cell, fits, make_table, stack_tables
 from shootout.report.lines import name_targets
 from shootout.report.notes import STYLES, fold_reasons, reason_of
+from shootout.results.cells import is_judged
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
@@ -207,6 +208,10 @@ def _cells(summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Se
     if row.end_to_end is None or row.outcome == "failed":
         cells |= {name: _STOPPED[row.outcome] for name in ("verdict", "to own fp32") if name in cells}
         cells |= {} if row.end_to_end else dict.fromkeys(cells.keys() & {"ratio"}, "")
+    if not is_judged(row):  # nobody knows what it computes, so its time is no good news
+        for cell in cells.values():
+            if isinstance(cell, Text) and cell.style == "green":
+                cell.style = "yellow"
     if row.build_cached and "build" in cells:
         cells["build"] = f"{cells['build']}*"
     return cells

@@ -173,7 +173,7 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     facts = {"group": group.record.name} | _identity(arm) | _preparation(prepared)
     known: Sequence[Played | Checked] = lines or [line for name, line in group.checked.items() if name == label]
     facts |= _account(known, prepared) | footprint.readiness(known) | footprint.memory(lines)
-    facts["notes"] = (*facts.get("notes", ()), *_tolerated(arm, facts.get("fidelity")), *_killed(group, label))
+    facts["notes"] = (*facts.get("notes", ()), *_doubts(arm, facts.get("fidelity")), *_killed(group, label))
     timings = {scope.value: _timing(group, label, scope, samples) for scope in Scope}
     timed, never_held = timings["end_to_end"], rates.never_held(lines)
     facts |= {"serve": rates.serving(lines, timed, group.void_share), "gpu": footprint.on_gpu(arm, lines)}
@@ -186,7 +186,10 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
     return Row(**facts, **_left(why, has_time=timed is not None))
 
 
-def _tolerated(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
+def _doubts(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
+    """What a reader must know of an error that was let pass."""
+    if found and found.standing is BandStanding.NOT_JUDGED and (found.relative_l2 or 0.0) > USEFUL_BAND:
+        yield f"error {found.relative_l2:.1e}: its outputs are nearer to zeros than to right ones"
     if found and found.standing is BandStanding.TOLERATED:
         band = math.inf if found.band is None else min(found.band, USEFUL_BAND)
         error = (found.reference_l2 if arm.file else None) or found.relative_l2 or 0.0  # a file beside another: its own

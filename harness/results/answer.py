@@ -45,7 +45,8 @@ class Passed(Part):
     """An arm that is not to be shipped.
 
     Attributes:
-        because: it is `slower`; it is not known to keep the `accuracy`; or it has no sound time: `reason`.
+        because: it is `slower`; it is not known to keep the `accuracy`; or it has no sound time. `reason` tells
+            why it has none, or that nothing was held against its error.
         against: the arm that beat it: the shipped one, or another that isn't told apart from that.
         ratio: its time ÷ that of `against`; null where there is none.
         relative_l2: its error against the FP64 oracle.

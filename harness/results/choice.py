@@ -25,6 +25,7 @@ from shootout.study.group import family, short
 from shootout.units import counted
 
 UNJUDGED = "nobody's error could be held against what its precision explains"
+UNCHECKED = "not held against what its precision explains"
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 AS_SOON, AS_SOON_S = 1.2, 0.05
@@ -217,7 +218,8 @@ def _passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: st
     if lost_to and not _slower(ratio):
         return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
     because: Literal["slower", "accuracy"] = "slower" if _slower(ratio) else "accuracy"
-    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, **_costs(row))
+    reason = None if is_judged(row) or because == "slower" else UNCHECKED
+    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_costs(row))
 
 
 def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:

@@ -184,6 +184,11 @@ def error_limit(found: FidelityFigures | None) -> float:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
     if found.standing is BandStanding.MET and found.band is not None:
         return min(found.band, USEFUL_BAND)
+    if found.standing is BandStanding.NOT_JUDGED and found.relative_l2 > USEFUL_BAND:
+        raise UsageError(
+            f"its error of {found.relative_l2:.2g} is nearer to that of zeros than to none, and nothing tells whether "
+            "its precision explains that: give real --inputs, or more --max-time, and ship what that run measures"
+        )
     return max(FIDELITY_MARGIN * found.relative_l2, FP32_BAND_FLOOR)
 
 

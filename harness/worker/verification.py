@@ -190,8 +190,14 @@ def check_instances(evidence: Evidence) -> str | None:
 
 
 def _gate(evidence: Evidence, found: Fidelity) -> str | None:
-    allowed = evidence.claim.max_error
-    return fidelity.gate(found, evidence.band, evidence.least, is_judged=evidence.is_judged, max_error=allowed)
+    return fidelity.gate(
+        found,
+        evidence.band,
+        evidence.least,
+        is_judged=evidence.is_judged,
+        is_real=not evidence.claim.bundle.drawn,
+        max_error=evidence.claim.max_error,
+    )
 
 
 CHECKS: Sequence[Callable[[Evidence], str | None]] = (

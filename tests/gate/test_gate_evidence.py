@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.races import made
 
-from shootout.contract import Arm, Executed, NotRunKind, Target
+from shootout.contract import Arm, BandStanding, Executed, NotRunKind, Target
 from shootout.decide.limits import Standing
 from shootout.errors import UsageError
 from shootout.gate.evidence import Check, find_evidence
@@ -29,6 +29,7 @@ def evidence(
     *,
     executed: dict[str, Any] | None = None,
     right: tuple[str, str] = ("", ""),
+    fidelity: dict[str, Any] | None = None,
     other: Arm = made.B,
     also: Sequence[Line] = (),
     packed: bool = False,
@@ -44,8 +45,8 @@ def evidence(
     lines = []
     for (arm, runs_as), rows in zip(runs, right, strict=True):
         accuracy = rows.count("1") / len(rows) if rows else None
-        fidelity = replace(made.EXACT, right=rows, accuracy=accuracy)
-        lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=fidelity))
+        errs = replace(made.EXACT, right=rows, accuracy=accuracy, **((arm is other and fidelity) or {}))
+        lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=errs))
     header = made.header((made.A, other, made.COPY))
     run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
     found = find_evidence(analyse_cells(run), made.A.label, other.label, limits, packed=packed)
@@ -73,6 +74,25 @@ def test_the_same_proof_is_asked_for_or_only_told(tmp_path: Path, executed: dict
         changed = [one for one in found.values() if one.name in ("device", "compute nodes", "fallbacks")]
         assert {one.standing for one in changed if one.reference != one.candidate} - {None} == wanted
         assert {one.standing for one in changed if one.reference == one.candidate} == {Standing.MET if asked else None}
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "standing"),
+    [
+        ({}, Standing.MET),
+        ({"relative_l2": 0.8, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
+        ({"relative_l2": None, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
+        ({"standing": BandStanding.NOT_JUDGED}, Standing.MET),
+        ({"relative_l2": 2e-4, "standing": BandStanding.TOLERATED}, Standing.MET),
+    ],
+    ids=["explained", "unchecked", "no numbers", "unchecked, as the reference's own", "tolerated"],
+)
+def test_an_error_that_nothing_was_held_against_is_not_met(
+    tmp_path: Path, fidelity: dict[str, Any], standing: Standing
+):
+    found = evidence(tmp_path, Limits(), fidelity=fidelity)["error"]
+    assert found.standing is standing
+    assert ("give real --inputs, or more time" in (found.reason or "")) is (standing is Standing.UNKNOWN)
 
 
 PROOF = ("device", "compute nodes", "fallbacks")

@@ -178,6 +178,7 @@ def test_an_error_that_nobody_judged_is_no_known_cost():
     int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
     found = choose(cell(SLOW, int8))
     assert (names([shipped(found)]), found.would_change, found.smaller) == (["slow"], (), ())
+    assert [one.reason for one in found.passed] == ["not held against what its precision explains"]
 
 
 def test_a_lower_precision_that_is_not_known_to_be_faster_would_change_nothing():

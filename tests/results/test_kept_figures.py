@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
@@ -136,6 +137,39 @@ def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_num
     document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())
     assert any(line.startswith(B.label) and "NaN" in line for line in printed(document_).splitlines())
     assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
+
+
+@pytest.mark.parametrize(("error", "is_useless"), [(0.8, True), (0.02, False)])
+def test_a_faster_row_whose_error_nothing_was_held_against_is_marked_and_not_green(
+    tmp_path: Path, error: float, is_useless: bool
+):
+    """There was no time to predict what its precision explains, say."""
+    unchecked = replace(EXACT, relative_l2=error, standing=BandStanding.NOT_JUDGED)
+    found = document(tmp_path, *race(fidelity=unchecked), ended())
+    timing = row(found).end_to_end
+    assert timing
+    assert timing.ratio
+    assert timing.ratio.verdict is Verdict.FASTER
+    text = printed(found)
+    assert any(line.startswith(B.label) and f"{error:.1e} unchecked" in line for line in text.splitlines())
+    assert ("its outputs are nearer to zeros than to right ones" in text) is is_useless
+    assert styles(found, B.label) == {"yellow"}
+    assert found.answer[0].ship
+    assert found.answer[0].ship.arm == A.label
+    assert "not held against what its precision explains" in text
+
+
+def test_a_faster_row_whose_error_is_explained_is_green_and_not_marked(tmp_path: Path):
+    found = document(tmp_path, *race(fidelity=replace(EXACT, relative_l2=1e-6)), ended())
+    assert "unchecked" not in printed(found)
+    assert styles(found, B.label) == {"green"}
+
+
+def styles(found: Document, arm: str) -> set[str]:
+    """The colors of a row's verdicts."""
+    (mine,) = (one for one in found.rows if one.arm == arm)
+    cells = table._cells(found.groups[0], mine, table.RACE)
+    return {str(cell.style) for cell in cells.values() if isinstance(cell, Text) and cell.style}
 
 
 def serves(p99_ns: float, *, held: bool) -> Served:

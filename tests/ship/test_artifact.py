@@ -132,8 +132,11 @@ def test_what_can_t_be_shipped_says_why(target: Target, words: str):
 def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
     assert error_limit(fidelity(1e-7, band=1e-5, standing=BandStanding.MET)) == 1e-5
     assert error_limit(fidelity(0.1, band=0.01, standing=BandStanding.TOLERATED)) == pytest.approx(0.4)
+    assert error_limit(fidelity(0.1, band=0.9, standing=BandStanding.NOT_JUDGED)) == pytest.approx(0.4)
     with pytest.raises(UsageError, match="isn't known"):
         error_limit(None)
+    with pytest.raises(UsageError, match=r"error of 0\.8 is nearer to that of zeros than to none"):
+        error_limit(fidelity(0.8, band=0.9, standing=BandStanding.NOT_JUDGED))
 
 
 @pytest.mark.parametrize("name", [name for name in models.names() if models.get(name).forward])

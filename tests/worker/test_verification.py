@@ -44,6 +44,7 @@ def bundle(reference: Arrays | None = None) -> Any:
         outputs=(TensorSpec(name="y", shape=(1, 2), dtype="float32"),),
         batch=1,
         trained=(),
+        drawn=True,
         original="",
         own_outputs=lambda: [RIGHT, RIGHT],
         band=lambda *_, **__: (1e-3, 0.0),
@@ -58,6 +59,9 @@ def claim(session: Any = None, **changes: Any) -> Claim:
     arm = Arm(target=Target(backend="lib"), model="m")
     made = Claim(arm=arm, bundle=bundle(), session=session or Session(), buffers=[{}, {}], strayed=None, together=None)
     return replace(made, **changes)
+
+
+UNJUDGED = [(0.8, False, 0.0, True), (0.8, False, 0.9, False), (0.4, False, 0.0, False), (0.8, True, 0.0, False)]
 
 
 def off_by(error: float) -> Arrays:
@@ -87,6 +91,19 @@ def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_
     assert found.fault is None
     assert (found.fidelity.standing, found.fidelity.band) == (BandStanding.NOT_JUDGED, 1e-3)
     assert verify(claim(), with_accuracy=False).fidelity.standing is BandStanding.MET
+
+
+@pytest.mark.parametrize(("error", "drawn", "allowed", "is_refused"), UNJUDGED)
+def test_real_inputs_show_an_answer_like_zeros_though_nothing_was_predicted(
+    error: float, drawn: bool, allowed: float, is_refused: bool
+):
+    """There was no time to predict what its precision explains: a row of this error may not look like any other."""
+    made = claim(Session(off_by(error)), together=lambda: [[off_by(error)] * 2], max_error=allowed)
+    made.bundle.is_judged, made.bundle.drawn = (lambda *_: False), drawn
+    found = verify(made, with_accuracy=False)
+    assert (found.fault or "").endswith("is nearer to that of zeros than to none" if is_refused else "")
+    assert bool(found.fault) is is_refused
+    assert found.fidelity.standing is (BandStanding.REFUSED if is_refused else BandStanding.NOT_JUDGED)
 
 
 def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
