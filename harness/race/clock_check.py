@@ -23,27 +23,20 @@ LEAST_READ = 0.1
 """A block is calls that are read, and lead-in is a few more: in the best of some turns, so much of it is read at least,
 however busy the machine is.
 """
-_CAUSE = (
-    "something in its process (the adapter, a library or the model's own code) replaces the clock; "
-    "take that out, or start it after the run"
-)
+_CAUSE = "something in its process (the adapter, a library or the model's own code) replaces the clock; take that out"
 
 
 @dataclass(slots=True, kw_only=True)
 class ClockCheck:
-    """What an arm's turns in one generation have shown of its process's clock.
+    """What an arm's turns in one generation have shown of its process's clock."""
 
-    Attributes:
-        arm: only of one that calls alone, and not from a cold cache, do the readings make up a turn.
-    """
-
-    arm: Arm
     _read: list[float] = field(default_factory=list, init=False)
 
-    def find_fault(self, turn: Turn, asked: Stopwatch, per_reading: Mapping[Scope, int]) -> str:
+    def find_fault(self, arm: Arm, turn: Turn, asked: Stopwatch, per_reading: Mapping[Scope, int]) -> str:
         """Return why a turn's times can't be believed, "" where they can.
 
         Args:
+            arm: only of one that calls alone, and not from a cold cache, do the readings make up a turn.
             asked: the harness's own, around the whole turn.
             per_reading: calls in each reading.
         """
@@ -51,7 +44,7 @@ class ClockCheck:
             return f"its clock is {duration(behind_ns)} behind the harness's: {_CAUSE}"
         if (ahead_ns := turn.ended_ns - asked.ended_ns) > SLACK_NS:
             return f"its clock is {duration(ahead_ns)} ahead of the harness's: {_CAUSE}"
-        if self.arm.scenario is not Scenario.LATENCY or self.arm.cold_l2:
+        if arm.scenario is not Scenario.LATENCY or arm.cold_l2:
             return ""
         read_ns = sum(float(ns.sum()) * per_reading[scope] for scope, ns in turn.latency_ns.items())
         took_ns = asked.ended_ns - asked.began_ns

@@ -69,7 +69,7 @@ class LivePlayer:
         self._max_call_s = stage.max_call_s if first else 0.0
         self._call_s = 1.0
         self._per_reading: Mapping[Scope, int] = {}
-        self._clock = ClockCheck(arm=built.arm)
+        self._clock = ClockCheck()
         self._stopped = False
 
     def _ask(self, command: str, limit_s: float, **arguments: Any) -> Any:
@@ -169,7 +169,7 @@ class LivePlayer:
             turn: Turn = self._ask(command, limit_s, **arguments)
         if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
             raise ArmFailed("it did not time what it was asked to")
-        if fault := self._clock.find_fault(turn, watch, self._per_reading) or turn.fault:
+        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
             raise ArmFailed(fault)
         return turn
 

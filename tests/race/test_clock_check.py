@@ -41,14 +41,14 @@ def faults(
     Args:
         began_ms: when each began by the worker's clock, counted from the harness's; likewise when it ended.
     """
-    check, found = ClockCheck(arm=Arm(target=fakes.arm("a").target, model="m", **arm)), set[str]()
+    mine, check, found = Arm(target=fakes.arm("a").target, model="m", **arm), ClockCheck(), set[str]()
     for number in range(turns):
         began = BEGAN + number * 10**9
         ended = began + int((took_ms - 1 if ended_ms is None else ended_ms) * MS)
         latency_ns = {scope: np.full(10, read_ms * MS / 2 / 10 / per_reading) for scope in Scope}
         turn = Turn(latency_ns=latency_ns, began_ns=began + int(began_ms * MS), ended_ns=ended)
         asked: Any = Asked(began, began + int(took_ms * MS))
-        found.add(check.find_fault(turn, asked, dict.fromkeys(Scope, per_reading)))
+        found.add(check.find_fault(mine, turn, asked, dict.fromkeys(Scope, per_reading)))
     return found
 
 

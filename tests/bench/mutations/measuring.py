@@ -201,14 +201,14 @@ MUTATIONS = (
     Mutation(
         "what a timed arm then answered wrongly fails it",
         "harness/race/live.py",
-        "        if fault := self._clock.find_fault(turn, watch, self._per_reading) or turn.fault:\n",
-        "        if fault := self._clock.find_fault(turn, watch, self._per_reading):\n",
+        "        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:\n",
+        "        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading):\n",
         (RECHECKS, LIVE, "tests/worker/test_misbehaving.py"),
     ),
     Mutation(
         "a worker's clock is held against the harness's",
         "harness/race/live.py",
-        "        if fault := self._clock.find_fault(turn, watch, self._per_reading) or turn.fault:\n",
+        "        if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:\n",
         "        if fault := turn.fault:\n",
         (LIVE, "tests/worker/test_misbehaving.py"),
     ),
