@@ -35,13 +35,13 @@ from shootout.worker.verification import Claim
 
 KEPT_BYTES = 32 << 20
 """Right answers are kept for as many inputs as fit, and for two at least."""
-PAIRS, SHORT_PAIRS, SHORT_S = 3, 9, 1e-3
-"""So many calls on new inputs are read, and as many on them again, by turns; more of calls so short that they are read
+PAIRS, SHORT_PAIRS, SHORT_S = 5, 9, 1e-3
+"""So many calls on new inputs are read, and as many on them again, in pairs; more of calls so short that they are read
 alone badly.
 """
-SLOWER, TIMES = 2.0, 3
+SLOWER, TIMES = 2.0, 5
 """An arm that keeps answers takes so many times as long on new inputs, each of so many times: noise would have to meet
-the same every other call again and again.
+the same call of each pair again and again. Which comes first is drawn, or a scheduler's rhythm could meet it.
 """
 
 
@@ -171,7 +171,8 @@ class Rechecks:
         if not self.unseen:  # nobody knows whether inputs like these are valid
             return ""
         slot, _ = self._slots()
-        drawn = int(np.random.default_rng().integers(2**32))
+        rng = np.random.default_rng()
+        drawn = int(rng.integers(2**32))
         news = count(1)
         with _lent(blocks, slot) as (memory, sets):
 
@@ -186,9 +187,10 @@ class Rechecks:
             write(0)
             blocks.answered(slot)
             for _ in range(TIMES):
-                unseen_s, seen_s = zip(
-                    *((read(number), read(number - 1)) for number in islice(news, self._pairs)), strict=True
-                )
+                unseen_s, seen_s = list[float](), list[float]()
+                for number in islice(news, self._pairs):
+                    for is_new in rng.permutation([True, False]):
+                        (unseen_s if is_new else seen_s).append(read(number if is_new else number - 1))
                 odd = self._pairs // 4
                 times = sorted(unseen_s)[odd] / sorted(seen_s)[-1 - odd]
                 if times < SLOWER:

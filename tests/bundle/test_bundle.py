@@ -23,6 +23,7 @@ from shootout.export import __main__ as exporter
 from shootout.export import inputs
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
+from shootout.export.unseen import UNSEEN_SETS, make_unseen
 from shootout.quantize import torch_bands
 
 REQUESTS = {
@@ -63,6 +64,40 @@ def outputs_of(bundle: ModelBundle, artifact: Artifact) -> list[dict[str, Any]]:
         module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
     with torch.no_grad():
         return [{"y": module(torch.from_numpy(one["x"])).numpy()} for one in bundle.input_buffers()]
+
+
+@pytest.mark.parametrize("name", list(REQUESTS))
+def test_a_bundle_has_inputs_that_no_arm_gets_and_the_right_outputs_for_them(bundles: Bundles, name: str):
+    bundle = bundles[name]
+    forward = models.get(bundle.model).forward
+    assert forward
+    run = forward(np, bundle.weights(), bundle.parameters)
+    found = bundle.unseen()
+    assert len(found) == UNSEEN_SETS
+    assert compare([run(inputs) for inputs, _ in found], [right for _, right in found]).relative_l2 < 1e-5  # type: ignore[operator]
+    for given, _ in found:
+        assert not any(np.array_equal(given["x"], known["x"]) for known in bundle.input_buffers())
+        assert {spec.name: spec.dtype for spec in bundle.inputs} == {key: x.dtype.name for key, x in given.items()}
+
+
+def answering(**outputs: Any) -> Any:
+    return lambda sets: [outputs for _ in sets]
+
+
+def failing(_sets: Any) -> Any:
+    raise ValueError("a scale above 1")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [failing, answering(y=np.array([1.0, np.nan])), answering(y=np.ones(3))],
+    ids=["it fails", "NaN", "another shape"],
+)
+def test_a_model_that_cannot_take_mixed_inputs_has_none(run: Any):
+    buffers = [{"x": np.array([0.5, 0.25])}, {"x": np.array([0.1, 0.2])}]
+    assert make_unseen(buffers, run, {"y": np.ones(2)}) == []
+    found = make_unseen(buffers, answering(y=np.ones(2)), {"y": np.ones(2)}, is_brief=True)
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits", "permutation_probe"])

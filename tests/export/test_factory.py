@@ -127,6 +127,7 @@ def test_the_bundle_holds_the_example_and_others_like_it(made):
     buffers = [one["input"] for one in bundle.input_buffers()]
     assert len({array.tobytes() for array in buffers}) == len(buffers) > 1
     assert all(np.array_equal(np.sort(array, None), np.sort(buffers[0], None)) for array in buffers)
+    assert [len({*right["y"].shape}) for _, right in bundle.unseen()] == [2, 2]
     assert (bundle.parameter_count, set(bundle.artifacts)) == (15, {Artifact.MODULE, Artifact.ONNX, Artifact.PT2})
 
 

@@ -35,8 +35,9 @@ def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
     buffers, oracle = bundle.input_buffers(), bundle.oracle_outputs()
     assert len({one["x"].tobytes() for one in buffers}) == 8
     assert oracle[0]["y"].dtype == np.float64
-    for one, right in zip(buffers, oracle, strict=True):
+    for one, right in [*zip(buffers, oracle, strict=True), *bundle.unseen()]:
         np.testing.assert_allclose(one["x"] @ WEIGHT, right["y"], rtol=1e-5, atol=1e-6)
+    assert [right["y"].dtype for _, right in bundle.unseen()] == [np.float64] * 2
     assert bundle.bands["fp32"] == 1e-5
     assert set(bundle.bands) >= {precision.value for precision in Precision}
     assert all(bundle.inputs[0].matches(one["x"]) for one in bundle.calibration())

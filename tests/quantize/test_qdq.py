@@ -96,7 +96,15 @@ def test_all_but_the_graph_is_the_plain_bundles():
     assert made.artifacts == (Artifact.ONNX,)
     assert made.variant == "shared"
     assert made.key != plain.key
-    for name in ("inputs.npz", "oracle.npz", "calibration.npz", "report.npz", "selection.npz"):
+    for name in (
+        "inputs.npz",
+        "oracle.npz",
+        "unseen.npz",
+        "unseen-oracle.npz",
+        "calibration.npz",
+        "report.npz",
+        "selection.npz",
+    ):
         assert (made.folder / name).read_bytes() == (plain.folder / name).read_bytes()
     same = ("model", "parameters", "batch", "inputs", "outputs", "bands", "parameter_count", "weights_sha256")
     assert [getattr(made, one) for one in same] == [getattr(plain, one) for one in same]
