@@ -37,4 +37,5 @@ def _between(one: Array, other: Array, rng: np.random.Generator) -> Array:
 
 
 def _has_fraction(numbers: Array) -> Array:
-    return np.isfinite(numbers) & (numbers != np.rint(numbers))
+    found: Array = np.isfinite(numbers) & (numbers != np.rint(numbers))
+    return found
