@@ -56,6 +56,11 @@ class NotRun:
     during: str = ""
 
     @property
+    def hung(self) -> bool:
+        """Whether it was begun and gave no answer within its part of `--max-time`."""
+        return self.kind is NotRunKind.NOT_REACHED and bool(self.during)
+
+    @property
     def failed(self) -> bool:
         """Whether it was asked and broke, lied or was killed; all else is a skip."""
         return self.kind in FAILURES
@@ -138,6 +143,22 @@ class ArmFailed(ArmOut):
 
     def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
         super().__init__(NotRun(kind, reason))
+
+
+class Hung(ArmFailed):
+    """It gave no answer in time.
+
+    Args:
+        reason: why, in one line.
+        had_part: whether that time was its part of `--max-time`: it may be slow alone, and the same command tries it
+            again, behind the others.
+    """
+
+    def __init__(self, reason: str, *, had_part: bool = False) -> None:
+        super().__init__(reason)
+        if had_part:
+            fix = "run the same command again, with more time; it is begun behind the other targets then"
+            self.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {reason}", fix)
 
 
 class SkippedArm(ArmOut):

@@ -24,9 +24,10 @@ from shootout.build.exports import ProbeKey, probe_key
 from shootout.bundle import bundle
 from shootout.bundle.bundle import ModelBundle
 from shootout.bundle.shipped import MANIFEST
+from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Device, Target
-from shootout.errors import ArmFailed, NotRun, NotRunKind
+from shootout.errors import ArmFailed, Hung, NotRun, NotRunKind
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
@@ -94,6 +95,7 @@ class Workshop:
         runs: bool = True,
         cpus: frozenset[int] | None = None,
         worker: process.WorkerProcess | None = None,
+        limit: Deadline | None = None,
     ) -> BuiltArm:
         """Build `arm` on `model`, or take it from the cache; a corrupted cache entry is rebuilt.
 
@@ -102,11 +104,14 @@ class Workshop:
             runs: whether the arm can run here, so that a probe can be asked.
             cpus: where the build may run; the arms' own CPUs when None.
             worker: one for this arm on these CPUs that has built nothing yet; one of its own when None.
+            limit: when its part of the run's time is over; None: no limit but that of every build.
 
         Raises:
+            Hung: it gave no answer in its time.
             ArmFailed: the build broke, or was killed twice, or the probe found another precision than the label's.
             SkippedArm: the backend can't build this here.
         """
+        limit = limit or Deadline(None)
         key = self._key(arm, model, version, runs)
         folder = self.cache / "built" / key
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
@@ -114,11 +119,11 @@ class Workshop:
             if found is None:
                 first = nullcontext(worker) if worker else self.worker(arm, cpus)
                 try:
-                    found = self._build(arm, model, folder, runs, first)
+                    found = self._build(arm, model, folder, runs, first, limit)
                 except ArmFailed as error:
                     if error.why.kind is not NotRunKind.KILLED or self._stopped.is_set():
                         raise
-                    found = self._build(arm, model, folder, runs, self.worker(arm, cpus))
+                    found = self._build(arm, model, folder, runs, self.worker(arm, cpus), limit)
         if runs and (fault := probe_fault(found.probe, arm.target)):
             raise ArmFailed(fault)
         other = self.interpreters.get(arm.target.python)
@@ -179,13 +184,14 @@ class Workshop:
         folder: Path,
         runs: bool,
         place: AbstractContextManager[process.WorkerProcess],
+        limit: Deadline,
     ) -> BuiltArm:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch(self.cache) as fresh:
             with place as worker:
-                said, build_s = worker.ask("build", BUILD_TIMEOUT_S, bundle=model, arm=arm, folder=fresh)
+                said, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, bundle=model, arm=arm, folder=fresh)
                 facts = dict(reported.facts(said))
-                probe = self._probe(worker, arm) if runs and not facts.get("elsewhere") else None
+                probe = self._probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(sealed(record))
@@ -193,16 +199,16 @@ class Workshop:
             fresh.rename(folder)
         return _opened(folder, arm, model, record, cached=False)
 
-    def _probe(self, worker: process.WorkerProcess, arm: Arm) -> str | None:
+    def _probe(self, worker: process.WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
         """A probe through the same adapter, in the same process, on a model of its own."""
         probe = self._probe_bundle(arm)
         if probe is None:
             return None
         asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
         with scratch(self.cache) as folder:
-            facts, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=probe, arm=asked, folder=folder)
+            facts, _ = ask(worker, "build", BUILD_TIMEOUT_S, limit, bundle=probe, arm=asked, folder=folder)
             built = Built(arm=asked, bundle=probe, folder=folder, facts=facts)
-            answer: str = worker.ask("probe", LOAD_TIMEOUT_S, built=built)
+            answer: str = ask(worker, "probe", LOAD_TIMEOUT_S, limit, built=built)
         return answer
 
     def _probe_bundle(self, arm: Arm) -> ModelBundle | None:
@@ -229,6 +235,19 @@ class Workshop:
             [version_of(package) for package in backends.entry(backend).makers],
         ]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def ask(worker: process.WorkerProcess, command: str, most_s: float, limit: Deadline, **arguments: Any) -> Any:
+    """Ask a build's worker, for so many seconds at most, or until `limit`.
+
+    Raises:
+        Hung: it gave no answer in its time.
+    """
+    left_s = max(0.0, limit.left_s)
+    try:
+        return worker.ask(command, min(most_s, left_s), **arguments)
+    except Hung as hung:
+        raise Hung(hung.why.reason, had_part=left_s < most_s) from None
 
 
 def _code_of(target: Target) -> list[Path]:

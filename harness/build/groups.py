@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from shootout import backends
 from shootout.backends.adapter import Built
-from shootout.build.builder import BuiltArm, Workshop
+from shootout.build.builder import BuiltArm, Workshop, ask
 from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
-from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
+from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S, HANGING_SHARE
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
-from shootout.errors import ArmOut, ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
 from shootout.host.scratch import collect
 from shootout.messages import Progress
@@ -44,6 +44,9 @@ class Ledger(Protocol):
 
     def is_out(self, group: str, arm: Arm) -> bool:
         """Whether this arm was skipped or failed."""
+
+    def hung(self, group: str, arm: Arm) -> bool:
+        """Whether this arm gave no answer within its part of `--max-time` in an earlier process."""
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
         """An arm is out."""
@@ -115,7 +118,7 @@ class Preparation:
         cpus = lanes(self.plan.placement)
         with Crew[Job, BuiltArm](cpus, workshop.stop) as crew:
             hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
-            early = [job for job in hard if _fits(job, self.deadline)][: len(cpus) - 1]
+            early = [job for job in hard if _fits(job, self.deadline) and not self._hung(job)][: len(cpus) - 1]
             for job in early:
                 crew.submit(job, partial(self._build, job, workshop))
             with _called_off(jobs):
@@ -152,9 +155,17 @@ class Preparation:
             for job in late:
                 self._not_reached(job)
             found = [job for job in found if job not in late]
-            found.sort(key=lambda job: (job not in kept, not _is_baseline(job), expected_s(job.arm)))
+            found.sort(key=lambda job: (job not in kept, self._hung(job), not _is_baseline(job), expected_s(job.arm)))
         for job in found:
             crew.submit(job, partial(self._build, job, workshop), spared=job in kept)
+
+    def _hung(self, job: Job) -> bool:
+        return self.ledger.hung(job.group.record.name, job.arm)
+
+    def _part(self, job: Job) -> Deadline:
+        """When a build that begins now has had its part of the time for builds."""
+        left_s = BUILD_SHARE * self.deadline.left_s
+        return Deadline(None if self.deadline.seconds is None else max(HANGING_SHARE * left_s, 2 * expected_s(job.arm)))
 
     def _not_reached(self, job: Job) -> None:
         """Note that there was no time for it; of an arm that can't run here all the same, why it can't."""
@@ -211,9 +222,15 @@ class Preparation:
             worker = None
             if not _soon(job.model):
                 worker = stack.enter_context(workshop.worker(job.arm, cpus))
-                with suppress(ArmOut):  # what is wrong is told by the build
-                    worker.ask("get_ready", BUILD_TIMEOUT_S, backend=job.arm.target.backend)
-            return workshop.prepare(job.arm, job.model.result(), version, runs=runs, cpus=cpus, worker=worker)
+                try:
+                    ask(worker, "get_ready", BUILD_TIMEOUT_S, self._part(job), backend=job.arm.target.backend)
+                except Hung:
+                    raise
+                except ArmOut:
+                    pass  # what is wrong is told by the build
+            model = job.model.result()
+            how: Any = {"runs": runs, "cpus": cpus, "worker": worker, "limit": self._part(job)}
+            return workshop.prepare(job.arm, model, version, **how)
 
     def _collect(self, crew: Crew[Job, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
         """What was built, by group and label, each told to the ledger when it is there."""

@@ -179,7 +179,7 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
     blocks = group.blocks(Scope.END_TO_END)
     unsound = unfit(group.steady_from, group.served, blocks) | {*barred}
     left = generations_left(blocks, labels, group.rules, unsound, unsteady(group.steady_from))
-    each_s = group.rounds[-1].wall_s if group.rounds else 0.0
+    each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
     return tuple(
         Missing(pair=pair, generations=int(count), seconds=count * each_s)
         if math.isfinite(count)

@@ -243,9 +243,18 @@ class Rounds(Record):
     spent_s: dict[str, float] = Field(default_factory=dict)
     killed: tuple[str, ...] = ()
 
+    @property
+    def lasting_s(self) -> float:
+        """Seconds that the next generation of these arms is likely to take: those that hung are out."""
+        return self.wall_s - self.spent_s.get("hung", 0.0)
+
 
 class Skip(Record):
-    """A cell that couldn't be asked here; where `cause` isn't told, the line was written before there were any."""
+    """A cell that couldn't be asked here; where `cause` isn't told, the line was written before there were any.
+
+    Attributes:
+        during: the step at which it left; "" where it never began.
+    """
 
     kind: Literal["skip"] = "skip"
     group: str
@@ -253,11 +262,12 @@ class Skip(Record):
     reason: str
     fix: str
     cause: NotRunKind = NotRunKind.UNAVAILABLE
+    during: str = ""
 
     @property
     def why(self) -> NotRun:
         """The reason as the rest of the program knows it."""
-        return NotRun(self.cause, self.reason, self.fix)
+        return NotRun(self.cause, self.reason, self.fix, self.during)
 
 
 class Failure(Record):
@@ -284,7 +294,7 @@ def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
     """The line that says why an arm of a group is out."""
     if why.failed:
         return Failure(group=group, arm=arm, during=why.during, reason=why.reason, cause=why.kind)
-    return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind)
+    return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind, during=why.during)
 
 
 class Ended(Record):

@@ -15,6 +15,7 @@ STEPS = {
     "rounds": "rounds",
     "hand_off": "hand-off",
     "leave": "leaving",
+    "hung": "waiting for targets that hung",
     "racing": "the rest of the race",
 }
 """The steps of a run in their order: name in journals and documents → for people."""
@@ -24,8 +25,8 @@ def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
     """Seconds by step, in the order in which they come; steps that took none are left out.
 
     `planning` is finding out what works here; `preparing` all outside of generations: ceilings, exports, builds;
-    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of generations, and `racing` what no step accounts
-    for, in older runs whole generations.
+    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of generations, `hung` the wait in them for arms that
+    gave no answer, and `racing` what no step accounts for, in older runs whole generations.
     """
     steps = defaultdict[str, float](float)
     for line in lines:

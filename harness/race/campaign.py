@@ -178,10 +178,11 @@ class Campaign:
         arms = [arm for arm in group.playing if arm.label in built and not self.recorder.is_out(name, arm)]
         terms = terms_of(self.plan.study, group.playing, known.played)
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
+        race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
         one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known)
         if known.rounds:
             last = known.rounds[-1]
-            one.last_s, one.last_arms = last.wall_s, known.players(last.generation)
+            one.last_s, one.last_arms = last.lasting_s, known.players(last.generation)
         self.entrants.append(one)
         return one
 
@@ -248,7 +249,7 @@ class Campaign:
             generation = one.race.generation(one.players, context)
         if generation.is_cut:
             return False
-        one.last_s, one.last_arms = stopwatch.seconds, len(generation.performances)
+        one.last_s, one.last_arms = stopwatch.seconds - generation.hung_s, len(generation.performances)
         one.parts_s = {} if one.race.terms else pace.took_s(generation.performances, generation.rounds, one.last_s)
         lines = self.recorder.generation(one, generation)
         for performance, line in zip(generation.performances, lines, strict=True):

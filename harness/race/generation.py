@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +31,7 @@ from shootout.constants import (
     WARMING_SHARE,
 )
 from shootout.contract import Arm, Array, Device, NotRun
-from shootout.errors import ArmOut, NotRunKind
+from shootout.errors import ArmOut, Hung, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Own, undisturbed
 from shootout.messages import Offer, Scope
 from shootout.race import pace
@@ -58,12 +58,13 @@ class Generation:
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
         tails: whether each arm is read as often as a p99 takes, however long its calls.
+        hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
         performances: in spawn order, of the arms that have not left.
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
         desk: what arms that serve are asked in this generation.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
-            letting arms run and holding them, watching the machine.
+            letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
         killed: the label of an arm for each time that its process was killed: it is begun anew once, and then leaves.
         is_late: whether an arm still owed an answer when the run's time was over: then nobody is asked any more.
         is_cut: whether that time was over before enough rounds: then nothing of it counts.
@@ -76,6 +77,7 @@ class Generation:
     terms: Terms | None = None
     baseline: str | None = None
     tails: bool = False
+    hung: Collection[str] = ()
     performances: list[Performance] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
@@ -110,18 +112,31 @@ class Generation:
 
     @contextmanager
     def _spending(self, step: str) -> Iterator[None]:
-        watch = Stopwatch()
+        watch, hung_s = Stopwatch(), self.hung_s
         try:
             with watch:
                 yield
         finally:
-            self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds
+            self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds - (self.hung_s - hung_s)
+
+    @property
+    def hung_s(self) -> float:
+        """Seconds so far that it waited for arms that gave no answer: the next generation won't take these."""
+        return self.spent_s.get("hung", 0.0)
+
+    def _count_hung(self, seconds: float) -> None:
+        self.spent_s["hung"] = self.hung_s + max(0.0, seconds)
 
     def _load(self, arms: Sequence[Arm], players: ExitStack) -> list[Entrance]:
         """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
-        shuffled = _shuffled(arms, self.rng)
+        shuffled = sorted(_shuffled(arms, self.rng), key=lambda arm: arm.label in self.hung)
         entrances = [Entrance(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
-        Loading(stage=self.context.stage, index=self.index, players=players, say=self.context.notes.say).run(entrances)
+        stage, say = self.context.stage, self.context.notes.say
+        with Stopwatch() as watch:
+            Loading(stage=stage, index=self.index, players=players, say=say).run(entrances)
+        if any(isinstance(one.error, Hung) for one in entrances):
+            others_s = [sum(one.spent_s.values()) for one in entrances]
+            self._count_hung(watch.seconds - max(sum(others_s) / stage.lanes, *others_s, 0.0))
         return entrances
 
     def _in_time(self, entrances: Sequence[Entrance]) -> list[Entrance]:
@@ -228,6 +243,7 @@ class Generation:
             if self.rounds >= least and not self.context.pace.allows(round_s):
                 break
             self.context.notes.say(f"round {self.rounds + 1}/{wanted}")
+            hung_s = self.hung_s
             disturbances = self._watched()
             with Stopwatch() as watch:
                 is_whole = self._play_round(wanted)
@@ -239,7 +255,7 @@ class Generation:
             if found := disturbances(gpus):
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
-            round_s = 0.0 if self.desk else watch.seconds
+            round_s = 0.0 if self.desk else watch.seconds - (self.hung_s - hung_s)
         for performance in self.performances:
             del performance.turns[self.rounds :]
         self.is_cut |= self.rounds < least and (bool(self.performances) or not self._allows(0.0))
@@ -343,14 +359,18 @@ class Generation:
         Who is late when the time is over is ended, but not out: what it measured before that counts.
         """
         try:
-            step()
+            with Stopwatch() as watch:
+                step()
         except ArmOut as error:
+            if isinstance(error, Hung):
+                self._count_hung(watch.seconds)
             if player:
                 player.kill()
-            if error.why.kind is NotRunKind.NOT_REACHED and any(p.arm.label == arm.label for p in self.performances):
+            is_late = isinstance(error, SkippedArm) and error.why.kind is NotRunKind.NOT_REACHED
+            if is_late and any(p.arm.label == arm.label for p in self.performances):
                 self.is_late = True
                 return
-            why = replace(error.why, during=during)
+            why = error.why if is_late else replace(error.why, during=during)
             if why.kind is NotRunKind.KILLED:
                 self.killed.append(arm.label)
                 if during == _LEAVING:

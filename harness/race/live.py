@@ -20,6 +20,7 @@ from shootout.constants import (
     BLOCK_TIMEOUT_S,
     ENERGY_S,
     GRACE_S,
+    HANGING_SHARE,
     INPUT_BUFFERS,
     LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
@@ -27,7 +28,7 @@ from shootout.constants import (
     WARM_UP_NS,
 )
 from shootout.contract import Arm, Array, Device
-from shootout.errors import ArmFailed, NotRunKind, SkippedArm
+from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
 from shootout.host.scratch import scratch
@@ -72,20 +73,27 @@ class LivePlayer:
         self._clock = ClockCheck()
         self._stopped = False
 
-    def _ask(self, command: str, limit_s: float, **arguments: Any) -> Any:
-        """Ask the worker; nobody is waited for longer than a little beyond the run's own time.
+    def _ask(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
+        """Ask the worker; where the run's time is short, no arm takes all of it from the others.
+
+        Args:
+            limit_s: the most seconds to wait in a run without end.
+            takes_s: about what the answer takes.
 
         Raises:
-            SkippedArm: that time was over, and there was no answer.
+            Hung: the arm's part of the run's time was over, and there was no answer.
+            SkippedArm: the run's time was over, and there was none.
         """
         end = self._stage.loaded_by if command in ("load", "verify") else self._stage.deadline
-        left_s = max(0.0, end.left_s + GRACE_S)
+        part_s = max(0.0, min(end.left_s, max(HANGING_SHARE * end.left_s, 2 * takes_s)) + GRACE_S)
         try:
-            return self._process.ask(command, min(limit_s, left_s), **arguments)
-        except ArmFailed:
-            if left_s < limit_s and not end.allows(-GRACE_S):
+            return self._process.ask(command, min(limit_s, part_s), **arguments)
+        except Hung as hung:
+            if limit_s <= part_s:
+                raise
+            if not end.allows(0.0):
                 raise SkippedArm(*TOO_LATE) from None
-            raise
+            raise Hung(hung.why.reason, had_part=True) from None
 
     def move(self, cpus: frozenset[int]) -> None:
         """Let all its threads run on these CPUs, and on no others."""
@@ -107,9 +115,10 @@ class LivePlayer:
 
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
-        limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * INPUT_BUFFERS * self._call_s
+        calls_s = INPUT_BUFFERS * self._call_s
+        limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._stage.max_error
-        ask = partial(self._ask, "verify", limit_s, with_accuracy=self._first, max_error=allowed)
+        ask = partial(self._ask, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
         report = self._built.bundle.report() if self._first and self._stage.metric else None
         with scratch() if report else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
@@ -134,12 +143,12 @@ class LivePlayer:
     def warm(self, calls: int, ns: int) -> Warming:
         """Some warm-up calls."""
         limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        warming: Warming = self._ask("warm", limit_s, calls=calls, ns=ns)
+        warming: Warming = self._ask("warm", limit_s, self._call_s, calls=calls, ns=ns)
         return warming
 
     def tune(self) -> Tuned:
         """Fix the calls per reading."""
-        tuned: Tuned = self._ask("tune", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S)
+        tuned: Tuned = self._ask("tune", *self._limit_s(self._call_s))
         for of in (tuned.per_reading, tuned.call_ns):
             if set(of) != set(Scope) or min(of.values()) <= 0:
                 raise ArmFailed("it did not tell how long its calls take")
@@ -153,20 +162,25 @@ class LivePlayer:
         Raises:
             ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
-        estimate_s = self._call_s * (LEAD_IN_CALLS + 1)
-        limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        return self._timed("turn", limit_s, scopes, scopes=scopes)
+        limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
+        return self._timed("turn", limits_s, scopes, scopes=scopes)
 
     def serve(self, offer: Offer) -> Turn:
         """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
-        estimate_s = requests * max(1 / offer.rate_per_s, self._call_s)
-        limit_s = BLOCK_TIMEOUT_FACTOR * estimate_s + BLOCK_TIMEOUT_S
-        return self._timed("serve", limit_s, (Scope.END_TO_END,), offer=offer)
+        limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
+        return self._timed("serve", limits_s, (Scope.END_TO_END,), offer=offer)
 
-    def _timed(self, command: str, limit_s: float, wanted: Collection[Scope], **arguments: Any) -> Turn:
+    @staticmethod
+    def _limit_s(takes_s: float) -> tuple[float, float]:
+        """Return the most seconds to wait for an answer that takes about so many, and these."""
+        return BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S, takes_s
+
+    def _timed(
+        self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any
+    ) -> Turn:
         with Stopwatch() as watch:
-            turn: Turn = self._ask(command, limit_s, **arguments)
+            turn: Turn = self._ask(command, *limits_s, **arguments)
         if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
             raise ArmFailed("it did not time what it was asked to")
         if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
@@ -192,7 +206,8 @@ class LivePlayer:
         is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
         energy_s = ENERGY_S if is_counted and self._stage.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        found: OnGpu = self._ask("on_gpu", limit_s, unsynchronised=self._stage.unsynchronised, energy_s=energy_s)
+        asked = {"unsynchronised": self._stage.unsynchronised, "energy_s": energy_s}
+        found: OnGpu = self._ask("on_gpu", limit_s, energy_s + self._call_s, **asked)
         return found
 
     def peak_memory(self) -> int:
@@ -206,7 +221,7 @@ class LivePlayer:
         Raises:
             ArmFailed: its answer is wrong.
         """
-        if fault := self._ask("recheck", BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S):
+        if fault := self._ask("recheck", *self._limit_s(self._call_s)):
             raise ArmFailed(fault)
 
     def cpu_ns(self) -> int | None:

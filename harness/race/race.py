@@ -36,6 +36,7 @@ class Race:
         served: by label, what each generation under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
         barred: labels that break what the run is for, so that nobody waits for who of them is faster.
+        hung: labels that gave no answer in an earlier process of the run.
         killed: labels that left the last generation because they were killed: once more, and they are out.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
@@ -49,6 +50,7 @@ class Race:
     served: dict[str, list[Served]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
     barred: set[str] = field(default_factory=set)
+    hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
     terms: serving.Terms | None = None
 
@@ -120,6 +122,7 @@ class Race:
             terms=self.terms,
             baseline=self.rules.baseline,
             tails=self.rules.least_generations >= LEAST_TAILS,
+            hung=self.hung,
         ).run()
         if found.is_cut:
             return found

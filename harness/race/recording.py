@@ -61,6 +61,7 @@ class Recorder:
     progress: Progress
     breach: Callable[[Played, int | None], NotRun | None] = lambda *_: None
     _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
+    _hung: set[tuple[str, str]] = field(default_factory=set, init=False)
     _prepared: set[tuple[str, str]] = field(default_factory=set, init=False)
     _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
     installed: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False)
@@ -68,6 +69,8 @@ class Recorder:
     def __post_init__(self) -> None:
         for line in self.history.lines:
             if isinstance(line, Skip | Failure):
+                if line.why.hung:
+                    self._hung.add((line.group, line.arm.label))
                 if line.why.kind not in PASSING:
                     self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
@@ -75,6 +78,8 @@ class Recorder:
                 self.installed[line.group, line.arm] = line.install_bytes
             elif isinstance(line, Checked):
                 self._checked.add((line.group, line.arm))
+            elif isinstance(line, Played):
+                self._hung.discard((line.group, line.arm))
         self._readmit()
 
     def _readmit(self) -> None:
@@ -89,6 +94,10 @@ class Recorder:
     def is_out(self, group: str, arm: Arm) -> bool:
         """Whether this arm of a group was skipped or failed."""
         return (group, arm.label) in self._gone
+
+    def hung(self, group: str, arm: Arm) -> bool:
+        """Whether this arm of a group gave no answer within its part of `--max-time` in an earlier process."""
+        return (group, arm.label) in self._hung
 
     @property
     def begun_on(self) -> dict[tuple[str, str], str]:
@@ -155,7 +164,7 @@ class Recorder:
             generation=played.index,
             tried=played.rounds,
             voided=tuple(played.disturbed),
-            wall_s=one.last_s,
+            wall_s=one.last_s + played.hung_s,
             spent_s=played.spent_s,
             killed=tuple(played.killed),
         )

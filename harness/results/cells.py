@@ -123,7 +123,7 @@ def _cell(
         sentinel_holds=summary.sentinel.holds if summary.sentinel.ratio else None,
         goes_on=goes_on,
         most_generations=rules.max_generations if timed else MAX_GENERATIONS_IN_TIME,
-        generation_s=group.rounds[-1].wall_s if group.rounds else 0.0,
+        generation_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,
         compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),

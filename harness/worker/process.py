@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from shootout.backends import reported
 from shootout.clock import Deadline
 from shootout.contract import NotRun
-from shootout.errors import ArmFailed, NotRunKind, SkippedArm, one_line
+from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm, one_line
 from shootout.host.child import LOOKING_S, Child
 from shootout.host.placement import hint
 from shootout.messages import Fault, read
@@ -91,15 +91,14 @@ class WorkerProcess:
         """Send a command and wait for its answer.
 
         Raises:
-            ArmFailed: the command raised, the process died, no answer came within `timeout_s`, or what came is none.
+            ArmFailed: the command raised, the process died, or what came is no answer; `Hung`: none came within
+                `timeout_s`.
             SkippedArm: the worker says that this can't be asked here.
         """
         try:
             self._pipe.send((command, arguments))
             if not self._is_answered(timeout_s):
-                raise ArmFailed(
-                    self._child.told(f"hung: no answer to {command!r} within {timeout_s:g} s; it was killed")
-                )
+                raise Hung(self._child.told(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed"))
             answer = _checked(command, read(self._pipe.recv_bytes()))
         except ArmFailed:
             raise

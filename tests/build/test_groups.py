@@ -8,19 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import bare_bundle
 
 from shootout.backends.adapter import Built
-from shootout.build import cpu_pool, groups
+from shootout.build import builder, cpu_pool, groups
 from shootout.build.builder import BuiltArm
 from shootout.build.exports import Exports
 from shootout.clock import Deadline
+from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
-from shootout.errors import ArmFailed, ModelError, SkippedArm, UsageError
+from shootout.errors import ArmFailed, Hung, ModelError, SkippedArm, UsageError
 from shootout.host.placement import place
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
@@ -37,12 +38,17 @@ LABELS = [arm.label for arm in ARMS]
 class Ledger:
     """Remembers what it hears."""
 
+    had_hung: ClassVar[set[str]] = set()
+
     def __init__(self) -> None:
         self.out: dict[str, NotRun] = {}
         self.made: list[str] = []
 
     def is_out(self, group: str, arm: Arm) -> bool:
         return arm.label in self.out
+
+    def hung(self, group: str, arm: Arm) -> bool:
+        return arm.label in self.had_hung
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
         self.out.setdefault(arm.label, why)
@@ -62,6 +68,8 @@ class Shop:
         self.kept: set[str] = set()
         self.slow = ""
         self.foreign = ""
+        self.hangs = ""
+        self.waited_s: list[float] = []
         self.late = False
         self.stopping = threading.Event()
 
@@ -80,9 +88,13 @@ class Shop:
 
         yield SimpleNamespace(ask=ask, label=arm.label)
 
-    def prepare(self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], worker: Any) -> BuiltArm:
+    def prepare(
+        self, arm: Arm, model: Any, version: str, *, runs: bool, cpus: frozenset[int], worker: Any, limit: Deadline
+    ) -> BuiltArm:
         assert worker is None or worker.label == arm.label
         self.begun.append(arm.label)
+        if arm.label == self.hangs:
+            builder.ask(hanging(self), "build", BUILD_TIMEOUT_S, limit)
         if arm.label == self.slow:
             assert self.stopping.wait(30)
             raise ArmFailed("killed by SIGKILL during 'build'")
@@ -93,6 +105,16 @@ class Shop:
         return BuiltArm(
             built=Built(arm=arm, bundle=model, folder=Path(), facts=facts), build_s=0.0, cached=False, probe=None
         )
+
+
+def hanging(shop: Shop) -> Any:
+    """A worker that never answers."""
+
+    def ask(command: str, timeout_s: float, **_: Any) -> None:
+        shop.waited_s.append(timeout_s)
+        raise Hung(f"hung: no answer to {command!r}")
+
+    return SimpleNamespace(ask=ask)
 
 
 @pytest.fixture
@@ -268,6 +290,29 @@ def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypa
     assert {label: why.kind for label, why in ledger.out.items() if label != LABELS[0]} == dict.fromkeys(
         LABELS[2:], NotRunKind.NOT_REACHED
     )
+
+
+def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop, monkeypatch):
+    shop.hangs = LABELS[1]  # the baseline: it comes first
+    ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(40.0))
+    assert shop.waited_s == [pytest.approx(10.0, abs=0.5)]  # half of the half that builds get
+    why = ledger.out[LABELS[1]]
+    assert why.hung
+    assert why.reason == "--max-time left it no more time: hung: no answer to 'build'"
+    assert sorted(ready) == sorted([LABELS[2], LABELS[3]])
+
+
+def test_a_build_that_hung_comes_behind_the_others_when_the_run_goes_on(shop, monkeypatch):
+    monkeypatch.setattr(Ledger, "had_hung", {LABELS[1], LABELS[4]})
+    prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(200.0), cpus=1)
+    assert shop.begun[-2:] == [LABELS[1], LABELS[4]]
+
+
+def test_a_build_that_hangs_in_a_run_without_end_has_failed():
+    made = Shop()
+    with pytest.raises(Hung) as found:
+        builder.ask(hanging(made), "build", BUILD_TIMEOUT_S, Deadline(None))
+    assert (found.value.why.kind, made.waited_s) == (NotRunKind.FAILED, [BUILD_TIMEOUT_S])
 
 
 def test_what_fails_by_itself_when_the_time_is_over_has_failed(shop, monkeypatch):

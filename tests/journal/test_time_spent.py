@@ -46,3 +46,11 @@ def test_a_run_that_was_killed_owes_nothing():
     assert find_time_spent([rounds(10.0, load=6.0)]) == pytest.approx({"load": 6.0, "racing": 4.0})
     assert find_time_spent([]) == {}
     assert tell_time({}) == []
+
+
+def test_a_generation_to_come_does_not_wait_again_for_a_target_that_hung():
+    found = rounds(40.0, load=6.0, hung=30.0)
+    assert found.lasting_s == 10.0
+    assert tell_time(find_time_spent([found])) == [
+        "Where the time went: loading 6.0 s, waiting for targets that hung 30.0 s, the rest of the race 4.0 s."
+    ]

@@ -20,13 +20,13 @@ from support.races.planted import header, here, on_stage, run, study
 from shootout.clock import Deadline
 from shootout.constants import GRACE_S, LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
 from shootout.contract import NotRun, NotRunKind, Scenario
-from shootout.errors import ArmFailed, SkippedArm
+from shootout.errors import Hung, SkippedArm
 from shootout.journal import journal
 from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
 from shootout.messages import Loaded, Offer, Scope, Scores, Tuned, Turn
-from shootout.race import pace
+from shootout.race import generation, pace
 from shootout.race.generation import Generation
 from shootout.race.live import TOO_LATE, LivePlayer
 from shootout.race.loading import Entrance
@@ -249,25 +249,106 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
 
 
 @pytest.mark.parametrize(
-    ("left_s", "asked_s", "error"),
-    [(1e3, 300.0, ArmFailed), (10.0, 10.0 + GRACE_S, ArmFailed), (-9.0, 0.0, SkippedArm)],
+    ("left_s", "asked_s", "kind"),
+    [
+        (1e3, 300.0, NotRunKind.FAILED),
+        (10.0, 5.0 + GRACE_S, NotRunKind.NOT_REACHED),
+        (-1.0, GRACE_S - 1.0, NotRunKind.NOT_REACHED),
+        (-9.0, 0.0, NotRunKind.NOT_REACHED),
+    ],
 )
-def test_nobody_is_waited_for_beyond_the_end(left_s: float, asked_s: float, error: type[Exception]) -> None:
+def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s: float, kind: NotRunKind) -> None:
     asked: list[float] = []
 
     def ask(command: str, limit_s: float, **_: object) -> None:
         asked.append(limit_s)
-        raise ArmFailed("hung")
+        raise Hung("hung")
 
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
     process: Any = SimpleNamespace(ask=ask)
     built: Any = None
-    with pytest.raises(error) as found:
+    with pytest.raises(Hung if left_s > 0 else SkippedArm) as found:
         LivePlayer(process, built, stage, first=False).load()
     assert asked == [asked_s]
-    if isinstance(found.value, SkippedArm):
-        assert found.value.why.kind is NotRunKind.NOT_REACHED
+    assert found.value.why.kind is kind
+
+
+def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
+    end = Told(lambda: 100.0)
+    stage: Any = SimpleNamespace(deadline=end, max_call_s=0.0)
+    limits: list[float] = []
+    process: Any = SimpleNamespace(ask=lambda command, limit_s, **_: limits.append(limit_s))
+    built: Any = None
+    player = LivePlayer(process, built, stage, first=False)
+    for call_s in (0.1, 30.0, 80.0):
+        player._call_s = call_s
+        player.recheck()
+    assert limits == [50.0 + GRACE_S, 60.0 + GRACE_S, 100.0 + GRACE_S]
+
+
+@pytest.mark.parametrize("command", ["load", "verify", "warm", "tune", "turn", "memory"])
+def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second that it is waited for is gone, in a run of one minute."""
+    gone, calls = [0.0], [0]
+    left = lambda: 60.0 - gone[0]  # noqa: E731
+
+    class Watch:
+        def __enter__(self) -> Watch:
+            self.began = gone[0]
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.seconds = gone[0] - self.began
+
+    def hang(_: str, limit_s: float, **__: object) -> None:
+        gone[0] += limit_s
+        raise Hung("hung: no answer")
+
+    stage: Any = SimpleNamespace(deadline=Told(left), loaded_by=Told(lambda: 30.0 - gone[0]))
+    process, built = SimpleNamespace(ask=hang), SimpleNamespace()
+    live: Any = LivePlayer(process, built, SimpleNamespace(**vars(stage), max_call_s=0.0), first=False)  # type: ignore[arg-type]
+
+    class Hangs(fakes.FakePlayer):
+        def _command(self, name: str) -> None:
+            super()._command(name)
+            if self.arm.label[0] == "b" and name == command:
+                calls[0] += 1
+                if calls[0] > (command == "turn"):  # in its second round
+                    live._ask(name, 300.0)
+
+    monkeypatch.setattr(fakes, "FakePlayer", Hangs)
+    monkeypatch.setattr(generation, "Stopwatch", Watch)
+    world, race, out = World({"a": 1e5, "b": 1e5, "c": 1e5}), two(), dict[str, NotRun]()
+    race.arms = {one.label: one for one in map(fakes.arm, "abc")}
+    found = race.generation(list(race.arms.values()), context(world, left, out))
+    assert not found.is_cut
+    assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "c:cpu:fp32": 12}
+    why = out["b:cpu:fp32"]
+    assert why.hung
+    assert why.reason == "--max-time left it no more time: hung: no answer"
+    assert "more time" in why.fix
+    assert left() > 20.0
+    assert gone[0] == pytest.approx(found.hung_s, abs=0.1)  # no generation to come is taken to need it
+    assert sum(found.spent_s.values()) == pytest.approx(found.hung_s, abs=0.1)
+
+
+def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = on_stage(monkeypatch)
+    asked = study(1, crossover=None, max_generations=4)
+    (group,) = plan_groups(asked, here())
+    baseline = group.playing[0]
+    file = Journal(tmp_path)
+    hung = replace(Hung("hung: no answer to 'load' within 9 s", had_part=True).why, during="entering")
+    file.append(header(asked), not_run(group.record.name, baseline, hung))
+    file.close()
+    assert run(tmp_path, asked)
+    spawned, count = [label for _, label in stage[0].spawned], len(group.playing)
+    assert len(spawned) > count
+    assert set(spawned[count - 1 :: count]) == {baseline.label}
+    assert journal.read(tmp_path).lines[1].why == hung  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 10.0 + GRACE_S), (-9.0, 0.0)])

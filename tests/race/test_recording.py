@@ -158,6 +158,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
         rounds=2,
         disturbed=(),
         spent_s={},
+        hung_s=0.0,
         killed=["a"],
         performances=[SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))],
     )
