@@ -33,7 +33,7 @@ from shootout.decide.racing import (
     refuse_several,
     refuse_unpriced_here,
 )
-from shootout.errors import ArmFailed, Undecided, UsageError, install
+from shootout.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
 from shootout.formats.files import write_files
 from shootout.host import gpu
 from shootout.host.placement import pass_on, passing_on_ends
@@ -322,6 +322,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     Raises:
         UsageError: something unknown or impossible was asked.
         ArmFailed: an arm failed, and `strict` was asked for; the run folder holds the others.
+        NothingMeasured: no arm has a time; the run folder says why.
         Undecided: a question has no verdict, and `require_verdict` was asked for; the run folder holds the rest.
     """
     limit, fresh, trace = Deadline(options.get("max_time_s")), options.get("fresh", False), options.get("trace", False)
@@ -334,6 +335,9 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     failed = [row for row in found.rows if row.outcome == "failed"]
     if failed and options.get("strict"):
         raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")
+    if not any(row.outcome == "measured" for row in found.rows):
+        first = found.rows[0]
+        raise NothingMeasured(f"nothing was measured: {first.arm}: {first.reason}; the run is in {str(out)!r}")
     if found.document.open_questions and options.get("require_verdict"):
         raise Undecided(f"{found.document.open_questions[0]}; the run is in {str(out)!r}")
     return found

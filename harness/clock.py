@@ -51,11 +51,12 @@ class Stopwatch:
 
 
 class Deadline:
-    """A point in time `seconds` from now; None never comes."""
+    """A point in time `seconds` from now; None never comes. `waited_s`: by how many seconds it was put off."""
 
     def __init__(self, seconds: float | None) -> None:
         self._began = now_ns()
         self.seconds = seconds
+        self.waited_s = 0.0
 
     @property
     def elapsed_s(self) -> float:
@@ -66,6 +67,11 @@ class Deadline:
     def left_s(self) -> float:
         """Seconds until it comes; inf where it never does."""
         return math.inf if self.seconds is None else self.seconds - self.elapsed_s
+
+    def put_off(self, seconds: float) -> None:
+        """Let it come so many seconds later: these were not the work that it limits."""
+        self._began += round(seconds * 1e9)
+        self.waited_s += seconds
 
     def allows(self, seconds: float) -> bool:
         """Whether work of about `seconds` still ends before it."""

@@ -110,10 +110,14 @@ class Unavailable(ShootoutError):
     exit_code = 6
 
 
-class OutOfTime(ShootoutError):
-    """`--max-time` was over before anything could be measured."""
+class NothingMeasured(ShootoutError):
+    """No target has a time; the message says why the first one has none, and where the run is."""
 
     exit_code = 3
+
+
+class OutOfTime(NothingMeasured):
+    """`--max-time` was over before anything could be measured."""
 
 
 class Infeasible(ShootoutError):

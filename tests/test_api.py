@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.races import made
 
 import shootout
 import shootout.page.figures
-from shootout import page
-from shootout.errors import UsageError
+from shootout import api, page
+from shootout.errors import NothingMeasured, NotRun, NotRunKind, UsageError
+from shootout.journal.records import not_run
+from shootout.results.analysis import analyse
 
 REFERENCE = Path(__file__).resolve().parents[1] / "results" / "reference"
 POLICY = {"objective": "latency", "limits": {"size": "20MB", "max-error": "0.2"}}
@@ -71,6 +74,17 @@ def test_a_run_takes_a_policy_as_keys_too():
 def test_runs_of_different_models_are_no_question(run: shootout.Run):
     with pytest.raises(UsageError, match="model differs: efficientnet and digits"):
         run.decide(POLICY, shootout.load(REFERENCE / "digits"))
+
+
+def test_a_run_that_timed_nothing_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    why = NotRun(NotRunKind.TOO_BIG, "needs 9.0 GiB of memory, has 2.0 GiB")
+    made.write(tmp_path / "run", made.header(), *(not_run(made.GROUP, arm, why) for arm in made.ARMS[:2]))
+    monkeypatch.setattr(api, "_planned", lambda *_: None)
+    monkeypatch.setattr(api, "measure", lambda *_, **__: analyse(tmp_path / "run"))
+    with pytest.raises(NothingMeasured, match=r"nothing was measured: a:cpu:fp32: needs 9\.0 GiB of memory") as error:
+        shootout.run("made", out=tmp_path / "run")
+    assert error.value.exit_code == 3
+    assert len(shootout.load(tmp_path / "run").rows) == 2
 
 
 def test_a_run_is_found_after_the_working_directory_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

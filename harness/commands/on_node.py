@@ -62,7 +62,7 @@ def answer_job(job: dict[str, Any]) -> dict[str, Any]:
         }
     mine = narrow(plan, job["groups"])
     with show_progress() as progress:
-        document = measure(mine, Path(job["out"]), fresh=False, limit=limit, progress=progress)
+        document = measure(mine, Path(job["out"]), fresh=False, limit=limit, progress=progress, wait=limit)
     return {"code": exit_code(document, mine, strict=job["strict"])}
 
 

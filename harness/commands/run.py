@@ -109,15 +109,17 @@ def measure(
     bars: Bars = no_bars,
     goes_on: Callable[[History], bool] = lambda _: False,
     racing_s: float | None = None,
+    wait: Deadline | None = None,
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
     Args:
-        limit: when all of it ends, the wait for this machine, exports and builds among it.
+        limit: when all of it ends, exports and builds among it; put off by the wait for this machine.
         breach, bars: see `Campaign`.
         trace: when all is measured, also write where the time of each arm's calls goes.
         goes_on: whether a finished run is taken up again.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
+        wait: when to stop waiting for this machine; None: never. Where it is `limit` itself, that isn't put off.
 
     Raises:
         OutOfTime: the machine wasn't free in time.
@@ -131,7 +133,12 @@ def measure(
             if still := "; ".join(fold(document.open_questions, NAMED)):  # such as an arm that failed
                 progress.say(f"still open, and the same command plays no more for it: {still}")
             return document
-        with machine_lock(str(out), progress.wait, limit=limit), open_journal(out, history) as file:
+        with (
+            machine_lock(str(out), progress.wait, limit=wait) as waited_s,
+            open_journal(out, history) as file,
+        ):
+            if wait is not limit:
+                limit.put_off(waited_s)
             if history is None:
                 facts = environment.facts()
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()

@@ -1,7 +1,12 @@
 """One run measures at a time on a machine, and one run writes into a folder.
 
 Two runs at once would be each other's noise. The locks are flocks: the kernel frees them when the holder dies, however
-it dies. A lock file stays behind on purpose: removing one that another process is about to lock would let two in.
+it dies. The machine's lock file stays behind on purpose: removing one that another process is about to lock would let
+two in.
+
+A flock has no queue, so each process that waits has a ticket beside the machine's lock: a file named by the time when
+it came, which it touches at each look. A process that gets the lock while an earlier ticket is fresh gives it back.
+Only the order rests on tickets. The lock alone keeps runs apart.
 
 The machine's lock lies where every user can write, so the file found there is distrusted: no links, regular files only,
 and what it says is shown as data. It is first opened without O_CREAT, because kernels refuse O_CREAT on another
@@ -17,20 +22,22 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from shootout.clock import Deadline, sleep
+from shootout.clock import Deadline, now_ns, sleep
 from shootout.errors import OutOfTime, UsageError
 from shootout.units import span
 
 FOLDER_LOCK = ".lock"
 _MOST_BYTES = 4_096
 _LOOKING_S = 1.0
-"""Who waits looks again so often; whoever measures meanwhile doesn't feel it."""
+"""A process that waits looks again so often; a run that measures meanwhile doesn't feel it."""
+_STALE_S = 10.0
+"""A ticket that wasn't touched for so long is of a process that has ended, or is stopped."""
 OnWait = Callable[[str, float], None]
-"""Hears whom this process waits for, and for how many seconds so far, once before and then after each look."""
+"""Hears at each look which process this one waits for, and for how many seconds so far: 0 at the first look."""
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -54,8 +61,8 @@ def machine_lock_path() -> Path:
 @contextmanager
 def machine_lock(
     owner: str, on_wait: OnWait, path: Path | None = None, *, limit: Deadline | None = None
-) -> Iterator[None]:
-    """Hold this machine for measuring; waits until it is free.
+) -> Iterator[float]:
+    """Hold this machine for measuring, and give the seconds that it was waited for: first come, first served.
 
     Args:
         owner: what the waiting should be told, e.g. the run's folder.
@@ -66,10 +73,11 @@ def machine_lock(
         OutOfTime: the machine wasn't free in time; names who holds it.
         UsageError: the lock file can't be used; says why and what to do.
     """
-    descriptor = _acquire(path or machine_lock_path(), on_wait, limit or Deadline(None))
+    waiting = Deadline(None)
+    descriptor = _acquire(path or machine_lock_path(), on_wait, limit or Deadline(None), waiting)
     try:
         with _signed(descriptor, owner):
-            yield
+            yield waiting.elapsed_s
     finally:
         os.close(descriptor)
 
@@ -83,7 +91,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """
     descriptor = _open(folder / FOLDER_LOCK, 0o644)
     try:
-        if not _try_lock(descriptor, fcntl.LOCK_EX):
+        if not _try_lock(descriptor, fcntl.LOCK_EX) or not _still_there(descriptor, folder / FOLDER_LOCK):
             raise UsageError(f"{folder}: {_read(descriptor)} is writing there; wait for it or give another --out")
         with _signed(descriptor, "a run"):
             yield
@@ -103,29 +111,72 @@ def machine_lock_holder(path: Path | None = None) -> Holder | None:
         os.close(descriptor)
 
 
-def _acquire(path: Path, on_wait: OnWait, limit: Deadline) -> int:
-    waiting = Deadline(None)
+def _acquire(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) -> int:
     waits = False
-    while True:
-        descriptor = _open(path, 0o666)
-        try:
-            if _try_lock(descriptor, fcntl.LOCK_EX):
-                if _still_there(descriptor, path):
+    with _Ticket(path) as ticket:
+        while True:
+            ticket.touch()
+            descriptor = _open(path, 0o666)
+            try:
+                if not _try_lock(descriptor, fcntl.LOCK_EX):
+                    holder = str(_read(descriptor))
+                elif not _still_there(descriptor, path):
+                    holder = ""
+                elif ticket.is_first():
                     return descriptor
-            else:
-                holder = _read(descriptor)
-                if not limit.allows(0.0):
-                    raise OutOfTime(
-                        f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
-                        "measures on it; run the same command again then"
-                    )
-                on_wait(f"waiting for another run on this machine: {holder}", waiting.elapsed_s if waits else 0.0)
-                waits = True
+                else:
+                    _write(descriptor, b"")  # a holder that was killed may stand there, and others read it now
+                    holder = "one that came first"
+                if holder:
+                    if not limit.allows(0.0):
+                        raise OutOfTime(
+                            f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
+                            "measures on it; run the same command again then"
+                        )
+                    on_wait(f"waiting for another run on this machine: {holder}", waiting.elapsed_s if waits else 0.0)
+                    waits = True
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # opened anew: someone may clean the folder, and this file guards nothing then
+            if holder:
                 sleep(min(_LOOKING_S, max(0.0, limit.left_s)))
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # opened anew: someone may clean the folder meanwhile, and this file then guards nothing
+
+
+class _Ticket:
+    """A place in the queue for a lock, until its end."""
+
+    def __init__(self, lock: Path) -> None:
+        self._path = lock.with_name(f"{lock.name}.{now_ns():020d}.{os.getpid()}")
+        self._prefix = f"{lock.name}."
+
+    def __enter__(self) -> _Ticket:
+        with suppress(OSError):  # no place to write it: the lock itself tells why
+            os.close(os.open(self._path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+
+    def touch(self) -> None:
+        """Show that its process still waits."""
+        with suppress(OSError):
+            os.utime(self._path)
+
+    def is_first(self) -> bool:
+        """Whether no process that still waits came earlier; tickets of those that ended are removed."""
+        with suppress(OSError):
+            fresh_s = self._path.lstat().st_mtime - _STALE_S  # by the file system's own clock
+            with os.scandir(self._path.parent) as found:
+                names = [one.name for one in found if one.name.startswith(self._prefix)]
+            for earlier in (self._path.with_name(name) for name in names if name < self._path.name):
+                with suppress(FileNotFoundError):
+                    if earlier.lstat().st_mtime >= fresh_s:
+                        return False
+                with suppress(OSError):
+                    earlier.unlink()
+        return True
 
 
 def _try_lock(descriptor: int, kind: int) -> bool:

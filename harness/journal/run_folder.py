@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ def new_folder(parent: Path) -> Path:
 def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | None]:
     """Hold the folder for this process alone; what it holds already, None when that is nothing.
 
+    A folder that this made is removed again where nothing was written into it, as after Ctrl-C while waiting.
+
     Args:
         fresh: remove the run that is there first.
 
@@ -72,7 +74,20 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
     with folder_lock(out):
         if fresh and journal.begun(out):
             _clear(out)
-        yield _history(out, plan)
+        try:
+            yield _history(out, plan)
+        finally:
+            if out in made and not journal.begun(out):
+                _remove_empty(out, made)
+
+
+def _remove_empty(out: Path, made: Sequence[Path]) -> None:
+    """Remove a run's folder without a run in it, and those above it that were made for it."""
+    _clear(out)
+    (out / FOLDER_LOCK).unlink(missing_ok=True)
+    with suppress(OSError):  # another program put something there
+        for folder in made:
+            folder.rmdir()
 
 
 @contextmanager

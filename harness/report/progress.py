@@ -74,11 +74,11 @@ class Progress:
         self.detail("")
 
     def wait(self, reason: str, seconds: float) -> None:
-        """Waiting for somebody else goes on: for so many seconds now, 0 where it begins."""
+        """Waiting for another process goes on, for so many seconds now; told anew when it is another reason."""
+        if reason != self._headline:
+            self.stage(reason)
         if seconds:
             self.detail(span(seconds))
-        else:
-            self.stage(reason)
 
     def detail(self, text: str) -> None:
         """What happens right now; off a terminal only where nothing was told for a while."""

@@ -222,7 +222,9 @@ def tune(
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
         say(f"stage {name}: {_contents(plan)}")
-        measure(plan, out / name, limit=limit.part(SHARES[name]))
+        part = limit.part(SHARES[name])
+        measure(plan, out / name, limit=part)
+        limit.put_off(part.waited_s)
         if name == CONFIRMED and not journal.read(out / name).played_out:
             say("not every winner is confirmed yet; run the same command again to go on")
             return

@@ -99,6 +99,7 @@ def test_ctrl_c_while_waiting_for_the_machine(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         assert process.wait() == 130
         assert "Traceback" not in process.stderr.read()
+    assert not (tmp_path / "out").exists(), "nothing was written into it"
 
 
 @pytest.mark.parametrize("out", ["locked/out", "locked", "file", "file/out"])

@@ -2,25 +2,85 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
-from support.races.planted import here, study
+from support.races.planted import header, here, study
 
 from shootout.clock import Deadline
 from shootout.commands import run
 from shootout.constants import RACING_S
 from shootout.host.placement import place
+from shootout.journal import journal
 from shootout.report.progress import Progress
 from shootout.study.plan import Plan, plan_groups
+from shootout.study.schema import Study
 
 
 class Seen(Exception):
     """Ends a run where its campaign would begin."""
+
+
+def planned(asked: Study) -> Plan:
+    groups = plan_groups(asked, here())
+    return Plan(study=asked, groups=groups, available={}, placement=place(1), here=here(), identity="0")
+
+
+@pytest.mark.parametrize(("counts", "left_s"), [(False, 60.0), (True, 10.0)])
+def test_the_wait_for_the_machine_is_no_part_of_the_time(
+    counts: bool, left_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    given: dict[str, Any] = {}
+    limit = Deadline(60.0)
+
+    @contextmanager
+    def lock(*_: object, **how: Any) -> Iterator[float]:
+        given.update(how)
+        limit.put_off(-50.0)  # so long ago it was set
+        yield 50.0
+
+    def campaign(**parts: Any) -> Any:
+        given.update(parts)
+        raise Seen
+
+    monkeypatch.setattr(run, "Campaign", campaign)
+    monkeypatch.setattr(run, "machine_lock", lock)
+    how: dict[str, Any] = {"fresh": False, "limit": limit, "wait": limit if counts else None}
+    with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
+        run.measure(planned(study(1, crossover=None)), tmp_path / "out", progress=progress, **how)
+    assert given["limit"] is how["wait"], "else it is waited for until it is free"
+    assert given["deadline"].seconds == pytest.approx(left_s, abs=8)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_run_that_ended_while_it_waited_leaves_no_folder_behind(
+    before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "results" / "s" / "now"
+    if before:
+        out.parent.mkdir(parents=True)
+    monkeypatch.setattr(run, "machine_lock", interrupted)
+    with pytest.raises(KeyboardInterrupt), Progress(Console(quiet=True)) as progress:
+        run.measure(planned(study(1)), out, fresh=False, limit=Deadline(None), progress=progress)
+    assert [*tmp_path.rglob("*")] == ([out.parent.parent, out.parent] if before else [])
+
+
+def test_a_folder_that_holds_something_stays(tmp_path: Path):
+    out = tmp_path / "out"
+    with run.open_folder(out, planned(study(1)), fresh=False):
+        journal.Journal(out).append(header(study(1)))
+    assert journal.begun(out)
+    with run.open_folder(tmp_path / "other", planned(study(1)), fresh=False):
+        (tmp_path / "other" / "mine.txt").touch()
+    assert [one.name for one in (tmp_path / "other").iterdir()] == ["mine.txt"]
 
 
 @pytest.mark.parametrize(
@@ -41,12 +101,10 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
         raise Seen
 
     asked = study(1, crossover=None, **fields)
-    groups = plan_groups(asked, here())
-    plan = Plan(study=asked, groups=groups, available={}, placement=place(1), here=here(), identity="0")
     monkeypatch.setattr(run, "Campaign", campaign)
-    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
-        run.measure(plan, tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)
+        run.measure(planned(asked), tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)
     assert given["racing_s"] == racing_s
     assert given["deadline"].seconds == (max_time_s and pytest.approx(max_time_s, abs=10))
 

@@ -31,7 +31,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(run, "make_plan", plan)
     monkeypatch.setattr(run, "Campaign", planted.Planted)
-    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     monkeypatch.setattr(run, "known_ceilings", lambda *_: {})
     monkeypatch.setattr(environment, "facts", lambda: {"machine": "made"})
     path = tmp_path / "mine.toml"

@@ -128,6 +128,84 @@ def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, 
     assert told[0] == 0.0 < told[1] < told[2]
 
 
+def ticket(path: Path, name: str, age_s: float = 0.0) -> Path:
+    """The ticket of another process that waits, or waited `age_s` seconds ago."""
+    made = path.with_name(f"{path.name}.{name}")
+    made.touch()
+    now = made.stat().st_mtime
+    os.utime(made, (now - age_s, now - age_s))
+    return made
+
+
+def test_a_free_machine_goes_to_the_process_that_came_first(path: Path, monkeypatch: pytest.MonkeyPatch):
+    earlier, later = ticket(path, "0.1"), ticket(path, "9" * 20 + ".1")
+    path.write_text(json.dumps({"pid": 7, "owner": "ended by SIGKILL"}))
+    told: list[str] = []
+    monkeypatch.setattr(locks, "sleep", lambda _: earlier.unlink() if len(told) == 2 else None)
+    with machine_lock("results/b", lambda message, _: told.append(message), path):
+        assert told == ["waiting for another run on this machine: one that came first"] * 2
+    assert [one.name for one in path.parent.iterdir() if one != path] == [later.name], "its own ticket goes with it"
+
+
+def test_a_process_that_ended_while_it_waited_keeps_no_other_waiting(path: Path):
+    ended = ticket(path, "0.1", age_s=3_600)
+    with machine_lock("results/b", never, path):
+        assert not ended.exists()
+
+
+def test_processes_that_wait_are_served_in_the_order_in_which_they_came(path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(locks, "_LOOKING_S", 0.001)
+    served: list[int] = []
+    waiting = [threading.Event() for _ in range(4)]
+
+    def take(number: int) -> None:
+        with machine_lock(str(number), lambda *_: waiting[number].set(), path):
+            served.append(number)
+
+    threads = [threading.Thread(target=take, args=[number]) for number in range(4)]
+    with machine_lock("first", never, path):
+        for thread, begun in zip(threads, waiting, strict=True):
+            thread.start()
+            assert begun.wait(30)
+    for thread in threads:
+        thread.join(30)
+    assert served == [0, 1, 2, 3]
+
+
+def test_a_process_that_waits_is_told_who_holds_the_machine_by_then(path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    with another_process("machine", path) as holder:
+
+        def later(_: float) -> None:
+            path.write_text(json.dumps({"pid": 7, "owner": "results/second"}))
+            if len(told) > 1:
+                holder.kill()
+                holder.wait()
+
+        monkeypatch.setattr(locks, "sleep", later)
+        with machine_lock("b", lambda message, _: told.append(message), path):
+            pass
+    assert told[:2] == [
+        f"waiting for another run on this machine: process {holder.pid} (results/first)",
+        "waiting for another run on this machine: process 7 (results/second)",
+    ]
+
+
+def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The run that had the folder took it away with its lock file."""
+    try_lock = locks._try_lock
+
+    def slow(descriptor: int, kind: int) -> bool:
+        (tmp_path / locks.FOLDER_LOCK).unlink()
+        return try_lock(descriptor, kind)
+
+    monkeypatch.setattr(locks, "_try_lock", slow)
+    with pytest.raises(UsageError, match="is writing there"), folder_lock(tmp_path):
+        pytest.fail("it guards nothing")
+
+
 def test_waiting_can_be_interrupted(path: Path):
     with another_process("machine", path):
         timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])

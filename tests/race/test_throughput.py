@@ -359,7 +359,7 @@ def test_time_per_item_is_a_rate() -> None:
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fork_workers(monkeypatch.setattr)
     monkeypatch.setattr(live.LiveWatch, "reasons", lambda *_: ())
-    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext())  # no time is looked at: others may measure
+    monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))  # no time is read here
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     # Each rate holds, so that no stall of the machine may fail a step: tests/race/test_serving.py plants capacities.
     monkeypatch.setattr(serving, "_kept_up", lambda *_: True)

@@ -248,6 +248,10 @@ class Lasting(Deadline):  # its time passes only where the machine plays
     def left_s(self) -> float:
         return self.ends_s - self.machine.now_s
 
+    def put_off(self, seconds: float) -> None:
+        super().put_off(seconds)
+        self.ends_s += seconds
+
 
 def tune(machine: Machine, found: Search, out: Path, max_time_s: float | None = None) -> Tuning:
     limit = Deadline(max_time_s) if max_time_s is None else Lasting(max_time_s, machine)
@@ -313,6 +317,17 @@ def test_the_time_is_shared_out_among_the_stages_and_one_without_any_is_left_for
     assert not found.complete
     assert tune(machine, ground(), tmp_path / "out").complete
     assert machine.ran[3:] == [TUNED]
+
+
+def test_the_wait_of_a_stage_for_this_machine_is_no_part_of_the_time(machine: Machine, tmp_path: Path):
+    def waits(plan: Plan, out: Path, *, limit: Deadline) -> Document:
+        machine.now_s += 100.0
+        limit.put_off(100.0)
+        return machine.run(plan, out, limit=limit)
+
+    limit = Lasting(20.0, machine)
+    search.tune(ground(), tmp_path / "out", waits, fresh=False, limit=limit, say=lambda _: None)
+    assert machine.ran == [ALONE, TOGETHER, CONFIRMED]
 
 
 def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, tmp_path: Path):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
@@ -107,6 +108,7 @@ def pack_candidate(
         progress=progress,
         goes_on=partial(_refuse_stale, out),
         racing_s=packing.RACING_S,
+        wait=limit.part(),
     )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
@@ -151,8 +153,9 @@ def race(
         return judge_gate(out, names, reference, limits, packed=packed).outcome == "undecided"
 
     breach = watch_evidence(out, *names, limits, packed=packed)
+    how: dict[str, Any] = {"breach": breach, "goes_on": goes_on, "wait": limit.part()}
     try:
-        measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, breach=breach, goes_on=goes_on)
+        measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, **how)
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
     found = judge_gate(out, names, reference, limits, packed=packed)
