@@ -7,6 +7,7 @@ own shape, or one such set; what doesn't fit is told from the arrays' headers, b
 from __future__ import annotations
 
 import hashlib
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,9 +81,35 @@ def holds_labels(path: Path) -> bool:
     return LABELS in _headers(path)
 
 
-def check(path: Path, specs: Sequence[TensorSpec]) -> None:
-    """Refuse data that don't fit the inputs, by their headers alone; raises as `read_sets`, but for NaN."""
-    _forms(path, specs, _headers(path))
+def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
+    """Refuse data that don't fit the inputs, by their headers alone; raises as `read_sets`, but for NaN.
+
+    Returns:
+        How many rows they are, all sets together; None where no input has the batch first.
+    """
+    forms = _forms(path, specs, _headers(path))
+    return next((form.rows for form in forms.values() if form.rows is not None), None)
+
+
+def possible_rows(path: Path) -> set[int]:
+    """How many rows the data may be, where the inputs of their model aren't known: arrays of rows, or of sets.
+
+    Raises:
+        UsageError: they can't be read.
+    """
+    shapes = [one.shape for name, one in _headers(path).items() if name != LABELS and one.shape]
+    return set.intersection(*({shape[0], math.prod(shape[:2])} for shape in shapes)) if shapes else set()
+
+
+def refuse_nan(path: Path) -> None:
+    """Refuse data that hold NaN.
+
+    Raises:
+        UsageError: they do, or can't be read; says where.
+    """
+    for name, array in _each(path):
+        if name != LABELS:
+            _refuse_nan(path, name, array)
 
 
 def read_sets(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
@@ -129,13 +156,24 @@ def read_arrays(path: Path) -> dict[str, Array]:
     Raises:
         UsageError: they can't be read, or hold pickled objects.
     """
+    return dict(_each(path))
+
+
+def _each(path: Path) -> Iterator[tuple[str, Array]]:
+    """The arrays by name, one after the other; raises as `read_arrays`."""
     with _reading(path):
         if path.is_dir():
-            return {file.stem: np.load(file, allow_pickle=False) for file in _files(path)}
-        if path.suffix == ".npy":
-            return {_NAMELESS.format(0): np.load(path, allow_pickle=False)}
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+            yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files(path))
+        elif path.suffix == ".npy":
+            yield _NAMELESS.format(0), np.load(path, allow_pickle=False)
+        else:
+            with np.load(path, allow_pickle=False) as stored:
+                yield from ((name, stored[name]) for name in stored.files)
+
+
+def _refuse_nan(path: Path, name: str, array: Array) -> None:
+    if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
+        raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {count} places")
 
 
 def _headers(path: Path) -> dict[str, TensorSpec]:
@@ -194,8 +232,7 @@ def _opened(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], 
     headers = {name: TensorSpec(name=name, shape=one.shape, dtype=one.dtype.name) for name, one in found.items()}
     forms = _forms(path, specs, headers)
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {np.isnan(array).sum()} places")
+        _refuse_nan(path, name, array)
     return forms, arrays
 
 

@@ -18,7 +18,7 @@ from shootout.contract import Precision
 from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.export.job import JOBS, Job, brief_key, error_from_json, to_json
-from shootout.export.request import Request, Sources, checked, is_file
+from shootout.export.request import Request, Sources, check_data, checked, is_file
 from shootout.host.child import ONE_THREAD, Ending, run
 from shootout.messages import Progress
 from shootout.units import span
@@ -72,6 +72,7 @@ def check(request: Request) -> Checked:
     job = checked(request)
     if isinstance(job, ShootoutError):
         raise job
+    check_data(request)
     data = [given.sha256 for given in (job.inputs, job.calibration, job.labels, job.weights) if given]
     return Checked(
         file_bytes=sum((Path(job.file).parent / name).stat().st_size for name in job.contents),

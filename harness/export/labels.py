@@ -5,7 +5,7 @@ Quantization and timing use other rows than those that the accuracy is of, where
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,9 +83,7 @@ def shared_out(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> Sp
         UsageError: the labels aren't one class for each row.
     """
     count, batch = len(next(iter(inputs.values()))), batch_of(specs)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != count:
-        got = f"{labels.dtype}{list(labels.shape)}"
-        raise UsageError(f"labels: expected one whole number for each of the {count} rows of the inputs, got {got}")
+    refuse_misfits(labels, {count})
     report, other = (
         (slice(0, None, 2), slice(1, None, 2)) if count // 2 >= max(HALF_ROWS, 2 * batch) else [slice(None)] * 2
     )
@@ -102,6 +100,34 @@ def shared_out(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> Sp
         report_labels=labels[report],
         notes=(note,),
     )
+
+
+def refuse_misfits(labels: Array, counts: Collection[int]) -> None:
+    """Refuse labels that aren't one class for each row.
+
+    Args:
+        counts: how many rows there may be; none where that isn't known.
+
+    Raises:
+        UsageError: they have another type or shape, or there are more or fewer; says what was expected.
+    """
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or (counts and len(labels) not in counts):
+        got, rows = f"{labels.dtype}{list(labels.shape)}", f"the {' or '.join(map(str, sorted(counts)))} rows"
+        asked = f"one whole number for each of {rows if counts else 'the rows'} of the inputs"
+        raise UsageError(f"labels: expected {asked}, got {got}")
+
+
+def check(labels: Path, counts: Collection[int]) -> None:
+    """As `refuse_misfits`, of a file.
+
+    Raises:
+        UsageError: likewise, or it can't be read.
+    """
+    found = read_labels(labels)
+    try:
+        refuse_misfits(found, counts)
+    except UsageError as error:
+        raise UsageError(f"{labels}: {error}") from None
 
 
 def read(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> Split:

@@ -13,6 +13,7 @@ from shootout.bundle import data_files
 from shootout.bundle.bundle import LABELS, ONNX_SUFFIX, sha256
 from shootout.contract import Device, Value
 from shootout.errors import ShootoutError, UsageError, install
+from shootout.export import labels
 from shootout.export.job import Given, Job
 from shootout.host import hardware
 from shootout.host.environment import providing
@@ -94,10 +95,11 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
 
 
 def check_sizes(request: Request) -> None:
-    """Refuse sizes and data that don't fit a user's file, by headers alone; of other models nothing is known so soon.
+    """Refuse sizes, data and labels that don't fit a user's file; of other models nothing is known so soon.
 
     Raises:
-        UsageError: an axis has no size, isn't in the file, or gets two; the data have other shapes; a file isn't there.
+        UsageError: an axis has no size, isn't in the file, or gets two; the data have other shapes, or the labels are
+            not one for each row; a file isn't there.
         ModelError: it is not an ONNX model.
     """
     if not is_file(request.model) or request.original:
@@ -112,7 +114,23 @@ def check_sizes(request: Request) -> None:
         axes = onnx_axes.axis_sizes(header(path), request.batch, request.sets, request.model)
         specs = onnx_axes.input_specs(header(path), axes.sizes)
     if request.inputs_npz:
-        data_files.check(request.inputs_npz, specs)
+        count, place = data_files.check(request.inputs_npz, specs), labels_of(request)
+        if place:
+            labels.batch_of(specs)
+            labels.check(place, [count] if count else [])
+
+
+def check_data(request: Request) -> None:
+    """Refuse a user's data that no model could use, before anything is exported.
+
+    Raises:
+        UsageError: the inputs hold NaN, or the labels aren't one whole number for each row.
+    """
+    if request.inputs_npz is None or request.original:
+        return
+    data_files.refuse_nan(request.inputs_npz)
+    if not is_file(request.model) and (place := labels_of(request)):  # of a file `check_sizes` knows more
+        labels.check(place, data_files.possible_rows(request.inputs_npz))
 
 
 def sizes_asked(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.console import here
 from support.onnx_made import linear
 
 from shootout.bundle import fidelity
@@ -15,6 +16,7 @@ from shootout.errors import ShootoutError, UsageError
 from shootout.export import client, labels
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import labels_of
+from shootout.study import plan
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
 RNG = np.random.default_rng(0)
@@ -65,6 +67,29 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, rows: np.ndarray, classes:
     with pytest.raises(UsageError) as caught:
         labels.read(*files(tmp_path, rows, classes, name), SPECS)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("model", ["mine.onnx", "mine.py:make"])
+@pytest.mark.parametrize(
+    ("rows", "classes", "says"),
+    [
+        (np.where(ROWS > 0.5, np.nan, ROWS).astype("float32"), CLASSES, "input 'x': expected numbers, got NaN in"),
+        (ROWS, CLASSES[:-1], "rows of the inputs, got int64[49]"),
+        (ROWS, CLASSES.astype(float), "one whole number for each of"),
+        (ROWS.reshape(25, 2, 4), CLASSES[:30], "rows of the inputs, got int64[30]"),
+    ],
+)
+def test_data_that_no_model_could_use_are_refused_by_the_plan(
+    tmp_path: Path, model: str, rows: np.ndarray, classes: np.ndarray, says: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(plan, "known_available", None)  # not so far: this takes seconds
+    (tmp_path / "mine.py").write_text(FACTORY)
+    linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
+    files(tmp_path, rows, classes)
+    words = ["--inputs", "data.npz", "--labels", "labels.npz", "--batch", "2", "--backends", "onnxruntime", "--dry-run"]
+    done = here("run", model, *words, cwd=tmp_path)
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
 
 
 def test_inputs_without_a_common_batch_axis_have_no_rows():
