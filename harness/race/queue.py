@@ -55,7 +55,7 @@ class Entrant:
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
     barred_at: int = 0
-    _nearest: float | None = None
+    _left: Sequence[float] | None = None
     _fewest: int | None = None
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Entrant:
         """Find out who plays next, after a generation or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
-        self._nearest = self._fewest = None
+        self._left = self._fewest = None
 
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
@@ -90,10 +90,23 @@ class Entrant:
 
     @property
     def nearest(self) -> float:
-        """Generations until the first verdict that somebody waits for; inf where nobody knows."""
-        if self._nearest is None:  # an estimate takes a while, and not everybody asks for it
-            self._nearest = min([*self.race.open_pairs().values(), *self.pressing.values()], default=math.inf)
-        return self._nearest
+        """Generations until the first verdict that is waited for; inf where that isn't known."""
+        return min(self._waited_for, default=math.inf)
+
+    @property
+    def left(self) -> float:
+        """Generations until all that is waited for is known, by what is known so far: at most as many as may be."""
+        most, least = self.race.rules.max_generations - self.race.played, self.fewest - self.race.played
+        if least > 0:
+            return max(1, most if self.race.rules.goal.within else least)
+        return max(1, min(most, max(self._waited_for, default=1)))
+
+    @property
+    def _waited_for(self) -> Sequence[float]:
+        """The generations that each verdict may take that is waited for."""
+        if self._left is None:  # an estimate takes a while, and not all groups are asked for it
+            self._left = [*self.race.open_pairs().values(), *self.pressing.values()]
+        return self._left
 
     @property
     def standing(self) -> str:
@@ -142,8 +155,8 @@ def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entran
 
 
 def left_s(waiting: Sequence[Entrant]) -> float:
-    """Seconds that the generations which are sure to come will take, by what each group took last; 0: not known yet."""
-    return sum(max(1, one.fewest - one.race.played) * one.next_s for one in waiting)
+    """Seconds that the generations to come will take, by what each group took last; 0: not known yet."""
+    return sum(one.left * one.next_s for one in waiting)
 
 
 def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:

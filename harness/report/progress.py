@@ -57,7 +57,7 @@ class Progress:
         """A generation begins.
 
         Args:
-            left_s: what the whole run is sure to take yet, 0 where that isn't known.
+            left_s: what the whole run is likely to take yet, 0 where that isn't known.
             standing: who leads so far, "" before anybody does.
         """
         self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s else 0.0
@@ -82,20 +82,28 @@ class Progress:
 
     def detail(self, text: str) -> None:
         """What happens right now; off a terminal only where nothing was told for a while."""
-        line = ": ".join(filter(None, (self._headline, text.replace(COPY, " (the control)"))))
+        text = text.replace(COPY, " (the control)")
         if self._live:
-            self._live.update(self._drawn(line), refresh=True)
+            self._live.update(self._drawn(text), refresh=True)
         elif self._told_ns is None or self._now_ns() - self._told_ns >= 1e9 * EVERY_S:
-            self._tell(line)
+            self._tell(": ".join(filter(None, (self._headline, text))))
 
     def _tell(self, line: str) -> None:
         self._told_ns = self._now_ns()
         if line:
             self.say(line)
 
-    def _drawn(self, line: str) -> RenderableType:
-        """The line, behind a bar where it is known how long the run takes."""
-        text = Text(line, no_wrap=True, overflow="ellipsis")
+    def _drawn(self, detail: str) -> RenderableType:
+        """The headline and what happens right now, behind a bar where it is known how long the run takes.
+
+        On a narrow terminal the headline is cut first, to a third of the line.
+        """
+        width = self._console.width - (BAR_WIDTH + 1 if self._total_ns else 0)
+        headline, now = Text(self._headline), Text(detail)
+        if detail:
+            headline.truncate(max(width // 3, width - now.cell_len - 2), overflow="ellipsis")
+        text = Text(": ").join(one for one in (headline, now) if one)
+        text.no_wrap, text.overflow = True, "ellipsis"
         if not self._total_ns:
             return text
         share = min(1.0, (self._now_ns() - self._began_ns) / self._total_ns)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from shootout.report import more_time, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
 from shootout.stats.evidence import min_generations
+from shootout.stats.goals import read_goal
 from shootout.stats.verdicts import Ground
 from shootout.study.plan import plan_groups
 
@@ -212,6 +215,30 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
     assert one.standing == "a leads, 2 targets open"
     raced.blocks.clear()
     assert one.standing == ""
+
+
+@pytest.mark.parametrize(
+    ("goal", "played", "pairs", "left_s"),
+    [
+        ("baseline", 0, [], 0.0),  # what a generation takes isn't known
+        ("baseline", 1, [], 2.0),  # the fewest that give a verdict
+        ("resolve 3%", 1, [], 38.0),  # nothing is known yet, so as many as may be
+        ("resolve 3%", 8, [3.0, 20.0, 7.0], 40.0),  # the last one is waited for
+        ("resolve 3%", 8, [3.0, 90.0], 24.0),
+        ("baseline", 8, [math.inf], 24.0),
+        ("best", 8, [], 2.0),
+    ],
+)
+def test_the_time_left_is_that_of_the_last_verdict_that_is_waited_for(
+    goal: str, played: int, pairs: list[float], left_s: float
+):
+    one = entrant(0, played=played, last_s=2.0 if played else 0.0)
+    race: Any = one.race
+    race.fewest = 2
+    race.rules = SimpleNamespace(max_generations=20 if len(pairs) != 3 else 60, goal=read_goal(goal))
+    race.open_pairs = lambda: {("some", str(left)): left for left in pairs}
+    one.last_arms = 1
+    assert queue.left_s([one]) == left_s
 
 
 def test_then_the_nearest_verdict_comes_first_and_crossovers_before_all():

@@ -94,6 +94,22 @@ def test_on_a_terminal_there_is_a_bar_once_the_time_left_is_known(clock: Clock):
         assert _bar(text) == progress.BAR_WIDTH
 
 
+@pytest.mark.parametrize("left_s", [0.0, 30.0])
+def test_on_a_narrow_terminal_what_happens_now_is_not_what_is_cut(clock: Clock, left_s: float):
+    text = io.StringIO()
+    console = Console(file=text, width=80, force_terminal=True, legacy_windows=False, color_system=None)
+    names = ", ".join(["torch-compile+aoti:cpu:fp32", "openvino:cpu:int8", "executorch:cpu:fp32"])
+    with Progress(console, clock) as told:
+        told.generation("exporting and building, 12 targets", 0, 4, left_s, "--max-time leaves 55 s for all")
+        told.detail(f"3 of 12 built, now {names}")
+        last = text.getvalue().rstrip().splitlines()[-1]
+        assert "exporting and" in last
+        assert ": 3 of 12 built, now torch" in last
+        told.detail("short")
+        assert text.getvalue().rstrip().endswith(": short")
+    told.stage("a" * 90)
+
+
 def _bar(text: io.StringIO) -> int:
     """How many cells of the last bar are filled."""
     last = text.getvalue().rstrip().splitlines()[-1]
