@@ -110,7 +110,7 @@ def _vulkan() -> Any:
 
     try:
         return runtime.get_cached_hal_driver("vulkan")
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # as releases differ
         return None
 
 

@@ -76,7 +76,8 @@ def attach(options: Any, name: str, device: Device, settings: Mapping[str, str])
     if not fitting:
         kinds = ", ".join(sorted({one.device.type.name for one in own})) or "none at all"
         reason = f"{name} has no device of the kind {device} here (it has {kinds})"
-        raise SkippedArm(reason, f"register its library: {LIBRARY}=…; or ask for its other device", NotRunKind.BROKEN)
+        fix = f"register its library: {LIBRARY}=/path/to/it.so; or ask for its other device"
+        raise SkippedArm(reason, fix, NotRunKind.BROKEN)
     options.add_provider_for_devices(fitting, dict(settings))
 
 

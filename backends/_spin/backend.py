@@ -33,7 +33,7 @@ STEP_CYCLES = 2_000
 OPTIONS = (
     Option(
         name="duration_us",
-        help="busy-wait for so many microseconds (a GPU is given steps, work=…)",
+        help="busy-wait for so many microseconds (a GPU is given steps, by `work`)",
         form=r"\d+\.?\d*(e[+-]?\d{1,2})?|\.\d+",
         takes="a number of at least 0",
         devices=frozenset({Device.CPU}),
@@ -138,7 +138,7 @@ def _amount(arm: Arm) -> tuple[str, float]:
     """The one option and its value."""
     check_options(arm, OPTIONS)
     if len(arm.options) != 1:
-        raise ValueError(f"spin takes exactly one of duration_us=… and work=…, got {dict(arm.options)}")
+        raise ValueError(f"spin takes exactly one of duration_us and work, got {dict(arm.options)}")
     ((name, text),) = arm.options.items()
     return name, float(text) if name == "duration_us" else int(text)
 

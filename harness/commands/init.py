@@ -53,9 +53,10 @@ def init(options: ModelOptions, out: Path) -> int:
     policy = out.with_name(POLICY)
     beside = _write_policy(policy, out)
     sys.stdout.write(f"wrote {out}{f' and {policy}' if beside else ''}\n")
-    sys.stdout.write(f"look into it, then: shootout run {shlex.quote(str(out))}\n")
+    command = f"shootout run {shlex.quote(str(out))}"
+    sys.stdout.write(f"look into it, then: {command}\n")
     if beside:
-        sys.stdout.write(f"or, for a decision by your own limits: … --policy {shlex.quote(str(policy))}\n")
+        sys.stdout.write(f"or, for a decision by your own limits: {command} --policy {shlex.quote(str(policy))}\n")
     return 0
 
 

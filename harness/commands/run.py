@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,9 +37,12 @@ from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.target import parse_targets, with_twins
+from shootout.worker.interpreters import without_home
 
 CEILINGS_S = 300.0
 """A run with less time than that, for each number of threads, doesn't measure what this machine can do at most."""
+ONCE = ("--max-time", "--out", "--to")
+"""Options of one process of a run, each with a value."""
 
 
 def run(
@@ -80,6 +84,7 @@ def run(
                 trace=options.get("trace", False),
                 breach=partial(find_breach, policy),
                 bars=partial(find_barred, policy),
+                command=command_of(sys.argv[1:]),
             )
         except Interrupted as interrupted:
             document = analyse(out)
@@ -110,6 +115,7 @@ def measure(
     goes_on: Callable[[History], bool] = lambda _: False,
     racing_s: float | None = None,
     wait: Deadline | None = None,
+    command: Sequence[str] = (),
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
@@ -119,6 +125,7 @@ def measure(
         trace: when all is measured, also write where the time of each arm's calls goes.
         goes_on: whether a finished run is taken up again.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
+        command: see `Header`.
         wait: when to stop waiting for this machine; None: never. Where it is `limit` itself, that isn't put off.
 
     Raises:
@@ -143,7 +150,7 @@ def measure(
                 facts = environment.facts()
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-                file.append(header(plan, {**facts, "ceilings": ceilings}))
+                file.append(header(plan, {**facts, "ceilings": ceilings}, command))
             elif nearest := find_nearest(_groups(history)):
                 progress.say(f"going on with {out}. {more_time.tell_nearest(nearest)}")
             campaign = Campaign(
@@ -172,6 +179,21 @@ def measure(
                 elif trace:
                     trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress, limit)
     return analyse(out)
+
+
+def command_of(words: Sequence[str]) -> tuple[str, ...]:
+    """A command line without what is of one process of the run alone; none with `--env`, which may hold a secret."""
+    found, rest = list[str](), iter(words)
+    for word in rest:
+        name, is_given, _ = word.partition("=")
+        if name == "--env":
+            return ()
+        if name in ONCE:
+            if not is_given:
+                next(rest, None)
+        elif name not in ("--fresh", "--full", "--json"):
+            found.append(without_home(word))
+    return tuple(found)
 
 
 def _groups(history: History) -> list[Group]:

@@ -63,9 +63,14 @@ class Candidate:
     plays: tuple[Play, ...]
 
     @cached_property
+    def play(self) -> Play:
+        """The play that counts most: one call after the other before all others, then the most generations."""
+        return _foremost(self.plays)
+
+    @property
     def row(self) -> Row:
-        """Of the play that counts most: one call after the other before all others, then the most generations."""
-        return _foremost(self.plays).row
+        """Of that play."""
+        return self.play.row
 
     def best(self, *scenarios: Scenario) -> Play | None:
         """The timed play of one of these scenarios that has the most generations; None without one."""

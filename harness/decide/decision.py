@@ -26,7 +26,8 @@ from shootout.results.answer import Chosen, Rival
 from shootout.results.choice import find_leader, find_untold
 from shootout.results.comparisons import Part, Ratio, ratio_of
 from shootout.stats.verdicts import Comparison
-from shootout.study.group import family, short
+from shootout.study import reproduce
+from shootout.study.group import short
 
 Outcome = Literal["chosen", "tied", "undecided", "infeasible"]
 EXIT_CODES: Mapping[Outcome, int] = {"chosen": 0, "tied": 0, "infeasible": 3, "undecided": 7}
@@ -72,7 +73,7 @@ class Decision(Part):
         chosen: a label; null where nobody is proven to meet every limit, or nothing stands behind the first place.
         tied: those that may be as good; the choice among them is by `chosen_by`.
         reason: why nothing is chosen.
-        settle: the command that would settle it; `…` stands for the words of the run.
+        settle: the command that would settle it.
         flips: by candidate on another machine, when it would cost less than the chosen one.
         misses: of those that break a limit, the nearest first.
         stability: how often each is chosen when it is decided again on 1,000 resamples of the generations.
@@ -222,7 +223,7 @@ def _choose(
         "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in tied),
         "chosen_by": () if reason else led.chosen_by,
         "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
-        "settle": _part(feasible, measures, chosen, tied) if tied else None,
+        "settle": _part(measures, chosen, tied) if tied else None,
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
         "misses": _misses(judged),
         "flips": () if reason else tuple(_flips(policy, chosen, feasible, judged)),
@@ -264,9 +265,10 @@ def _settle(candidate: Candidate, found: Measure, findings: Sequence[Finding]) -
         words.setdefault(flag, []).append(value)
     if not words:
         return None
-    several = [(flag, ",".join(dict.fromkeys(values))) for flag, values in words.items()]
-    told = " ".join(f"{flag} {shlex.quote(value)}" for flag, value in several)
-    return f"shootout run … --backends {_target(candidate)} {told}"
+    several = {flag: ",".join(dict.fromkeys(values)) for flag, values in words.items()}
+    own = candidate.play.cell.again([candidate.row.arm])
+    told = [*((flag, value) for flag, value in own if flag not in several), *several.items()]
+    return f"shootout run {reproduce.quote(word for option in told for word in option if word)}"
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -274,11 +276,8 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(words[::2], words[1::2], strict=True)
 
 
-def _part(
-    feasible: Sequence[Candidate], measures: Mapping[str, Measure], chosen: str, tied: Sequence[str]
-) -> str | None:
+def _part(measures: Mapping[str, Measure], chosen: str, tied: Sequence[str]) -> str | None:
     """What would tell the chosen one from the nearest that is tied with it."""
-    by_label = {one.label: one for one in feasible}
     mine = measures[chosen].play
     if mine is None:
         return None
@@ -288,10 +287,6 @@ def _part(
             needed = mine.cell.generations_needed(play.row.arm, mine.row.arm)
             if needed and needed <= mine.cell.most_generations:
                 minutes = max(math.ceil(needed * mine.cell.generation_s / 60), 1)
-                targets = f"{_target(by_label[chosen])},{_target(by_label[other])}"
-                return f"shootout run … --backends {targets} --goal best --max-time {minutes}m"
+                words = (word for option in mine.cell.again([mine.row.arm, play.row.arm]) for word in option if word)
+                return f"shootout run {reproduce.quote(words)} --goal best --max-time {minutes}m"
     return None
-
-
-def _target(candidate: Candidate) -> str:
-    return short(family(candidate.row.arm).partition("#")[0])

@@ -32,6 +32,9 @@ CHOSEN = "SHOOTOUT_GPU"
 COUNTING = {Device.VULKAN: "Vulkan", Device.XPU: "OpenVINO"}
 """Who counts GPUs, NVIDIA's own driver apart."""
 VULKAN_DRIVER = "install the GPU's Vulkan driver; Mesa's (apt-get install mesa-vulkan-drivers) has one in software too"
+VULKAN_LIBRARY = "libvulkan.so.1"
+"""Vulkan's loader, which finds the drivers."""
+VULKAN_LOADER = "apt-get install libvulkan1, and a driver: mesa-vulkan-drivers (in software too), or the GPU maker's"
 SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
 """Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
 such a thread can't be believed. Without that cache each load compiles its shaders.
@@ -128,11 +131,21 @@ def vulkan_index(count: int, first: int = 0) -> int:
         SkippedArm: there is none, or no such one.
     """
     asked = chosen()
+    if not count and not _has_vulkan_loader():
+        raise SkippedArm(f"no Vulkan loader ({VULKAN_LIBRARY}) on this machine", VULKAN_LOADER)
     if not count:
         raise SkippedArm("no Vulkan driver that works on this machine", VULKAN_DRIVER)
     if asked is not None and asked >= count:
         raise SkippedArm(f"gpu {asked}: Vulkan has only {count} here", f"choose one below {count}, or leave --gpu out")
     return first if asked is None else asked
+
+
+def _has_vulkan_loader() -> bool:
+    try:
+        ctypes.CDLL(VULKAN_LIBRARY)
+    except OSError:
+        return False
+    return True
 
 
 def make_context() -> None:

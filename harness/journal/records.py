@@ -27,6 +27,7 @@ class Header(Record):
 
     Attributes:
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
+        command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
     """
 
     kind: Literal["header"] = "header"
@@ -42,6 +43,7 @@ class Header(Record):
     environment: dict[str, Any]
     axis: str | None = None
     given: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
 
 
 class Added(Record):

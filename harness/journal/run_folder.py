@@ -128,11 +128,12 @@ def refuse_foreign(out: Path) -> None:
         raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
 
 
-def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
+def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = ()) -> Header:
     """What a new journal begins with.
 
     Args:
         facts: the environment, with the machine's ceilings.
+        command: see `Header`.
     """
     others = {name: other.facts() for name, other in plan.interpreters.items()}
     return Header(
@@ -147,6 +148,7 @@ def header(plan: Plan, facts: Mapping[str, Any]) -> Header:
         environment={**facts, **({"interpreters": others} if others else {})},
         axis=plan.study.crossover.axis if plan.study.crossover else None,
         given=reproduce.given(plan.study),
+        command=tuple(command),
     )
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from shootout.contract import NotRunKind, Precision
 from shootout.errors import FAILURES
 from shootout.report.figures import ends_of, error, known, rate
-from shootout.report.lines import INDENT, NAMED, bold, fold, glued, labelled, name_targets
+from shootout.report.lines import INDENT, NAMED, bold, fold, labelled, name_targets, typed
 from shootout.report.untried import tell_untried
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
 from shootout.results.comparisons import AccuracyChange, Ratio
@@ -187,7 +187,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     """How well founded it is, and what would found it better.
 
     Args:
-        room: letters in a line; a command is kept in one where it fits.
+        room: letters in a line.
         measured: whether any arm of the cell has a time.
         complete: whether the run has measured all that it was to measure; where it hasn't, the last line says so.
     """
@@ -203,7 +203,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         takes = f"About {sure.generations_needed} generations would settle it with {short(sure.nearest)}"
         if not (command := sure.command):
             return f"{told} {takes}."
-        return f"{told} {takes}:  {glued(command) if len(command) <= room else command}"
+        return f"{told} {takes}:  {typed(command, room)}"
     if sure.nearest and sure.generations > 1:
         return f"{told} It would take over 1,000 to settle it with {short(sure.nearest)}."
     if sure.nearest:

@@ -25,7 +25,7 @@ from shootout.report.answer import (
     tell_within,
 )
 from shootout.report.figures import known, share
-from shootout.report.lines import INDENT, NAMED, fold, glued, labelled
+from shootout.report.lines import INDENT, NAMED, fold, labelled, typed
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict
@@ -173,8 +173,7 @@ def _sure(decision: Decision, question: Question, room: int) -> str:
     if decision.stability:
         told.append(_stability(decision))
     if decision.settle:
-        command = glued(decision.settle) if len(decision.settle) <= room else decision.settle
-        told.append(f"This would settle it:  {command}")
+        told.append(f"This would settle it:  {typed(decision.settle, room)}")
     return " ".join(told)
 
 

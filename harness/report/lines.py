@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
@@ -16,6 +17,8 @@ NAMED = 3
 UNBROKEN = 60
 """Letters; longer items are wrapped between their words."""
 _GLUE = "\xa0"
+_WORD = re.compile(r"(?:'[^']*'|[^\s'])+")
+"""Of a command as it is typed."""
 
 
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
@@ -36,6 +39,16 @@ def _unbroken_parts(text: str) -> str:
 def glued(text: str) -> str:
     """Text that is not wrapped while it fits in a line."""
     return text.replace(" ", _GLUE)
+
+
+def typed(command: str, room: int) -> str:
+    """A command in lines of so many letters that a shell takes as one: each but the last ends with a backslash."""
+    lines = [""]
+    for word in _WORD.findall(command):
+        if lines[-1] and len(lines[-1]) + len(word) + len(" \\") > room:
+            lines.append("")
+        lines[-1] += f"{word} "
+    return f"{_GLUE}\\ ".join(glued(line.rstrip()) for line in lines)
 
 
 def bold(line: str, until: int) -> Text:

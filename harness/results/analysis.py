@@ -52,6 +52,7 @@ from shootout.results.quantization import joined
 from shootout.results.questions import find_nearest, find_open
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Verdict
+from shootout.study import reproduce
 from shootout.study.group import confirming_name, scopes_of
 from shootout.units import counted
 
@@ -99,7 +100,9 @@ def analyse_cells(folder: Path) -> Analysed:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summary(group, chose.get(group.record.name)) for group in groups]
     crossed = crossings(groups, header.axis, complete=history.complete)
-    cells = dict(make_cells(groups, summaries, rows, crossed, complete=history.complete))
+    resume = reproduce.quote(["shootout", *header.command, "--out", str(folder)]) if header.command else ""
+    how: dict[str, Any] = {"complete": history.complete, "given": header.given, "resume": resume}
+    cells = dict(make_cells(groups, summaries, rows, crossed, **how))
     answers = tuple(map(choose, cells.values()))
     controls = [one.sentinel for one in summaries if one.baseline] or [one.sentinel for one in summaries]
     worst = min(controls, key=lambda found: (False, None, True).index(found.holds))

@@ -109,7 +109,8 @@ class Sure(Part):
         nearest: of the arms that aren't told apart from the shipped one, the one that takes the fewest more.
         generations_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
             run where it goes on, else in a race of the two alone; null where that can't be told.
-        command: what measures that; `…` stands for the words of this run. Null where no race would last so long.
+        command: what measures that. Null where no race would last so long, or the words of a run that goes on aren't
+            known, as from Python.
     """
 
     generations: int

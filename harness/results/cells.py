@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from shootout.constants import INDIFFERENT, MAX_GENERATIONS_IN_TIME
@@ -16,6 +17,7 @@ from shootout.results.pareto import MARGIN
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Comparison, Verdict
+from shootout.study import reproduce
 from shootout.study.group import is_exact
 
 Admitted = Literal["fp32", "accuracy"]
@@ -36,6 +38,8 @@ class Cell:
             the two alone. None: nobody knows.
         unvouched: why no verdict of the group stands; None where they stand.
         withheld: why no verdict on an arm may be given, whatever stands of the group.
+        again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
+        resume: the command that goes on with the run; "" where that isn't known.
     """
 
     group: str
@@ -51,6 +55,8 @@ class Cell:
     generations_needed: Callable[[str, str], int | None]
     unvouched: str | None
     withheld: Callable[[str], str | None]
+    again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
+    resume: str = ""
 
     def admits(self, row: Row) -> Admitted | None:
         """Why a row may be shipped without a word about its error; None: it may not."""
@@ -94,12 +100,25 @@ def make_cells(
     crossovers: Sequence[Crossover],
     *,
     complete: bool,
+    given: Sequence[str] = (),
+    resume: str = "",
 ) -> Iterator[tuple[str, Cell]]:
-    """Each group whose figures count: not those that select settings, or that narrow a crossover down."""
+    """Each group whose figures count: not those that select settings, or that narrow a crossover down.
+
+    Args:
+        given: options that no arm tells.
+        resume: see `Cell`.
+    """
     for group, summary in zip(groups, summaries, strict=True):
         if not summary.selects and not group.record.narrows:
             mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-            yield summary.name, _cell(group, summary, mine, crossovers, complete=complete)
+            cell = _cell(group, summary, mine, crossovers, complete=complete)
+            yield summary.name, replace(cell, again=partial(_again, group, given), resume=resume)
+
+
+def _again(group: Group, given: Sequence[str], labels: Sequence[str]) -> Sequence[tuple[str, str]]:
+    arms = {arm.label: arm for arm in group.record.arms}
+    return reproduce.options([arms[label] for label in labels], given)
 
 
 def _cell(
@@ -130,4 +149,5 @@ def _cell(
         generations_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
+        again=partial(_again, group, ()),
     )

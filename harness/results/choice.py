@@ -21,7 +21,8 @@ from shootout.results.comparisons import Ratio
 from shootout.results.document import Row, Timing
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Verdict
-from shootout.study.group import family, short
+from shootout.study import reproduce
+from shootout.study.group import family
 from shootout.units import counted
 
 UNJUDGED = "nobody's error could be held against what its precision explains"
@@ -242,11 +243,11 @@ def _command(cell: Cell, shipped: str, rival: Row, played: int, needed: int | No
     left = max(needed - played, 1) if cell.goes_on else needed
     time = f"--max-time {max(math.ceil(left * cell.generation_s / 60), 1)}m"
     if cell.goes_on:
-        return f"shootout run … {time}"
+        return f"{cell.resume} {time}" if cell.resume else None
     if rival.setting:
         return None  # the other race chooses settings of its own
-    targets = ",".join(short(family(label).partition("#")[0]) for label in (shipped, rival.arm))
-    return f"shootout run … --backends {targets} --goal best {time}"
+    words = (word for option in cell.again([shipped, rival.arm]) for word in option if word)
+    return f"shootout run {reproduce.quote(words)} --goal best {time}"
 
 
 def _sizes(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:

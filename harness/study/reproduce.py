@@ -1,4 +1,4 @@
-"""The words of `shootout run` that give an arm again, and nothing but that arm."""
+"""The words of `shootout run` that give arms again, and nothing but these."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from shootout import models
 from shootout.constants import BUNDLE
-from shootout.contract import Arm, Value
+from shootout.contract import Arm, Scenario, Value
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.schema import Study
 from shootout.worker.interpreters import without_home
@@ -28,22 +28,41 @@ def given(study: Study) -> tuple[str, ...]:
 
 
 def words(arm: Arm, also: Sequence[str] = ()) -> str:
-    """What to add to `shootout run` to get this arm.
+    """What to add to `shootout run` to get this arm; see `options`."""
+    return quote(word for option in options([arm], also) for word in option if word)
+
+
+def quote(words: Iterable[str]) -> str:
+    """Words as they are typed in a shell."""
+    return " ".join(map(_quoted, words))
+
+
+def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """The options of `shootout run` that race these arms of one group, names and values, "" the value of a flag.
 
     Args:
-        also: what its study was `given`; of its interpreters only the arm's own is taken.
+        also: what their study was `given`; of its interpreters only the arms' own are taken.
     """
-    target = arm.target
-    name = target.backend + (f"+{target.mode}" if target.mode else "")
+    arm = arms[0]
     told: list[tuple[str, object]] = [("model", arm.model)]
     told += [("parameters", f"{key}={_said(value)}") for key, value in _own(arm)]
-    asked = f"{BUNDLE}:{without_home(target.folder)}" if target.folder else target
-    told += [("batch", arm.batch), ("backends", asked), ("threads", arm.threads)]
-    told += [("options", f"{name}.{key}={value}") for key, value in sorted(arm.options.items())]
+    told += [("batch", arm.batch), ("backends", ",".join(map(_asked, arms))), ("threads", arm.threads)]
+    told += [("options", option) for option in dict.fromkeys(option for one in arms for option in _knobs(one))]
+    told += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
     told += [("l2", "cold")] if arm.cold_l2 else []
-    options = [(_FLAGS[keyword], str(value)) for keyword, value in told]
-    options += [one for one in zip(also[::2], also[1::2], strict=True) if _wanted(arm, *one)]
-    return " ".join(_quoted(word) for option in options for word in option if word)
+    found = [(_FLAGS[keyword], str(value)) for keyword, value in told]
+    given = zip(also[::2], also[1::2], strict=True)
+    return [*found, *(option for option in given if any(_wanted(arm, *option) for arm in arms))]
+
+
+def _asked(arm: Arm) -> str:
+    target = arm.target
+    return f"{BUNDLE}:{without_home(target.folder)}" if target.folder else str(target)
+
+
+def _knobs(arm: Arm) -> Iterable[str]:
+    name = arm.target.backend + (f"+{arm.target.mode}" if arm.target.mode else "")
+    return (f"{name}.{key}={value}" for key, value in sorted(arm.options.items()))
 
 
 def _own(arm: Arm) -> Iterable[tuple[str, Value]]:

@@ -13,6 +13,7 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.report import table
 from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
+from shootout.report.lines import INDENT, labelled, typed
 from shootout.results.comparisons import Ratio
 from shootout.results.document import SCHEMA, Row, as_json
 from shootout.study import reproduce
@@ -30,7 +31,9 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     parts += _gains(found, width)
     parts += [Text(_reason(one)) for one in found if one.conclusion.reason]
     better = [one.ship for one in found if one.held]
-    parts += [Text(f"To get it: shootout run {reproduce.words(arm, tuning.given)}") for arm in better]
+    for arm in better:
+        command = f"shootout run {reproduce.words(arm, tuning.given)}"
+        parts += labelled("To get it:", [typed(command, width - INDENT)], width)
     if tuning.final:
         parts += [Text(""), table.render_tables(tuning.final, width)]
     if not tuning.complete:

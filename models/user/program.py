@@ -56,7 +56,7 @@ def store(module: Any, inputs: Any) -> str:
 
     name = type(module).__name__
     if inputs is None:
-        raise UsageError(f"{name}: give example inputs too: run(model=module, inputs=(tensor, …))")
+        raise UsageError(f"{name}: give example inputs too: run(model=module, inputs=(tensor,))")
     try:
         found = checked(name, copy.deepcopy(module), inputs)
         program = torch.export.export(found.module, tuple(map(torch.from_numpy, found.inputs.values())))

@@ -22,7 +22,7 @@ INDEX = ".index.json"
 """Ends the name of a file that tells which of several holds which weight."""
 IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
 """What transformers calls them; the first that is there."""
-FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), …) writes them"
+FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), 'weights.pt') writes them"
 INSIDE = ("state_dict", "model_state_dict", "model")
 """Under which of these words training scripts put the weights among other things."""
 

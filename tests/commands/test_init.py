@@ -23,7 +23,7 @@ NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "there is no GPU", "get one")
 WROTE = """\
 wrote shootout.toml and deploy.toml
 look into it, then: shootout run shootout.toml
-or, for a decision by your own limits: … --policy deploy.toml
+or, for a decision by your own limits: shootout run shootout.toml --policy deploy.toml
 """
 
 

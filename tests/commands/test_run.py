@@ -22,6 +22,18 @@ from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 
 
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("run net.onnx --batch 1,8 --max-time 2m --out=here --fresh --json", "run net.onnx --batch 1,8"),
+        ("run --to a.csv --to=b.csv --max-time=9s study.toml --full", "run study.toml"),
+        ("run net.onnx --env TOKEN=secret", ""),
+    ],
+)
+def test_the_command_that_goes_on_with_a_run_is_kept_without_what_is_of_one_process(typed: str, kept: str):
+    assert " ".join(run.command_of(typed.split())) == kept
+
+
 class Seen(Exception):
     """Ends a run where its campaign would begin."""
 

@@ -95,7 +95,7 @@ def test_a_latency_is_no_rate():
     found = made(question(row("a", 1_000)), price("Toy", 1))
     assert (found.outcome, found.settle) == (
         "undecided",
-        "shootout run … --backends a --scenario throughput --threads all",
+        "shootout run --model toy --backends a:cpu:fp32 --scenario throughput --threads all",
     )
 
 
@@ -112,9 +112,14 @@ def test_a_limit_on_p99_is_kept_at_each_machines_share_of_the_load():
     alone = made(asked, price("Toy", 0.5), p99="5ms", objective="size")
     assert (alone.outcome, "served 160/s, less than the load" in (alone.reason or "")) == ("undecided", True)
     late = made(question(served("a", 160, 4.8, searched=True)), price("Toy", 0.5), p99="5ms")
-    assert (late.outcome, late.settle) == ("undecided", "shootout run … --backends a --scenario serve --rate 100/s")
+    assert (late.outcome, late.settle) == (
+        "undecided",
+        "shootout run --model toy --backends a:cpu:fp32 --threads 1 --scenario serve --rate 100/s",
+    )
     unserved = made(question(row("a", 1_000)), price("Toy", 0.5), p99="5ms")
-    assert unserved.settle == "shootout run … --backends a --scenario serve --p99 5ms --threads all"
+    assert unserved.settle == (
+        "shootout run --model toy --backends a:cpu:fp32 --scenario serve --p99 5ms --threads all"
+    )
 
 
 def test_a_rate_that_was_given_shows_only_that_it_can_do_so_much():

@@ -335,3 +335,20 @@ def test_a_gpu_is_shared_where_mps_has_its_pipes(monkeypatch: pytest.MonkeyPatch
     (tmp_path / "control").unlink()
     monkeypatch.setenv(cuda_driver.MPS_PIPES, "/var/run/pipes")
     assert cuda_driver.is_shared()
+
+
+@pytest.mark.parametrize(
+    ("library", "reason", "fix"),
+    [
+        ("libnowhere.so.1", "no Vulkan loader (libnowhere.so.1) on this machine", "apt-get install libvulkan1, and a"),
+        (None, "no Vulkan driver that works on this machine", "install the GPU's Vulkan driver"),
+    ],
+)
+def test_a_missing_vulkan_loader_is_told_from_a_missing_driver(
+    library: str | None, reason: str, fix: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gpu, "VULKAN_LIBRARY", library)  # None opens this program itself, as a library that is there
+    with pytest.raises(SkippedArm) as error:
+        gpu.vulkan_index(0)
+    assert error.value.reason == reason
+    assert error.value.fix.startswith(fix)

@@ -95,7 +95,7 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 generations, control passed. Either may be shipped."
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure?"] == (
         "5 generations, control passed. About 32 generations would settle it with near: "
-        "shootout run … --backends fast,near --goal best --max-time 5m"
+        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m"
     )
     assert screen(FAST, sentinel_holds=None)["Sure?"] == "5 generations."
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
@@ -256,8 +256,7 @@ def test_no_width_cuts_a_value(width: int):
     lines = shown(found, width)
     assert max(map(len, lines)) <= max(width, 40)
     words = " ".join(lines).split()
-    assert "…" in words, "the command's"
-    assert words.count("…") == 1
+    assert "…" not in words
     for value in (
         "near:cpu:fp32",
         "510",

@@ -48,7 +48,9 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
         group=CELL, arms=("a:cpu:fp32", "b:cpu:fp32"), generations=3, seconds=9.0, others=0, ended_at=None
     )
     for unvouched in (None, "the copy had no time yet"):
-        known = cell(row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True)
+        known = cell(
+            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True, resume="shootout run toy"
+        )
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
         assert bool(found.answer[0].reason) is bool(unvouched)

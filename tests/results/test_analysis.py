@@ -184,11 +184,16 @@ def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_go
     lines: list[Line] = []
     for g in range(5):
         lines += [played(A, g, 1_000), played(COPY, g, 1_001), played(B, g, 900 + 60 * (g % 2)), rounds(g)]
-    folder = write(tmp_path / "run", header(groups=(record,)), *lines, ended(complete=complete))
+    words: dict[str, Any] = {
+        "command": ("run", "~/my net.py:make", "--batch", "1,8"),
+        "given": ("--inputs", "~/my data.npz"),
+    }
+    folder = write(tmp_path / "run", header(groups=(record,), **words), *lines, ended(complete=complete))
     sure = analyse(folder).answer[0].sure
-    where = "--backends b,a --goal best " if complete else ""
+    alone = "--model identity --batch 1 --backends b:cpu:fp32,a:cpu:fp32 --threads 1 --inputs '~/my data.npz'"
+    told = f"{alone} --goal best" if complete else f"'~/my net.py:make' --batch 1,8 --out {folder}"
     assert (sure.nearest, sure.generations_needed) == (A.label, 6 if complete else 9)
-    assert sure.command == f"shootout run … {where}--max-time 1m"
+    assert sure.command == f"shootout run {told} --max-time 1m".replace("'~/my", "~/'my")
 
 
 def test_the_sd_between_generations_is_pooled_over_the_arms(tmp_path: Path):

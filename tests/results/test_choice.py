@@ -90,12 +90,17 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
     sure = choose(cell(SLOW, FAST, near, far, within=0.2)).sure
     assert (sure.generations, sure.sentinel_holds, sure.generations_needed) == (5, True, 32)
     assert sure.nearest == near.arm, "of two that take as many the one that is nearer"
-    assert sure.command == "shootout run … --backends fast,near --goal best --max-time 5m", "32 of 9 s"
+    assert sure.command == (
+        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best --max-time 5m"
+    ), "32 of 9 s"
 
 
 def test_an_unfinished_race_goes_on_for_that():
-    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, goes_on=True, generation_s=3.0)).sure
-    assert sure.command == "shootout run … --max-time 2m", "27 more, of 3 s"
+    facts: dict[str, Any] = {"within": 0.2, "goes_on": True, "generation_s": 3.0}
+    resume = "shootout run toy --out results/toy/now"
+    sure = choose(cell(SLOW, FAST, row("near", 515), **facts, resume=resume)).sure
+    assert sure.command == f"{resume} --max-time 2m", "27 more, of 3 s"
+    assert choose(cell(SLOW, FAST, row("near", 515), **facts)).sure.command is None, "from Python nothing is typed"
 
 
 def test_no_command_is_given_that_ends_before_it_could_tell():

@@ -25,7 +25,7 @@ shootout merge laptop/run server/run -o results/both
 shootout merge results/node-* --to all.csv"""
 COMPARE_EXAMPLES = """\
 shootout compare results/before results/after
-shootout compare results/before results/after --history nightly/1 --history nightly/2 …"""
+shootout compare results/before results/after --history nightly/1 --history nightly/2"""
 GATE_EXAMPLES = """\
 shootout gate model-1 --candidate openvino:cpu:int8 --accuracy-drop 0.5pp
 shootout gate model-1 --candidate new.onnx --slower 3% --same-proof

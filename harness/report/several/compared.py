@@ -12,7 +12,7 @@ from shootout.compare.document import Change, ComparedDocument, Moved, Place, Se
 from shootout.report.answer import SHOWN, tell_machine
 from shootout.report.answers import NARROWEST, WIDEST
 from shootout.report.figures import Cell, judged, stack_tables
-from shootout.report.lines import fold, labelled
+from shootout.report.lines import INDENT, fold, labelled, typed
 from shootout.report.several.merged import render_cell, tell_best
 from shootout.study.group import short
 from shootout.units import duration
@@ -43,7 +43,7 @@ def render(document: ComparedDocument, width: int, *, full: bool) -> list[Render
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
-        parts += labelled("Race them", [document.settle], narrow)
+        parts += labelled("Race them", [typed(document.settle, narrow - INDENT)], narrow)
         parts += [Text("      PATH: an interpreter that has the other version"), Text()]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
         parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
@@ -116,7 +116,8 @@ def _floors(moved: Sequence[Moved]) -> Iterator[str]:
     if learnt:
         yield f"floors learnt from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
     if any(one.ratio and not one.sessions for one in moved):
-        yield "±10 % where nothing is known of earlier sessions, and no α stands behind it: --history RUN…, 5 or more"
+        known = "give earlier runs with --history, 5 or more"
+        yield f"±10 % where nothing is known of earlier sessions, and no α stands behind it: {known}"
 
 
 def _reasons(moved: Sequence[Moved]) -> Iterator[str]:

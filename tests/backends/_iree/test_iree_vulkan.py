@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 
 from shootout import backends
 from shootout.backends._iree import backend, compiler, vulkan
+from shootout.backends._iree.device import find_card
 from shootout.backends._iree.vulkan import VulkanSession
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.host import gpu
 from shootout.testing.cases import OURS, bundles
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -122,3 +126,17 @@ def test_the_compiler_is_told_of_fp16_unless_a_gpu_is_named(
     flags = compiler._flags_of(arm)
     assert set(flags) == said
     assert "cap:Float16" in flags.get("vulkan-target-features", "cap:Float16")
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError])
+def test_without_vulkans_loader_that_is_what_is_missing(kind: type[Exception], monkeypatch: pytest.MonkeyPatch):
+    def missing(_: str) -> None:
+        raise kind("NOT_FOUND; Vulkan loader library not found")
+
+    binding = SimpleNamespace(get_cached_hal_driver=missing)
+    monkeypatch.setitem(sys.modules, "iree", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "iree.runtime", SimpleNamespace(_binding=binding))
+    monkeypatch.setattr(gpu, "VULKAN_LIBRARY", "libnowhere.so.1")
+    with pytest.raises(SkippedArm, match=r"no Vulkan loader \(libnowhere\.so\.1\)") as error:
+        find_card()
+    assert "libvulkan1" in error.value.fix

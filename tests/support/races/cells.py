@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shootout.constants import INDIFFERENT
@@ -83,6 +83,10 @@ def timing(ns: float, ratio: Ratio | None = None, own: Ratio | None = None) -> T
     )
 
 
+def again(labels: Sequence[str]) -> list[tuple[str, str]]:
+    return [("--model", "toy"), ("--backends", ",".join(labels)), ("--threads", "1")]
+
+
 def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float] | None = None, **changes: Any) -> Cell:
     """A cell whose baseline is the first row; pairs are known `within`, unless `known` says otherwise of one."""
     times = {one.arm: one.end_to_end.median_ns for one in rows if one.end_to_end}
@@ -94,7 +98,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
         "group": GROUP, "baseline": rows[0].arm if rows else None, "generations": 5, "sentinel_holds": True,
         "goes_on": False, "most_generations": 60, "generation_s": 9.0, "generations_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "unvouched": None,
-        "withheld": lambda _: None,
+        "withheld": lambda _: None, "again": again,
     }  # fmt: skip
     return Cell(**{**facts, **changes})
 
