@@ -73,14 +73,20 @@ report: $(STAMP)
 		$(BIN)/shootout report $$run -o build/report/$${run##*/}.html || exit 1; done
 	$(BIN)/shootout report results/reference/shootout -o results/reference/shootout.svg
 
-# The documentation as a site, in build/site: what it links to must be there. It needs no backend, but what draws figures.
-# With REPOSITORY=https://…, or git's origin where that is on the web, it links to the code as well.
-site: $(VENV)/.site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+# The documentation as a site, in build/site: what it links to must be there. It needs no backend, but what draws figures, so
+# it has an environment of its own. That one's install has no tree of links: it would replace the one of $(VENV).
+# With REPOSITORY=https://…, or git's origin where that is on the web, the site links to the code as well.
+SITE := $(VENV)-site
+
+site: $(SITE)/.installed
+	NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-$(VENV)/.site: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(COMPILE) -c constraints.txt -e '.[site]' --config-settings editable_mode=strict
+$(SITE)/.installed: pyproject.toml constraints.txt
+	@$(NEW_ENOUGH)
+	$(PYTHON) -m venv --clear $(SITE)
+	$(SITE)/bin/python -m pip $(INSTALL) $(PIP) || echo "$(PIP) can't be installed here: the set-up takes longer"
+	$(SITE)/bin/python -m pip $(INSTALL) -c constraints.txt -e '.[site]'
 	@touch $@
 
 selftest: $(STAMP)
@@ -120,4 +126,4 @@ $(STAMP): pyproject.toml constraints.txt $(APART)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(SITE) build dist *.egg-info

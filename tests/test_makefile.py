@@ -43,6 +43,21 @@ def test_only_what_all_backends_need_stops_the_set_up(refused: str, stops: bool,
     assert bool(warned) is not (stops or is_asked_for_again)
 
 
+def test_the_site_has_a_small_environment_of_its_own(tmp_path: Path):
+    done = subprocess.run(
+        ["make", "-n", "site", f"VENV={tmp_path / 'whole'}", f"PYTHON={sys.executable}"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "whole-site/bin/python -m mkdocs build" in done.stdout
+    assert "-e '.[site]'" in done.stdout
+    assert "[dev]" not in done.stdout
+    assert "strict" not in done.stdout, "its tree of links would replace that of the whole environment"
+
+
 def test_what_is_installed_first_has_the_versions_of_all_others():
     """`make` asks for it by name, and a name that nobody else asks for would come in its newest version."""
     named = re.search(r"(?m)^LARGEST := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,18 @@ def test_the_page_of_commands_tells_each_with_all_its_options():
             if not parameter.hidden:
                 assert (parameter.metavar if parameter.param_type_name == "argument" else parameter.opts[0]) in part
     assert "shootout run net.py:make --backends torch-compile,onnxruntime,openvino" in parts["run"]
+
+
+def test_the_pages_that_the_site_adds_are_written_without_a_framework():
+    code = """
+import sys
+sys.modules |= dict.fromkeys(
+    ["torch", "jax", "onnx", "onnxruntime", "openvino", "transformers", "sklearn", "pandas", "scipy", "iree", "ncnn"]
+)
+from docs.site import commands, links, notebook, studies
+assert commands.write_commands() and notebook.write_notebook() and studies.write_colours() and studies.find_runs()
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_links_lead_into_the_site_or_to_the_repository():
