@@ -121,8 +121,8 @@ MUTATIONS = (
     Mutation(
         "spawns are shuffled",
         "harness/race/generation.py",
-        "shuffled = _shuffled(arms, self.rng)",
-        "shuffled = list(arms)",
+        "sorted(_shuffled(arms, self.rng),",
+        "sorted(list(arms),",
         (GENERATION,),
     ),
     Mutation(
@@ -142,8 +142,8 @@ MUTATIONS = (
     Mutation(
         "an arm that fails is killed",
         "harness/race/generation.py",
-        "            if player:\n                player.kill()\n            if error",
-        "            if error",
+        "            if player:\n                player.kill()\n            is_late",
+        "            is_late",
         (GENERATION,),
     ),
     Mutation(
