@@ -176,9 +176,7 @@ class LivePlayer:
         """Return the most seconds to wait for an answer that takes about so many, and these."""
         return BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S, takes_s
 
-    def _timed(
-        self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any
-    ) -> Turn:
+    def _timed(self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any) -> Turn:
         with Stopwatch() as watch:
             turn: Turn = self._ask(command, *limits_s, **arguments)
         if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
