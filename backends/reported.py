@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _LARGEST = 2**63 - 1
 """What tables, Parquet and other programs' JSON can hold."""
+MOST_LINES, MOST_LETTERS = 100, 500
+"""Of fallbacks and notes, which people read: so many are kept, each so long, and the rest is counted."""
+MOST_ACCOUNT_BYTES = 1 << 17
+"""Of the rest of an account, which the journal holds for every arm and restart."""
 _AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
 
 
@@ -69,14 +73,26 @@ def answer(kind: Any, said: Any, place: str) -> Any:
 def account(executed: Executed) -> Executed:
     """The runtime's account with the types and amounts it must have, or it could not be kept and shown.
 
+    Of many fallbacks the first are kept, and the others counted.
+
     Raises:
         ArmFailed: it has others, and they mean nothing.
     """
     place = "its account of what it ran: "
     found: Executed = answer(Executed, executed, place)
+    found = replace(found, fallbacks=_few(found.fallbacks))
     if below := [name for name in _AMOUNTS if _below(found, name)]:
         raise ArmFailed(f"{place}{below[0]} is negative")
+    if (size := len(json.dumps(asdict(found)))) > MOST_ACCOUNT_BYTES:
+        raise ArmFailed(f"{place}it takes {size:,} bytes, and may take {MOST_ACCOUNT_BYTES:,}")
     return found
+
+
+def _few(lines: Sequence[str]) -> tuple[str, ...]:
+    """Cut lines that are too long, and count those that are too many."""
+    kept = [one if len(one) <= MOST_LETTERS else f"{one[:MOST_LETTERS]}…" for one in lines[:MOST_LINES]]
+    more = len(lines) - len(kept)
+    return (*kept, *([f"and {more:,} more"] if more else []))
 
 
 def capabilities(said: Mapping[str, Any]) -> Capabilities:
@@ -121,7 +137,7 @@ def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, kind in kinds.items():
         if said.get(name) is not None:
             typed(kind, said[name], f"{place}{name}: ")
-    return said
+    return {**said, "notes": [*_few(said["notes"])]} if said.get("notes") else said
 
 
 def events(told: Iterable[Event]) -> tuple[Event, ...]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 _SPACES = "\n\t\xa0\u202f"
+MOST_WORDS = 4_000
+"""So many letters of a library's words are kept: the journal holds them, and a person reads them."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -209,7 +211,8 @@ def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
 def one_line(text: str) -> str:
     """A library's words on one line, without the colours and control characters that would steer a terminal."""
     lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
-    return " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
+    told = " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
+    return told if len(told) <= MOST_WORDS else f"{told[:MOST_WORDS]}… ({len(told) - MOST_WORDS:,} more letters)"
 
 
 def printable(text: str) -> str:

@@ -7,13 +7,15 @@ run is resumed. In a packed run (see `shootout.journal.pack`) the same file lies
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -23,10 +25,11 @@ from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Hea
 from shootout.study.group import GroupRecord
 
 NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
-MOST_BYTES = 1 << 30
-"""Of a packed journal: a few hundred bytes could hold as much as all memory."""
-_GZIP = 16 + zlib.MAX_WBITS
-"""The form that `zlib` is to expect."""
+MOST_BYTES, MOST_LINE_BYTES = 1 << 28, 1 << 25
+"""Of a journal, without its compression, and of its lines; the largest that is known has a 300th of them. Read as
+Python's objects it takes up to twenty times as much memory."""
+MOST_DAMAGED = 20
+"""So many damaged lines are named; of the others there is a count."""
 _BEGINNING = b'{"kind":"header"'
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"}\n\Z')
 _SUMMED = 2
@@ -94,13 +97,13 @@ def begun(folder: Path) -> bool:
     _refuse_odd(folder / NAME)
     try:
         with (folder / NAME).open("rb") as file:
-            line = file.readline()
+            line = file.readline(MOST_LINE_BYTES + 1)
     except FileNotFoundError:
         return (folder / PACKED).exists()
     except OSError as error:
         raise UsageError(f"can't read {str(folder / NAME)!r}: {error.strerror}; choose another --out") from None
     is_torn = not line.strip(b"\0") or line[: len(_BEGINNING)] == _BEGINNING[: len(line)]
-    return line.endswith(b"\n") or not is_torn
+    return line.endswith(b"\n") or len(line) > MOST_LINE_BYTES or not is_torn
 
 
 def _refuse_odd(path: Path) -> None:
@@ -117,25 +120,30 @@ def read(folder: Path) -> History:
     """Read a run folder's journal.
 
     Raises:
-        UsageError: no journal there, one of a newer version, or one whose header can't be read.
+        UsageError: no journal there, one of a newer version, larger than any run's, or whose header can't be read.
     """
     path = folder / (PACKED if (folder / PACKED).exists() and not (folder / NAME).exists() else NAME)
     try:
         _refuse_odd(path)
-        data = _unpacked(path) if path.name == PACKED else path.read_bytes()
+        return _read(path, _texts(path))
     except OSError as error:
         raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
-    header = _header(path, data.split(b"\n", 1)[0])
+
+
+def _read(path: Path, texts: Iterator[bytes]) -> History:
+    first = next(texts, b"")
+    header = _header(path, first.removesuffix(b"\n"))
     lines, damaged, sound, pending = [], [], 0, []
     spoilt, doubtful = False, list[Line]()
-    position = 0
-    for number, text in enumerate(data.splitlines(keepends=True), start=1):
+    position = unreadable = 0
+    for number, text in enumerate(chain([first], texts), start=1):
+        if unreadable:  # and more follows: it isn't the torn end of a write
+            damaged.append(unreadable)
+            unreadable = 0
         position += len(text)
         line = _parse(text, header.schema_version)
         if line is None:
-            spoilt = True
-            if position < len(data):
-                damaged.append(f"line {number} of {path} is not as this program wrote it; it is left out")
+            spoilt, unreadable = True, number
             continue
         pending.append(line)
         if isinstance(line, Played):
@@ -146,21 +154,34 @@ def read(folder: Path) -> History:
         else:
             lines += [*doubtful, *fact]
             sound, doubtful = position, []
-    return History(header=header, lines=tuple(lines), damaged=tuple(damaged), sound_bytes=sound)
+    return History(header=header, lines=tuple(lines), damaged=tuple(_say_damaged(path, damaged)), sound_bytes=sound)
 
 
-def _unpacked(path: Path) -> bytes:
-    """A packed journal, unless it is damaged or made to fill the memory."""
-    packed = zlib.decompressobj(wbits=_GZIP)
+def _say_damaged(path: Path, numbers: Sequence[int]) -> Iterator[str]:
+    for number in numbers[:MOST_DAMAGED]:
+        yield f"line {number} of {path} is not as this program wrote it; it is left out"
+    if more := len(numbers[MOST_DAMAGED:]):
+        yield f"{more} more lines of {path} are not as this program wrote them; they are left out"
+
+
+def _texts(path: Path) -> Iterator[bytes]:
+    """Yield a journal's lines, packed or not, one at a time: Ctrl-C is heard in between.
+
+    Raises:
+        UsageError: a packed one is damaged, or it is larger than any run's, as one that was made to fill the memory.
+        OSError: it can't be read.
+    """
+    left = MOST_BYTES
     try:
-        data = packed.decompress(path.read_bytes(), MOST_BYTES)
-    except zlib.error:
+        with gzip.open(path) if path.name == PACKED else path.open("rb") as file:
+            while text := file.readline(MOST_LINE_BYTES + 1):
+                left -= len(text)
+                if left < 0 or len(text) > MOST_LINE_BYTES:
+                    what, most = ("holds", MOST_BYTES) if left < 0 else ("has a line of", MOST_LINE_BYTES)
+                    raise UsageError(f"{path} {what} more than {most >> 20} MiB, which no run of this program does")
+                yield text
+    except (gzip.BadGzipFile, EOFError, zlib.error):
         raise UsageError(f"{path} is damaged: it can't be decompressed") from None
-    if packed.unconsumed_tail:
-        raise UsageError(f"{path} holds more than {MOST_BYTES >> 20} MiB, which no run of this program does")
-    if not packed.eof:
-        raise UsageError(f"{path} is damaged: it can't be decompressed")
-    return data
 
 
 def _complete(pending: list[Line]) -> list[Line]:
@@ -235,9 +256,17 @@ class Journal:
         """Write the lines in one go and wait for the disk.
 
         Raises:
-            ShootoutError: the disk is full or gone; what was written before is intact.
+            ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
+                intact.
         """
-        data = b"".join(map(_text, lines))
+        texts = [_text(line) for line in lines]
+        data = b"".join(texts)
+        if self._size + len(data) > MOST_BYTES or max(map(len, texts), default=0) > MOST_LINE_BYTES:
+            raise ShootoutError(
+                f"{str(self._path)!r} would hold more than {MOST_BYTES >> 20} MiB, or {MOST_LINE_BYTES >> 20} MiB in a "
+                "line, and couldn't be read again. Everything measured so far is kept; choose another --out, or fewer "
+                "targets or sizes"
+            )
         try:
             _write_all(self._file, data, self._size)
             os.fsync(self._file)
@@ -267,7 +296,7 @@ def _unpack(folder: Path) -> None:
     packed, temporary = folder / PACKED, folder / f"{NAME}.tmp"
     if packed.exists() and not (folder / NAME).exists():
         with temporary.open("wb") as file:
-            file.write(_unpacked(packed))
+            file.writelines(_texts(packed))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / NAME)

@@ -31,7 +31,8 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
         Bytes of journals and samples before, and after.
 
     Raises:
-        UsageError: there is no run, or one that is or was packed; `into` isn't empty, or can't be written.
+        UsageError: there is no run, or one that is or was packed, or has more readings than one file may; `into` isn't
+            empty, or can't be written.
     """
     folders = [path.parent for path in sorted(run.rglob(journal.NAME))]
     if not folders and any(run.rglob(journal.PACKED)):
@@ -49,8 +50,13 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
 
 def _pack(folder: Path, into: Path) -> None:
     history = journal.read(folder)
+    found = readings_of(folder, history)
+    if (count := sum(part.size for part in found.values())) > samples.MOST_ROWS:
+        raise UsageError(
+            f"{str(folder)!r} has {count:,} readings, a packed run at most {samples.MOST_ROWS:,}: keep it whole"
+        )
     into.mkdir(parents=True, exist_ok=True)
-    _write_samples(readings_of(folder, history), into / samples.PACKED)
+    _write_samples(found, into / samples.PACKED)
     data = gzip.compress((folder / journal.NAME).read_bytes(), mtime=0)  # last: only then it is a run
     (into / journal.PACKED).write_bytes(data)
 

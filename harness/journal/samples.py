@@ -6,7 +6,7 @@ A run that was packed (see `shootout.journal.pack`) has one file instead; whatev
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,14 @@ PLACE = ["group", "arm", "scope"]
 """The columns of that file which say whose reading a row holds; it is sorted by them, then by generation."""
 SINGLE = "single"
 """In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
+MOST_ROWS = 1 << 26
+"""Of a file, by its footer; the largest run that is known has a thirtieth. A file of 7 MB can hold 10^9 rows."""
+MOST_PARTS = 1 << 20
+"""Of a packed run: arms of a group, each in its scopes and generations."""
+_BATCH_ROWS = 1 << 18
+"""Ctrl-C waits for one call into Arrow at most, so each of them reads so many rows."""
+_ROW_BYTES, _OTHER_BYTES = 64, 1 << 24
+"""A file without its compression is no larger than so many bytes for each row, and these for dictionaries."""
 GENERATION = "generation"
 """The column which files packed by older versions don't have."""
 
@@ -100,12 +108,15 @@ class Samples:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """A warning where files that were asked for are gone or damaged: what they held is in no percentile."""
+        """A warning where files that were asked for are gone or can't be read: what they held is in no percentile."""
         if not self._lost:
             return ()
         first, count = min(self._lost), len(self._lost)
         files = f"{first} is" if count == 1 else f"{first} and {count - 1} more files are"
-        return (f"{files} gone or damaged: their readings are missing from p99 and from the counts of samples",)
+        return (
+            f"{files} gone or damaged, or larger than any run's: their readings are missing from p99 and from the "
+            "counts of samples",
+        )
 
     def of(self, group: str, arm: str, scope: str, names: Mapping[int, str]) -> dict[int | None, Array]:
         """All readings (ns) of one arm in one scope by generation; files that are gone or damaged count as empty.
@@ -154,19 +165,24 @@ class Samples:
 
 def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
     """See `Samples._packed`; raises one of `_UNREADABLE`."""
-    table = _table(_inside(folder, PACKED), PLACE)
-    columns = [table[name].combine_chunks() for name in PLACE]
-    told = GENERATION in table.column_names
-    generations = table[GENERATION].to_numpy() if told else np.zeros(table.num_rows, dtype=np.int32)
-    codes = np.array([*(column.indices for column in columns), generations])
-    ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), table.num_rows] if table.num_rows else []
-    latency = table["reading_ns"].to_numpy() / table["calls"].to_numpy()
-    found: dict[tuple[str, str, str], dict[int | None, Array]] = {}
-    for begin, end in pairwise([0, *map(int, ends)]):
-        group, arm, scope = (column[begin].as_py() for column in columns)
-        generation = int(generations[begin]) if told else None
-        found.setdefault((group, arm, scope), {})[generation] = latency[begin:end]
-    return found
+    found: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
+    parts = 0
+    for batch in _batches(_inside(folder, PACKED), PLACE, ["reading_ns", "calls"], [GENERATION]):
+        columns = [batch.column(name) for name in PLACE]
+        told = GENERATION in batch.schema.names
+        generations = batch.column(GENERATION).to_numpy() if told else np.zeros(batch.num_rows, dtype=np.int32)
+        codes = np.array([*(column.indices for column in columns), generations])
+        ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), batch.num_rows]
+        if (parts := parts + len(ends)) > MOST_PARTS:
+            raise ValueError(f"more than {MOST_PARTS} parts")
+        latency = batch.column("reading_ns").to_numpy() / batch.column("calls").to_numpy()
+        for begin, end in pairwise([0, *map(int, ends)]):
+            group, arm, scope = (column[begin].as_py() for column in columns)
+            generation = int(generations[begin]) if told else None
+            found.setdefault((group, arm, scope), {}).setdefault(generation, []).append(latency[begin:end])
+    return {
+        key: {generation: np.concatenate(arrays) for generation, arrays in own.items()} for key, own in found.items()
+    }
 
 
 def read(folder: Path, name: str, arm: str, scope: str) -> Array:
@@ -187,27 +203,63 @@ def _readings(folder: Path, name: str, arm: str, scope: str) -> Array:
     import pyarrow
     import pyarrow.compute
 
-    table = _table(_inside(folder, name), ["arm", "scope"], ["latency_ns"])
-    wanted = np.ones(table.num_rows, dtype=bool)
-    for column, value in (("arm", arm), ("scope", str(scope))):
-        same = pyarrow.compute.equal(table[column].cast(pyarrow.string()), value)
-        wanted &= same.fill_null(False).to_numpy()
-    found: Array = table["latency_ns"].cast(pyarrow.float64()).to_numpy()[wanted]
-    return found
+    found = [np.array([])]
+    for batch in _batches(_inside(folder, name), ["arm", "scope"], ["latency_ns"]):
+        wanted = np.ones(batch.num_rows, dtype=bool)
+        for column, value in (("arm", arm), ("scope", str(scope))):
+            same = pyarrow.compute.equal(batch.column(column).cast(pyarrow.string()), value)
+            wanted &= same.fill_null(False).to_numpy(zero_copy_only=False)
+        latency = batch.column("latency_ns").cast(pyarrow.float64())
+        found.append(latency.to_numpy(zero_copy_only=False)[wanted])
+    return np.concatenate(found)
 
 
-def _table(path: Path, places: Sequence[str], columns: Sequence[str] | None = None) -> Any:
-    """A file's columns: the file by itself, since as a data set of pyarrow's a damaged one may never be read to an end.
+def _batches(path: Path, places: Sequence[str], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Any]:
+    """Some columns of a file, a batch of rows after the other.
+
+    The file by itself: as a data set of pyarrow's a damaged one may never be read to an end.
 
     Args:
         places: those of few different words.
-        columns: others; None: all there are.
+        columns: those of numbers.
+        optional: likewise, which not every file has.
+
+    Raises:
+        ValueError: by its footer, or as it is read, it has other types or more rows than any run's.
     """
     import pyarrow.parquet
 
-    wanted = None if columns is None else [*places, *columns]
     with pyarrow.parquet.ParquetFile(path, read_dictionary=list(places), page_checksum_verification=True) as file:
-        return file.read(wanted)
+        numbers = [*columns, *(name for name in optional if name in file.schema_arrow.names)]
+        _check_footer(file, places, numbers)
+        left = MOST_ROWS
+        for batch in file.iter_batches(_BATCH_ROWS, columns=[*places, *numbers]):
+            if (left := left - batch.num_rows) < 0:
+                raise ValueError(f"more than {MOST_ROWS} rows")
+            if batch.num_rows:
+                yield batch
+
+
+def _check_footer(file: Any, places: Sequence[str], numbers: Sequence[str]) -> None:
+    """Stop before anything is read of a file that isn't one of ours: its few bytes could fill the memory."""
+    import pyarrow
+
+    rows = file.metadata.num_rows
+    groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
+    size = sum(group.total_byte_size for group in groups)
+    if rows > MOST_ROWS or size > rows * _ROW_BYTES + _OTHER_BYTES:
+        raise ValueError(f"{rows} rows of {size} bytes")
+    for name in (*places, *numbers):
+        kind = file.schema_arrow.field(name).type
+        fits = pyarrow.types.is_dictionary if name in places else _is_number
+        if not fits(kind):
+            raise ValueError(f"{name} is of the type {kind}")
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 from shootout.backends import reported
 from shootout.contract import Executed
-from shootout.errors import ArmFailed
+from shootout.errors import MOST_WORDS, ArmFailed, explained
 
 EXECUTED = Executed(
     library="lib",
@@ -29,6 +29,16 @@ def test_what_can_be_kept_stays_as_it_is():
     assert reported.account(EXECUTED) == EXECUTED
     facts = {"artifact_bytes": 5, "notes": ["one"], "compute_nodes_by_precision": {"fp32": 1}, "own": {"x": [1, None]}}
     assert reported.facts(facts) == facts
+
+
+def test_of_many_and_long_lines_the_first_are_kept_and_the_others_counted():
+    """Every arm and restart has a line of the journal with them: 50,000 of 1 kB made one of 50 MB."""
+    found = reported.account(replace(EXECUTED, fallbacks=("x" * 1_000,) * 50_000)).fallbacks
+    assert found == ("x" * reported.MOST_LETTERS + "…",) * reported.MOST_LINES + ("and 49,900 more",)
+    assert len(reported.facts({"notes": ["y"] * 1_000})["notes"]) == reported.MOST_LINES + 1
+    with pytest.raises(ArmFailed, match=r"its account of what it ran: it takes [\d,]+ bytes, and may take 131,072"):
+        reported.account(replace(EXECUTED, kernel_ns={str(number): 1.0 for number in range(50_000)}))
+    assert len(explained(ValueError("z" * 10**6))) < 2 * MOST_WORDS
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
+from support.races.made import header, write
 
-from shootout.errors import UsageError
+from shootout.errors import ShootoutError, UsageError
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
 from shootout.messages import Scope, Turn
@@ -35,6 +39,79 @@ def test_a_packed_journal_is_not_unpacked_without_end(tmp_path: Path, monkeypatc
     (tmp_path / PACKED).write_bytes(packer.compress(bytes(1 << 24)) + packer.flush())
     with pytest.raises(UsageError, match="holds more than 1 MiB"):
         journal.read(tmp_path)
+
+
+def test_a_plain_journal_is_not_read_without_end_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(tmp_path, header())
+    whole = (tmp_path / NAME).read_bytes()
+    monkeypatch.setattr(journal, "MOST_BYTES", 1 << 20)
+    os.truncate(tmp_path / NAME, 1 << 40)  # a file with a hole, which takes no room on the disk
+    monkeypatch.setattr(journal, "MOST_LINE_BYTES", 1 << 18)
+    with pytest.raises(UsageError, match="has a line of more than 0 MiB"):
+        journal.read(tmp_path)
+    assert journal.begun(tmp_path), "it isn't written over"
+    (tmp_path / NAME).write_bytes(whole + b"\n" * (1 << 20))
+    with pytest.raises(UsageError, match="holds more than 1 MiB"):
+        journal.read(tmp_path)
+    (tmp_path / NAME).write_bytes(whole + b"\n" * 1_000)
+    damaged = journal.read(tmp_path).damaged
+    assert len(damaged) == journal.MOST_DAMAGED + 1
+    assert damaged[-1].startswith("979 more lines of ")
+
+
+@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_LINE_BYTES"])
+def test_no_line_is_written_that_could_not_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str):
+    monkeypatch.setattr(journal, limit, 1_000)
+    file = journal.Journal(tmp_path)
+    with pytest.raises(ShootoutError, match=r"couldn't be read again. Everything measured so far is kept"):
+        file.append(header())
+    file.close()
+    assert (tmp_path / NAME).read_bytes() == b""
+
+
+def packed(folder: Path, rows: int, **columns: object) -> samples.Samples:
+    """A packed run's file of equal readings, which is small however many there are."""
+    table = {name: ["x"] * rows for name in samples.PLACE} | {
+        name: np.ones(rows, np.int32) for name in ("generation", "calls", "reading_ns")
+    }
+    pyarrow.parquet.write_table(pyarrow.table(table | columns), folder / samples.PACKED, compression="zstd")
+    return samples.Samples(folder)
+
+
+def test_a_packed_file_of_more_readings_than_any_runs_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert packed(tmp_path, 5_000).of("x", "x", "x", {})[1].size == 5_000
+    read = pyarrow.parquet.ParquetFile.iter_batches
+    asked: list[int] = []
+    monkeypatch.setattr(
+        pyarrow.parquet.ParquetFile, "iter_batches", lambda *words, **how: asked.append(1) or read(*words, **how)
+    )
+    monkeypatch.setattr(samples, "MOST_ROWS", 4_000)
+    hostile = packed(tmp_path, 5_000)
+    assert not hostile.of("x", "x", "x", {})
+    assert hostile.lost[0].startswith("samples.parquet is gone or damaged, or larger than any run's")
+    monkeypatch.setattr(samples, "MOST_ROWS", 1 << 26)
+    long = ["x" * (1 << 21) + str(number) for number in range(10)]
+    for columns in ({"arm": long}, {"calls": ["x"] * 10}, {"reading_ns": [[1]] * 10}):
+        assert not packed(tmp_path, 10, **columns).of("x", "x", "x", {})
+    assert not asked, "its footer is enough"
+    monkeypatch.setattr(samples, "MOST_PARTS", 5)
+    assert not packed(tmp_path, 10, arm=[*"abababab", "x", "y"]).of("x", "b", "x", {})
+
+
+def test_ctrl_c_is_heard_between_two_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Python hears it when a call into a library ends, so none of these may read a file whole."""
+    monkeypatch.setattr(samples, "_BATCH_ROWS", 10)
+    packed(tmp_path, 100)
+    batches = samples._batches(tmp_path / samples.PACKED, samples.PLACE, ["calls"])
+    assert [batch.num_rows for batch in batches] == [10] * 10
+    write(tmp_path, header())
+    noise = os.urandom(1 << 18).hex().encode() + b"\n"
+    whole = gzip.compress((tmp_path / NAME).read_bytes() + noise)
+    (tmp_path / PACKED).write_bytes(whole[: len(whole) // 2])
+    texts = journal._texts(tmp_path / PACKED)
+    assert next(texts).startswith(b'{"kind":"header"'), "of a file whose end can't be read"
+    with pytest.raises(UsageError, match="can't be decompressed"):
+        list(texts)
 
 
 def test_readings_come_from_the_run_s_own_folder(tmp_path: Path):
