@@ -20,6 +20,8 @@ SCHEMA = "shootout.shipped/1"
 ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
+CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", ".whl", ".zip")
+"""How the names of files end that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
 """What `check.py` gives the model, and the right answers, as `bundle.npz` stores them."""
@@ -148,7 +150,8 @@ def open_shipped(folder: Path) -> Shipped:
     """Open a shipped folder after checking every file's hash. Files that the manifest doesn't name may lie beside.
 
     Raises:
-        UsageError: it is none, of another version, or a file is missing or changed; names the file.
+        UsageError: it is none, of another version, or a file is missing or changed, or is code that the manifest
+            doesn't name; names the file.
     """
     path = folder / MANIFEST
     stored = _read(path)
@@ -194,6 +197,14 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
             raise UsageError(f"{str(folder / name)!r} can't be read: {error.strerror}") from None
         if found != digest:
             raise UsageError(f"{str(folder / name)!r} was changed after it was shipped: ship it again")
+    others = (path for path in sorted(folder.rglob("*")) if path.relative_to(folder).as_posix() not in files)
+    if strange := next(filter(_may_be_run, others), None):
+        raise UsageError(f"{str(strange)!r} is code that was not shipped, and Python could run it: remove it")
+
+
+def _may_be_run(path: Path) -> bool:
+    """Whether Python could run a file, or look for code behind a link to a folder."""
+    return path.name.lower().endswith(CODE) or (path.is_symlink() and path.is_dir())
 
 
 def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, Any]) -> Shipped:

@@ -17,6 +17,7 @@ from shootout.backends.installed import closure
 from shootout.bundle.npz import save_sets
 from shootout.bundle.shipped import (
     CHECK,
+    CODE,
     EVIDENCE,
     EXPECTED,
     INPUTS,
@@ -143,7 +144,8 @@ def load_text(templates: Path, shipment: Shipment) -> str:
 
 def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions: dict[str, str]) -> None:
     (folder / LOAD).write_text(load_text(templates, shipment))
-    (folder / CHECK).write_text((_HERE / "check.txt").read_text().replace("SCHEMA", SCHEMA))
+    check = (_HERE / "check.txt").read_text().replace("SCHEMA", SCHEMA).replace("(CODE_ENDINGS)", repr(CODE))
+    (folder / CHECK).write_text(check)
     (folder / REQUIREMENTS).write_text(requirements_text(versions))
 
 

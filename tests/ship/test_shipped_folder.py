@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -115,3 +116,42 @@ def test_other_inputs_are_refused(shipped: Path, monkeypatch: pytest.MonkeyPatch
     exec(compile((shipped / "load.py").read_text(), "load.py", "exec"), namespace)
     with pytest.raises(ValueError, match="expected the inputs"):
         namespace["predict"]({"x": np.zeros((3, 64), np.float32)})
+
+
+SHADOW = "raise SystemExit('ran a file that was not shipped')"
+
+
+@pytest.mark.parametrize("words", [[CHECK], ["-S", CHECK]])
+def test_its_check_imports_nothing_from_its_own_folder(copy: Path, words: list[str]):
+    for name in ("json", "hashlib", "pathlib", "os", "numpy"):
+        (copy / f"{name}.py").write_text(SHADOW)
+    (copy / "importlib").mkdir()
+    (copy / "importlib" / "__init__.py").write_text(SHADOW)
+    environment = {**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}."}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=copy, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert done.stderr == "hashlib.py is code that was not shipped, and Python could run it: remove it\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["json.py", "model/numpy.SO", "__pycache__/load.cpython-311.pyc", "x.pth", "evidence/a.zip", "json"]
+)
+def test_code_that_was_not_shipped_is_refused(copy: Path, tmp_path: Path, name: str):
+    (copy / name).parent.mkdir(exist_ok=True)
+    if name == "json":
+        (copy / name).symlink_to(tmp_path)
+    else:
+        (copy / name).write_bytes(b"")
+    with pytest.raises(UsageError, match=rf"{name}' is code that was not shipped, and Python could run it: remove it"):
+        open_shipped(copy)
+    done = check(copy)
+    assert done.returncode == 2
+    assert done.stderr == f"{name} is code that was not shipped, and Python could run it: remove it\n"
+
+
+def test_other_files_may_lie_beside(copy: Path):
+    (copy / "README.md").write_text("ours")
+    open_shipped(copy)
+    assert check(copy).returncode == 0

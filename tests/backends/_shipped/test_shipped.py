@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import py_compile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +16,12 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import _code_of
 from shootout.build.exports import probe_key
 from shootout.bundle.bundle import ModelBundle, sha256
-from shootout.bundle.shipped import DOCUMENT, read_row
+from shootout.bundle.shipped import DOCUMENT, LOAD, read_row
 from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.worker.verification import Claim, call_once, verify
 
+UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH
 REFUSING = 'def load():\n    raise RuntimeError("this CPU lacks avx512f")\n'
 WRONG = "def load():\n    pass\n\ndef predict(inputs):\n    return {'y': inputs['x'] * 1.01}\n"
 
@@ -124,3 +126,17 @@ def test_it_is_asked_no_probe_and_its_model_is_told_from_others(bundle: ModelBun
     assert probe_key(replace(arm, target=replace(arm.target, folder="/out"))) is None
     assert shipped.misfit(bundle) == ""
     assert "model.sha256 " in shipped.misfit(replace(bundle, weights_sha256="f" * 64))
+
+
+def test_kept_bytecode_of_its_loader_is_neither_run_nor_written(bundle: ModelBundle, tmp_path: Path):
+    """No hash covers it, and Python would run it in place of `load.py`."""
+    make_shipped(tmp_path / "out", bundle)
+    made = built(bundle, tmp_path / "out")
+    (tmp_path / "out" / LOAD).rename(tmp_path / LOAD)
+    (tmp_path / "out" / LOAD).write_text("raise SystemExit('ran the bytecode')")
+    kept = Path(py_compile.compile(str(tmp_path / "out" / LOAD), invalidation_mode=UNCHECKED))
+    (tmp_path / LOAD).replace(tmp_path / "out" / LOAD)
+    backends.runner(made.arm.target).load(made)
+    kept.unlink()
+    backends.runner(made.arm.target).load(made)
+    assert not list(kept.parent.iterdir())
