@@ -19,7 +19,7 @@ def main() -> None:
     """Answer on standard output, one after the other; whatever is printed meanwhile goes to standard error."""
     *names, parent = sys.argv[1:]
     leave_with(int(parent))
-    answer = os.fdopen(os.dup(1), "w")
+    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for name in names:
         print(json.dumps([name, _said(name)], default=list), file=answer, flush=True)

@@ -69,7 +69,7 @@ def counts(products: Sequence[Product]) -> Mapping[str, int]:
 def blas_threads() -> int | None:
     """The thread count of the BLAS that this process loaded, asked from it; None where it doesn't say."""
     try:
-        maps = Path("/proc/self/maps").read_text()
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     paths = {line.split()[-1] for line in maps.splitlines() if "blas" in line or "mkl_rt" in line}

@@ -304,20 +304,25 @@ def _interrupt(*_: Any) -> NoReturn:
 
 def main() -> None:
     """The `shootout` command: errors become one clear line on stderr and the right exit code."""
-    from shootout.errors import ShootoutError, printable
+    from shootout.commands.streams import standard_streams, tell
+    from shootout.errors import ShootoutError, UsageError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
     try:
-        app()
+        with standard_streams():
+            app()
     except ShootoutError as error:
-        sys.stderr.write(f"shootout: {printable(str(error))}\n")
+        tell(str(error))
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
-        sys.stderr.write("shootout: interrupted\n")
+        tell("interrupted")
         raise SystemExit(130) from None
+    except UnicodeEncodeError as error:
+        tell(f"{error.object!a} can't be written in this locale's encoding, {error.encoding}: set PYTHONUTF8=1")
+        raise SystemExit(UsageError.exit_code) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
-        sys.stderr.write(f"shootout: {error.strerror or error}{where}; what was measured is kept\n")
+        tell(f"{error.strerror or error}{where}; what was measured is kept")
         raise SystemExit(ShootoutError.exit_code) from None

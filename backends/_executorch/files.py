@@ -100,7 +100,9 @@ def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
         source.write_bytes(content)
         told = ("--json", "--strict-json", "--defaults-json", "--raw-binary", *options)
         subprocess.run([place / "data/bin/flatc", *told, "-o", folder, place / schema, "--", source], check=True)  # noqa: S603
-        return json.loads(re.sub(r"(?<=: )(-?)inf\b", r"\1Infinity", source.with_suffix(".json").read_text()))
+        return json.loads(
+            re.sub(r"(?<=: )(-?)inf\b", r"\1Infinity", source.with_suffix(".json").read_text(encoding="utf-8"))
+        )
 
 
 def _xnn_steps(content: bytes) -> Iterator[Step]:

@@ -94,7 +94,7 @@ def _dispatches(path: Path) -> tuple[Counter[str], Counter[str]]:
     """
     once, inside = Counter[str](), Counter[str]()
     found = None
-    for line in path.read_text().splitlines():  # not by csv: names of graphs bring quotes of their own
+    for line in path.read_text(encoding="utf-8").splitlines():  # not by csv: names of graphs bring quotes of their own
         if section := _SECTION.match(line):
             found = {"func": inside if " > scf." in line else once}.get(section[1])
         elif found is not None and (row := _DISPATCH.match(line)):
@@ -109,7 +109,7 @@ def _contents(folder: Path) -> dict[str, list[Node]]:
     found: dict[str, list[Node]] = {}
     for path in sorted(folder.glob("*.mlir")):
         with ir.Context():
-            for function in _operations(ir.Module.parse(path.read_text()).operation, "func.func"):
+            for function in _operations(ir.Module.parse(path.read_text(encoding="utf-8")).operation, "func.func"):
                 name = ir.StringAttr(function.attributes["sym_name"]).value
                 found[name] = [_node(one) for one in _operations(function, "linalg.") if one.name not in _SILENT]
                 found[name] += [_node(one) for one in _operations(function, "iree_linalg_ext.") if one.operands]

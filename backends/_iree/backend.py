@@ -154,7 +154,7 @@ def _build_tiny(device: Device) -> str:
 
 def _compile_tiny(device: Device, folder: Path) -> Arm:
     arm = Arm(target=Target(backend=IreeAdapter.name, device=device), model="tiny")
-    (folder / "tiny.mlir").write_text(TINY)
+    (folder / "tiny.mlir").write_text(TINY, encoding="utf-8")
     try:
         compile_graph(folder / "tiny.mlir", folder / MODULE, arm)
     except SkippedArm as error:

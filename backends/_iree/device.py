@@ -141,6 +141,6 @@ def _workers() -> int:
 def _name(task: Path) -> str:
     """A thread's, "" of one that has ended since it was listed."""
     try:
-        return (task / "comm").read_text()
+        return (task / "comm").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""

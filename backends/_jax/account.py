@@ -146,7 +146,7 @@ def count_conversions(hlo: str) -> int:
 def pool_threads() -> int | None:
     """Threads in XLA's CPU pool, counted by name in /proc; None where there is no /proc."""
     try:
-        names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+        names = [path.read_text("utf-8", "replace").strip() for path in Path("/proc/self/task").glob("*/comm")]
     except OSError:
         return None
     return names.count(POOL)

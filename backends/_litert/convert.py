@@ -34,7 +34,7 @@ def convert(bundle: ModelBundle) -> tuple[Path, list[str]]:
         if not _is_whole(stored):
             with scratch(cache_folder()) as folder:
                 _convert(bundle, folder / FILE)
-                (folder / RECORD).write_text(sealed({"digest": _digest(folder / FILE)}))
+                (folder / RECORD).write_text(sealed({"digest": _digest(folder / FILE)}), encoding="utf-8")
                 shutil.rmtree(stored, ignore_errors=True)
                 folder.rename(stored)
     mark_used(stored)

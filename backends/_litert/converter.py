@@ -56,14 +56,17 @@ def require_converter() -> str:
 def alone(path: Path) -> Iterator[None]:
     """Be the only process that makes `path`: others wait, and then find it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_name(f"{path.name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with path.with_name(f"{path.name}.lock").open("a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:  # which doesn't name the file
+            raise OSError(error.errno, f"{error.strerror} (a disk without locks?)", lock.name) from None
         yield
 
 
 def pins() -> list[str]:
     """The packages with their versions, as pip takes them."""
-    return [line for line in PINS.read_text().splitlines() if not line.startswith("#")]
+    return [line for line in PINS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
 
 
 def _key() -> str:
@@ -83,6 +86,8 @@ def _install(folder: Path) -> str:
                 text=True,
                 timeout=INSTALL_S,
                 check=True,
+                encoding="utf-8",
+                errors="replace",
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise _unobtainable(error) from None

@@ -97,7 +97,7 @@ def _require_precision(target: Target, facts: dict[str, Any]) -> None:
 def _try(device: Device) -> str:
     require_device(device, (Device.CPU, Device.VULKAN))
     with tempfile.TemporaryDirectory() as place:
-        (Path(place) / PARAM).write_text(TINY)
+        (Path(place) / PARAM).write_text(TINY, encoding="utf-8")
         (Path(place) / BIN).touch()
         net = load_net(Path(place), Arm(target=Target(backend="ncnn", device=device), model=""))
     extractor = net.create_extractor()

@@ -69,7 +69,7 @@ def convert(bundle: ModelBundle, folder: Path, place: Path, *, half: bool) -> di
         reason = f"pnnx can't convert this model: {ending(ended.returncode)}{words}"
         raise SkippedArm(reason, _ELSEWHERE, NotRunKind.UNFIT)
     refuse_layers(folder / PARAM)
-    loop = files["ncnnpy"].read_text()
+    loop = files["ncnnpy"].read_text(encoding="utf-8")
     return {"takes": _ends("in", bundle.inputs, _TAKES, loop), "gives": _ends("out", bundle.outputs, _GIVES, loop)}
 
 

@@ -38,7 +38,7 @@ class Line:
 
 def read_param(path: Path) -> list[Line]:
     """The layers of a `.param`, in order."""
-    lines = [line.split() for line in path.read_text().splitlines()[2:] if line.strip()]
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()[2:] if line.strip()]
     return [_line(words) for words in lines]
 
 

@@ -34,7 +34,7 @@ def ship(built: Built, folder: Path) -> Shipment:
         raise SkippedArm("NumPy runs a file by onnx.reference, which is made to be read", "ship another backend")
     model = models.get(bundle.model)
     assert model.forward is not None, f"{bundle.model} has a FORWARD artifact but no forward"
-    (folder / FORWARD).write_text(source_of(model.forward))
+    (folder / FORWARD).write_text(source_of(model.forward), encoding="utf-8")
     stored: Mapping[str, Any] = {}
     if (built.folder / WEIGHTS).exists():
         from safetensors.numpy import load_file

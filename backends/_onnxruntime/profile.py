@@ -100,7 +100,7 @@ def trace(path: Path, arm: Arm, inputs: Arrays, calls: int) -> list[Event]:
         session = open_session(path, arm, profile=Path(place) / "profile")
         for _ in range(WARM_UP + calls):
             session.run(None, dict(inputs))
-        events = json.loads(Path(session.end_profiling()).read_text())
+        events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
     runs = [event for event in events if event["name"] == "model_run"][-calls:]
     return [
         {**event, "name": event["args"].get("op_name", event["name"])}
@@ -138,7 +138,7 @@ def _profiled(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]],
     session = open_session(path, arm, profile=path.parent / "profile")
     _call(session, inputs)
     profile = Path(session.end_profiling())
-    events = json.loads(profile.read_text())
+    events = json.loads(profile.read_text(encoding="utf-8"))
     profile.unlink()
     calls: list[list[Kernel]] = [[]]
     for event in events:

@@ -56,7 +56,12 @@ PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
 def _lacks(target: Target) -> bool:
     """Whether this CPU has none of the flags of which the precision needs one; no, where a system doesn't list them."""
     wanted, told = NEEDS.get(target.precision, set()), Path("/proc/cpuinfo")
-    return target.device is Device.CPU and bool(wanted) and told.exists() and not wanted & set(told.read_text().split())
+    return (
+        target.device is Device.CPU
+        and bool(wanted)
+        and told.exists()
+        and not wanted & set(told.read_text(encoding="utf-8").split())
+    )
 
 
 NEEDS = {Precision.BF16: {"avx512_bf16", "amx_bf16"}, Precision.FP16: {"avx512_fp16", "amx_fp16"}}

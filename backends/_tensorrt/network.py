@@ -66,12 +66,12 @@ class Network:
 
     def save(self, folder: Path) -> None:
         """Write it for `load_network`."""
-        (folder / NETWORK).write_text(json.dumps(asdict(self)))
+        (folder / NETWORK).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def load_network(folder: Path) -> Network:
     """The network that `save` wrote into a folder."""
-    stored = json.loads((folder / NETWORK).read_text())
+    stored = json.loads((folder / NETWORK).read_text(encoding="utf-8"))
     products = tuple(Product(**one) for one in stored["products"])
     return Network(products=products, converters=tuple(stored["converters"]))
 

@@ -70,14 +70,23 @@ def _working_toolchain(compiler: str) -> str:
         ]
         try:
             done = subprocess.run(  # noqa: S603 - the user's own compiler
-                command, input=SOURCE, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+                command,
+                input=SOURCE,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
+                encoding="utf-8",
+                errors="replace",
             )
         except (OSError, subprocess.TimeoutExpired):
             raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} doesn't run", fix) from None
     if done.returncode:
         words = " | ".join(done.stderr.split("\n")[:2])
         raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} failed: {words}", fix)
-    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    told = subprocess.run(  # noqa: S603
+        [compiler, "--version"], capture_output=True, text=True, check=False, encoding="utf-8", errors="replace"
+    )
     return told.stdout.partition("\n")[0]
 
 

@@ -161,7 +161,9 @@ def profile_calls(call: Callable[[], object], calls: int, device: Device) -> lis
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return [event for event in json.loads(path.read_text())["traceEvents"] if event.get("cat") in OURS]
+        return [
+            event for event in json.loads(path.read_text(encoding="utf-8"))["traceEvents"] if event.get("cat") in OURS
+        ]
 
 
 def dtype_of(arm: Arm) -> torch.dtype:

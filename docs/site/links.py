@@ -31,7 +31,7 @@ def find_repository(root: Path = ROOT) -> str:
     Returns:
         It without a slash at its end; "" where none is known.
     """
-    declared = tomllib.loads((root / "pyproject.toml").read_text())["project"].get("urls", {})
+    declared = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
     found: str = os.environ.get("REPOSITORY") or declared.get("Source") or _find_remote(root)
     return found.rstrip("/").removesuffix(".git")
 
@@ -41,7 +41,9 @@ def _find_remote(root: Path) -> str:
     if not (root / ".git").exists():
         return ""
     command = ["git", "remote", "get-url", "origin"]
-    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
+    found = subprocess.run(  # noqa: S603
+        command, cwd=root, capture_output=True, text=True, check=False, encoding="utf-8", errors="replace"
+    ).stdout.strip()
     named = re.fullmatch(r"(?:ssh://)?git@([^:/]+)[:/](.*)", found)
     found = f"https://{named[1]}/{named[2]}" if named else found
     return found if re.match(r"https://[^@]+$", found) else ""

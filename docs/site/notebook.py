@@ -13,7 +13,7 @@ NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
 def write_notebook() -> str:
     """All cells in their order: text, calls, and the richest form of each output."""
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(part for cell in cells for part in _tell(cell)) + "\n"
 
 

@@ -78,7 +78,7 @@ def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
         parts.append(f"No run of it ships yet; `shootout run {name} --dry-run` tells how long it takes.")
     for run, section in runs.items():
         parts += [f"## The run `{run}`", _shown(section), f"[All its tables and figures](../runs/{run}.html)"]
-    text = (STUDIES / f"{name}.toml").read_text().strip()
+    text = (STUDIES / f"{name}.toml").read_text(encoding="utf-8").strip()
     return "\n\n".join([*parts, "## The study as a file", f"```toml\n{text}\n```", ""])
 
 

@@ -194,7 +194,7 @@ class Workshop:
                 probe = self._probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
-            (fresh / _RECORD).write_text(sealed(record))
+            (fresh / _RECORD).write_text(sealed(record), encoding="utf-8")
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
         return _opened(folder, arm, model, record, cached=False)

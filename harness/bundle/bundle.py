@@ -282,7 +282,7 @@ class ModelBundle:
         del facts["folder"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
         temporary = self.folder / f"{MANIFEST}.part"  # who sees a manifest takes the bundle for whole
-        temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}))
+        temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}), encoding="utf-8")
         temporary.replace(self.folder / MANIFEST)
 
 

@@ -69,7 +69,7 @@ class Report:
 def read_report(path: Path) -> Report | None:
     """What an export told last; None where it told nothing yet."""
     try:
-        return Report(**json.loads(path.read_text()))
+        return Report(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -136,7 +136,7 @@ class Effort:
         if self._report:
             fresh = self._report.with_suffix(".new")
             told = Report(model=self.model, doing=doing, whole_s=self.whole_s)
-            fresh.write_text(json.dumps(asdict(told)))
+            fresh.write_text(json.dumps(asdict(told)), encoding="utf-8")
             fresh.replace(self._report)
 
     @property

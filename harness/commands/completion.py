@@ -89,16 +89,16 @@ def install() -> str:
     file = _write(data / "shootout" / f"completion.{shell}", text)
     settings = home / ".bashrc" if shell == "bash" else Path(os.environ.get("ZDOTDIR", home)) / ".zshrc"
     line = f"source {shlex.quote(str(file))}"
-    if line in (settings.read_text().splitlines() if settings.exists() else ()):
+    if line in (settings.read_text(encoding="utf-8", errors="replace").splitlines() if settings.exists() else ()):
         return f"wrote {file}, which {settings} reads already: start a new shell"
-    with settings.open("a") as out:
+    with settings.open("a", encoding="utf-8") as out:
         out.write(f"\n{line}\n")
     return f"wrote {file}, and a line in {settings} that reads it: start a new shell"
 
 
 def _write(file: Path, text: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     return file
 
 

@@ -46,7 +46,7 @@ def init(options: ModelOptions, out: Path) -> int:
     text = render(plan, out)
     schema.read_text(text, out.stem, str(out))  # what is written is a study, or this raises
     try:
-        with out.open("x") as file:
+        with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
         raise UsageError(f"can't write {out}: {error.strerror}") from error
@@ -63,7 +63,7 @@ def init(options: ModelOptions, out: Path) -> int:
 def _write_policy(policy: Path, study: Path) -> bool:
     """A policy to fill in, beside the study; False: one is there already, and stays."""
     try:
-        with policy.open("x") as file:
+        with policy.open("x", encoding="utf-8") as file:
             file.write(make_template(shlex.quote(str(study))))
     except FileExistsError:
         return False

@@ -35,10 +35,10 @@ def main() -> None:
     leave_with(parent)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # how the one who asked stops it
     try:
-        answer = answer_job(json.loads((folder / JOB).read_text()))
+        answer = answer_job(json.loads((folder / JOB).read_text(encoding="utf-8")))
     except ShootoutError as error:
         answer = {"error": str(error), "code": error.exit_code}
-    (folder / ANSWER).write_text(json.dumps(answer))
+    (folder / ANSWER).write_text(json.dumps(answer), encoding="utf-8")
 
 
 def answer_job(job: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,10 @@ class PlainConsole(Console):
     def __init__(self, **how: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **how)
 
+    def on_broken_pipe(self) -> None:
+        """Print no more: what reads standard error has ended, and a run goes on without it."""
+        self.quiet = True
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of anything that can be shown; each goes through here."""
         for one in super().render(renderable, options):

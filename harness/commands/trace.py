@@ -60,7 +60,7 @@ def trace_arms(
                     return
                 path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
                 told.append(f"{group}, {_trace(built, placement, path, out / LOGS, others, limit)}")
-                (folder / SUMMARY).write_text("\n\n".join(told) + "\n")
+                (folder / SUMMARY).write_text("\n\n".join(told) + "\n", encoding="utf-8")
                 progress.say(told[-1])
 
 
@@ -79,7 +79,9 @@ def _trace(
             return f"{built.arm.label}: no trace: --max-time was over"
         return f"{built.arm.label}: no trace: {error}"
     tracks = {"the harness's steps": _drawn(looked), "its own profiler": looked.events}
-    path.write_text(json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})))
+    path.write_text(
+        json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})), encoding="utf-8"
+    )
     return "\n".join([f"{built.arm.label}: {_steps_text(looked)}", *_profile_text(looked), f"  {TRACES}/{path.name}"])
 
 

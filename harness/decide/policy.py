@@ -152,7 +152,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise UsageError(f"can't read the policy {str(path)!r}: it is no ordinary file")
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -113,7 +113,7 @@ def main() -> None:
     rare_collector()
     failed: dict[str, ShootoutError] = {}
     place = Path(sys.argv[1])
-    asked = json.loads((place / JOBS).read_text())
+    asked = json.loads((place / JOBS).read_text(encoding="utf-8"))
     jobs = [from_json(one) for one in asked["jobs"]]
     limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
@@ -122,7 +122,7 @@ def main() -> None:
         effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / REPORT)
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error
-            (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)))
+            (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)), encoding="utf-8")
 
 
 if __name__ == "__main__":

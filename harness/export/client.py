@@ -219,7 +219,7 @@ def _export(jobs: Sequence[Job], place: Path, watched: Watched, needs: Collectio
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
     limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": EXPORT_PLANS * share_s}
     asked = {"jobs": [to_json(job) for job in jobs], "needs": sorted(needs), **limits}
-    (place / JOBS).write_text(json.dumps(asked))
+    (place / JOBS).write_text(json.dumps(asked), encoding="utf-8")
     timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))
     return run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, jobs))
 
@@ -250,7 +250,7 @@ def _collect(job: Job, ended: Ending, late: Report | None) -> ModelBundle | Shoo
     if _is_made(job):
         return cache.install(folder, key_in(folder))
     try:
-        return error_from_json(json.loads((folder / ERROR).read_text()))
+        return error_from_json(json.loads((folder / ERROR).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         if late:
             is_it = late.whole_s and late.model == job.short

@@ -42,7 +42,7 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
         result = folder / "layers.json"
         how = run("shootout.export.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
         try:
-            said = json.loads(result.read_text())
+            said = json.loads(result.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise ModelError(f"the sensitivity of {bundle.model} failed: {how}") from None
     if "error" in said:
@@ -68,7 +68,7 @@ def main() -> None:
         said = {"error": error_to_json(error)}
     except ValueError as error:
         said = {"error": error_to_json(UsageError(str(error)))}
-    Path(sys.argv[2]).write_text(json.dumps(said))
+    Path(sys.argv[2]).write_text(json.dumps(said), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -70,14 +70,15 @@ class Machine:
         place, here = _unpacked(home, package, package_sha256), _unpacked(home, files, files_sha256)
         self._folder = Path(tempfile.mkdtemp(prefix="job-", dir=home))
         self._lock = (self._folder / LOCK).open("wb")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError):  # a disk without locks, where no sweep removes a job's folder either
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._run = self._folder / RUN
         for path, data in folder.items():
             held = self._run / path
             held.parent.mkdir(parents=True, exist_ok=True)
             held.write_bytes(data)
             self._sent[path] = len(data)
-        (self._folder / JOB).write_text(json.dumps({**told, "out": str(self._run)}))
+        (self._folder / JOB).write_text(json.dumps({**told, "out": str(self._run)}), encoding="utf-8")
         paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
         given = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         given.pop("OMP_NUM_THREADS", None)  # the cluster sets it by what it gave out, and the whole node is ours
@@ -142,7 +143,7 @@ class Machine:
 
     def _answer(self, code: int, words: bytes) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = json.loads((self._folder / ANSWER).read_text())
+            answer: dict[str, Any] = json.loads((self._folder / ANSWER).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             last = " | ".join(words.decode(errors="replace").strip().splitlines()[-3:])
             return {"error": f"the process ended with code {code}: {last}", "code": 1}

@@ -58,7 +58,8 @@ def connect(address: str, shipment: Shipment, entry: str = ENTRY) -> Iterator[Ra
         raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one") from None
     signal.signal(signal.SIGTERM, ends)  # Ray's own would leave at once, and what the nodes know with it
     try:
-        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # of a lost node it prints its last logs,
+        # Of a lost node it prints its last logs,
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
             try:
                 yield RayCluster(ray, shipment, entry)
             finally:

@@ -122,7 +122,7 @@ def gather(name: str, process: int) -> None:
         with suppress(OSError):
             group.mkdir(exist_ok=True)
             if (group / _KILL).exists():
-                (group / _PROCESSES).write_text(str(process))
+                (group / _PROCESSES).write_text(str(process), encoding="utf-8")
                 return
         with suppress(OSError):
             group.rmdir()
@@ -133,7 +133,7 @@ def end(name: str) -> None:
     if not (group := _own_group(name)) or not group.is_dir():
         return
     with suppress(OSError):
-        (group / _KILL).write_text("1")
+        (group / _KILL).write_text("1", encoding="utf-8")
         patience = Deadline(_PATIENCE_S)
         while _table(read(group / "cgroup.events") or "").get("populated") and patience.allows(0.0):
             sleep(_LOOKING_S)

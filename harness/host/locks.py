@@ -91,7 +91,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """
     descriptor = _open(folder / FOLDER_LOCK, 0o644)
     try:
-        if not _try_lock(descriptor, fcntl.LOCK_EX) or not _still_there(descriptor, folder / FOLDER_LOCK):
+        if not _try_lock(descriptor, fcntl.LOCK_EX, folder / FOLDER_LOCK) or not _still_there(descriptor, folder / FOLDER_LOCK):
             raise UsageError(f"{folder}: {_read(descriptor)} is writing there; wait for it or give another --out")
         with _signed(descriptor, "a run"):
             yield
@@ -100,13 +100,16 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def machine_lock_holder(path: Path | None = None) -> Holder | None:
-    """Who measures on this machine now, None when nobody does (or the lock file can't be read)."""
+    """Who measures on this machine now, None when nobody does (or the lock file can't be read or locked)."""
+    path = path or machine_lock_path()
     try:
-        descriptor = os.open(path or machine_lock_path(), _FLAGS)
+        descriptor = os.open(path, _FLAGS)
     except OSError:
         return None
     try:
-        return None if _try_lock(descriptor, fcntl.LOCK_SH) else _read(descriptor)
+        return None if _try_lock(descriptor, fcntl.LOCK_SH, path) else _read(descriptor)
+    except UsageError:
+        return None
     finally:
         os.close(descriptor)
 
@@ -118,7 +121,7 @@ def _acquire(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) ->
             ticket.touch()
             descriptor = _open(path, 0o666)
             try:
-                if not _try_lock(descriptor, fcntl.LOCK_EX):
+                if not _try_lock(descriptor, fcntl.LOCK_EX, path):
                     holder = str(_read(descriptor))
                 elif not _still_there(descriptor, path):
                     holder = ""
@@ -179,11 +182,21 @@ class _Ticket:
         return True
 
 
-def _try_lock(descriptor: int, kind: int) -> bool:
+def _try_lock(descriptor: int, kind: int, path: Path) -> bool:
+    """Lock the file at `path`; False: another process has it.
+
+    Raises:
+        UsageError: its disk has no locks, as some that a network shares.
+    """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise UsageError(
+            f"can't lock {path}: {error.strerror}. Some network disks have no locks: "
+            + ("choose another --out" if path.name == FOLDER_LOCK else f"put {path.parent} on a local disk")
+        ) from None
     return True
 
 

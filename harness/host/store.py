@@ -200,7 +200,7 @@ def _write(name: str, facts: Mapping[str, Any]) -> Path:
     try:
         with scratch(cache_folder()) as folder:
             made = folder / name
-            made.write_text(sealed(facts))
+            made.write_text(sealed(facts), encoding="utf-8")
             made.replace(path)
     except OSError as error:
         raise UsageError(f"can't write {str(path)!r}: {error.strerror}; set SHOOTOUT_CACHE") from None

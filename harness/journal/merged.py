@@ -81,7 +81,7 @@ def write_index(folder: Path, runs: Sequence[Path]) -> None:
     """Make a folder a merged one of runs that lie in it; what an index said before is written over."""
     index = Index(runs=tuple(str(run.relative_to(folder)) for run in runs))
     temporary = folder / f"{NAME}.tmp"
-    temporary.write_text(index.model_dump_json(indent=1) + "\n")
+    temporary.write_text(index.model_dump_json(indent=1) + "\n", encoding="utf-8")
     temporary.replace(folder / NAME)
 
 

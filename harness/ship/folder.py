@@ -138,15 +138,20 @@ def is_there(folder: Path) -> UsageError:
 
 def load_text(templates: Path, shipment: Shipment) -> str:
     """`load.py`: what all have alike, and the adapter's own part behind it."""
-    body = (templates / shipment.template).read_text()
-    return (_HERE / "load.txt").read_text().replace("BODY\n", body)
+    body = (templates / shipment.template).read_text(encoding="utf-8")
+    return (_HERE / "load.txt").read_text(encoding="utf-8").replace("BODY\n", body)
 
 
 def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions: dict[str, str]) -> None:
-    (folder / LOAD).write_text(load_text(templates, shipment))
-    check = (_HERE / "check.txt").read_text().replace("SCHEMA", SCHEMA).replace("(CODE_ENDINGS)", repr(CODE))
-    (folder / CHECK).write_text(check)
-    (folder / REQUIREMENTS).write_text(requirements_text(versions))
+    (folder / LOAD).write_text(load_text(templates, shipment), encoding="utf-8")
+    check = (
+        (_HERE / "check.txt")
+        .read_text(encoding="utf-8")
+        .replace("SCHEMA", SCHEMA)
+        .replace("(CODE_ENDINGS)", repr(CODE))
+    )
+    (folder / CHECK).write_text(check, encoding="utf-8")
+    (folder / REQUIREMENTS).write_text(requirements_text(versions), encoding="utf-8")
 
 
 def requirements_text(versions: Mapping[str, str]) -> str:
@@ -166,12 +171,14 @@ def requirements_text(versions: Mapping[str, str]) -> str:
 
 def _write_evidence(folder: Path, source: Source, page: str) -> None:
     data = source.document.model_dump(mode="json", by_alias=True)
-    (folder / "document.json").write_text(json_text(data))
+    (folder / "document.json").write_text(json_text(data), encoding="utf-8")
     if source.decided and source.policy:
-        (folder / "decision.json").write_text(json_text(source.decided.decision.model_dump(mode="json")))
+        (folder / "decision.json").write_text(
+            json_text(source.decided.decision.model_dump(mode="json")), encoding="utf-8"
+        )
         shutil.copyfile(source.policy, folder / "deploy.toml")
     if page:
-        (folder / "report.html").write_text(page)
+        (folder / "report.html").write_text(page, encoding="utf-8")
 
 
 def _few(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arrays, Arrays]]:

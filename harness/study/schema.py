@@ -320,7 +320,7 @@ def load(name: str) -> Study:
         return read_text(_read(Path(name)), Path(name).stem, name)
     if not is_named(name):
         raise unknown("study", name, names())
-    return _from_text(_shipped(name).read_text(), name, name)
+    return _from_text(_shipped(name).read_text(encoding="utf-8"), name, name)
 
 
 def read_text(text: str, name: str, source: str) -> Study:
@@ -354,7 +354,7 @@ def _read(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise UsageError(f"the study file {str(path)!r} is no ordinary file")
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:

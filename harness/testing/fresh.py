@@ -104,7 +104,9 @@ class Zygote:
         command = [sys.executable, "-m", "shootout.testing.fresh", "--warm", modules]
         pipe = subprocess.PIPE
         self._place = place
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=place[0], text=True)  # noqa: S603
+        self._process = subprocess.Popen(  # noqa: S603
+            command, stdin=pipe, stdout=pipe, env=place[0], text=True, encoding="utf-8", errors="replace"
+        )
         atexit.register(self.end)
 
     def run(self, folder: str, timeout_s: float) -> tuple[int, bytes]:

@@ -264,7 +264,7 @@ def resident_bytes() -> int:
 
 def _status_bytes(key: str) -> int:
     try:
-        lines = Path("/proc/self/status").read_text().splitlines()
+        lines = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)

@@ -158,7 +158,13 @@ def mark(folder: str) -> None:
     `host.scratch` knows by it whom a folder's end is to end. The kernel tells variables from where they lay when the
     process was started, so this is written in their place: the paths of two scratch folders are of one length.
     """
-    start, end = (int(word) for word in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])
+    start, end = (
+        int(word)
+        for word in Path("/proc/self/stat")
+        .read_text(encoding="utf-8", errors="replace")
+        .rpartition(")")[2]
+        .split()[47:49]
+    )
     before, name, behind = (b"\0" + ctypes.string_at(start, end - start)).partition(b"\0TMPDIR=")
     if name:
         room = len(behind.partition(b"\0")[0])
@@ -175,7 +181,10 @@ def touched_pages() -> Array:
     """
     found = [np.empty((0, 2), np.int64)]
     page = mmap.PAGESIZE
-    with Path("/proc/self/maps").open() as maps, PAGEMAP.open("rb", buffering=0) as pagemap:
+    with (
+        Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps,
+        PAGEMAP.open("rb", buffering=0) as pagemap,
+    ):
         for line in maps:
             span, mode, _, _, inode, *_ = line.split()
             if inode == "0" or mode[0] != "r":

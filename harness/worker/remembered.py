@@ -83,7 +83,7 @@ def _recalled(noted: Any) -> Availability | None:
 
 def _state() -> str:
     """A hash of all that decides whether a library works: machine, system, driver, what is installed, our code."""
-    own = [file.read_text() for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
+    own = [file.read_text(encoding="utf-8") for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
     ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]
     content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own]
     content += [environment.variables(os.environ), str(cuda_driver.library() is None)]

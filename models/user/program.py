@@ -72,7 +72,7 @@ def store(module: Any, inputs: Any) -> str:
         np.savez(made / INPUTS, **found.inputs)  # type: ignore[arg-type] # as in save_sets
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
         files = {path.name: sha256(path) for path in made.iterdir()}
-        (made / FACTS).write_text(json.dumps({**facts, "files": files}))
+        (made / FACTS).write_text(json.dumps({**facts, "files": files}), encoding="utf-8")
         place = cache_folder() / f"program-{_digest(name, program, found)}"
         if not place.exists():
             made.rename(place)
@@ -117,7 +117,7 @@ def _called(path: Path) -> Called:
 
     from shootout.models.user.called import Called
 
-    facts = json.loads((path.parent / FACTS).read_text())
+    facts = json.loads((path.parent / FACTS).read_text(encoding="utf-8"))
     if any(sha256(path.parent / name) != digest for name, digest in facts["files"].items()):
         raise UsageError(f"{path.stem} was changed after it was kept: remove {path.parent} and run again")
     mark_used(path.parent)

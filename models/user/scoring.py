@@ -46,7 +46,7 @@ def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], 
 
     def saved(inputs: Arrays) -> Arrays:
         outputs = run(inputs)
-        (folder / NAMES).write_text(json.dumps(list(outputs)))
+        (folder / NAMES).write_text(json.dumps(list(outputs)), encoding="utf-8")
         np.savez(folder / f"{next(numbers):06}", *outputs.values())
         return outputs
 
@@ -64,7 +64,7 @@ def score(metric: str, folder: Path, labels: Array, timeout_s: float) -> Scores:
     np.save(folder / LABELS, labels, allow_pickle=False)
     ending = child.run(__name__, [metric, folder], timeout_s, child.ONE_THREAD)
     try:
-        found = json.loads((folder / SCORES).read_text())
+        found = json.loads((folder / SCORES).read_text(encoding="utf-8"))
         return Scores(name=name, **{**found, "rows": tuple(found.get("rows", ()))})
     except (OSError, ValueError, TypeError):
         return Scores(name=name, fault=f"{name} {ending.how}")
@@ -93,7 +93,11 @@ def score_rows(metric: str, folder: Path) -> dict[str, Any]:
 
 def _batches(folder: Path) -> Iterator[tuple[dict[str, Array], Array]]:
     """The outputs of each batch by name, and its labels, without the rows that fill the last one up."""
-    labels, names, first = np.load(folder / f"{LABELS}.npy"), json.loads((folder / NAMES).read_text()), 0
+    labels, names, first = (
+        np.load(folder / f"{LABELS}.npy"),
+        json.loads((folder / NAMES).read_text(encoding="utf-8")),
+        0,
+    )
     for path in sorted(folder.glob(BATCHES)):
         with np.load(path, allow_pickle=False) as stored:
             outputs = {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
@@ -111,7 +115,7 @@ def main() -> None:
         found = score_rows(metric, folder)
     except UsageError as error:
         found = {"fault": str(error)}
-    (folder / SCORES).write_text(json.dumps(found))
+    (folder / SCORES).write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from shootout.backends._litert.converter import alone
 from shootout.clock import Deadline
 from shootout.errors import OutOfTime, UsageError
 from shootout.host import locks
@@ -292,3 +296,21 @@ def test_every_user_shares_one_machine_lock(monkeypatch: pytest.MonkeyPatch, tmp
     usual = locks.machine_lock_path()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert locks.machine_lock_path() == usual
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EIO])
+def test_a_disk_without_locks_is_said_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    why = re.escape(os.strerror(number))
+    lock = tmp_path / "machine.lock"
+    with pytest.raises(UsageError, match=rf"can't lock {lock}: {why}\. .* put {tmp_path} on a local disk"):
+        machine_lock("results/a", never, lock).__enter__()
+    with pytest.raises(UsageError, match=rf"can't lock {tmp_path}/\.lock: {why}\. .* choose another --out"):
+        folder_lock(tmp_path).__enter__()
+    assert machine_lock_holder(lock) is None, "nobody is known to measure"
+    with pytest.raises(OSError, match=why) as raised, alone(tmp_path / "made"):
+        pytest.fail("it isn't alone")
+    assert raised.value.filename == str(tmp_path / "made.lock")

@@ -93,6 +93,8 @@ def check_folder(shipped: Shipped, kept: str) -> str:
             text=True,
             timeout=CHECK_TIMEOUT_S,
             check=False,
+            encoding="utf-8",
+            errors="replace",
         )
     except subprocess.TimeoutExpired:
         raise ArmFailed(f"{kept}, but its {CHECK} didn't end within {CHECK_TIMEOUT_S:.0f} s") from None

@@ -41,7 +41,7 @@ def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
     """Write the model; JSON is YAML too."""
     shutil.copytree(shipped.folder, folder / DATA)
     (folder / CODE).mkdir()
-    (folder / CODE / f"{LOADER}.py").write_text(_LOADER)
+    (folder / CODE / f"{LOADER}.py").write_text(_LOADER, encoding="utf-8")
     shutil.copyfile(shipped.folder / REQUIREMENTS, folder / REQUIREMENTS)
     python = platform.python_version()
     _write(folder / "python_env.yaml", {"python": python, "dependencies": [f"-r {REQUIREMENTS}"]})
@@ -85,4 +85,4 @@ def _signature(specs: Sequence[TensorSpec]) -> str:
 
 
 def _write(path: Path, facts: Any) -> None:
-    path.write_text(json.dumps(facts, indent=1) + "\n")
+    path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -24,5 +24,7 @@ def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
         "nireq": 1,
         "plugin_config": dict(served.settings),
     }
-    (folder / "config.json").write_text(json.dumps({"model_config_list": [{"config": config}]}, indent=1) + "\n")
+    (folder / "config.json").write_text(
+        json.dumps({"model_config_list": [{"config": config}]}, indent=1) + "\n", encoding="utf-8"
+    )
     return list(left_behind(shipped, served))

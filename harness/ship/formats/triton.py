@@ -37,7 +37,7 @@ def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
         *([f"optimization {{ graph {{ level: {served.level} }} }}"] if served.level is not None else []),
         *_parameters(served.settings),
     ]
-    (folder / name / "config.pbtxt").write_text("\n".join(lines) + "\n")
+    (folder / name / "config.pbtxt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return list(left_behind(shipped, served))
 
 

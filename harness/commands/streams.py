@@ -1,0 +1,78 @@
+"""Standard output as a command needs it: open, in any locale, and with a sentence when it can't be written to."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from shootout.errors import ShootoutError, printable
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output that shows what the locale can't as `?`, and fails with an error of ours."""
+
+    def __init__(self, binary: BinaryIO, encoding: str, *, is_terminal: bool) -> None:
+        super().__init__(binary, encoding=encoding, errors="replace", line_buffering=is_terminal)
+
+    def write(self, text: str) -> int:
+        with _told(self):
+            return super().write(text)
+
+    def flush(self) -> None:
+        with _told(self):
+            super().flush()
+
+
+@contextmanager
+def _told(output: _Output) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # Python flushes it once more as it ends
+        raise ShootoutError(f"can't write to standard output: {error.strerror}; what was measured is kept") from None
+
+
+@contextmanager
+def standard_streams() -> Iterator[None]:
+    """Open the streams that were closed, and flush standard output at the end.
+
+    Without this, a file that a command opens could become its standard output, and libraries would write into it.
+
+    Raises:
+        ShootoutError: standard output can't be written to.
+    """
+    _open_closed()
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, is_terminal=sys.stdout.isatty())
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    """Say why a command ends, on standard error if that can still be written to."""
+    with suppress(OSError):
+        sys.stderr.write(f"shootout: {printable(text)}\n")
+        sys.stderr.flush()
+
+
+def _open_closed() -> None:
+    """Put the null device in place of closed streams: nothing can be written to standard output then."""
+    if sys.stdin is None:
+        sys.stdin = open(_null(os.O_RDONLY), encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.stdout = _Output(open(_null(os.O_RDONLY), "wb"), "utf-8", is_terminal=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(_null(os.O_WRONLY), "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _null(access: int) -> int:
+    descriptor = os.open(os.devnull, access)
+    os.set_inheritable(descriptor, True)  # or the children have none, and the same trouble
+    return descriptor
