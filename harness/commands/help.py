@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from shootout.errors import UsageError
 from shootout.study.options import Group
 
 if TYPE_CHECKING:
     pass
 
+LONGEST_SHOWN = 300
+"""So many letters of a name that is too long are shown."""
 WIDEST = 20
 """Letters that the first column may take; a longer name has a line of its own."""
 _TARGET = "a target names it, as in --backends openvino:cpu:int8,onnxruntime:gpu; for all of them there is --set"
@@ -59,6 +63,21 @@ class GroupedCommand(TyperCommand):
 
 class GroupedCommands(TyperGroup):
     """A list of commands in their groups, each with its whole sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; any of its words may name a file, and be longer than a file's name can be.
+
+        Raises:
+            UsageError: one is.
+        """
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            name = str(error.filename)
+            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}…"
+            raise UsageError(f"{shown!r} is longer than a file's name can be (as a rule 255 bytes)") from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; a study or a model in its place is told how to run it."""

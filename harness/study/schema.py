@@ -343,7 +343,7 @@ def read_text(text: str, name: str, source: str) -> Study:
 
 def is_named(name: str) -> bool:
     """Whether a study of this name ships."""
-    return name.replace("-", "").replace("_", "").isalnum() and _shipped(name).is_file()
+    return name in shipped()
 
 
 def _shipped(name: str) -> Traversable:

@@ -251,3 +251,27 @@ def test_a_terminal_that_closes_ends_it_as_ctrl_c_does_unless_that_is_ignored(
     finally:
         signal.signal(signal.SIGHUP, before)
     assert (ended.code, ended.err) == ((2, "shootout: went on\n") if ignored else (130, "shootout: interrupted\n"))
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"run {LONG}",
+        f"run {LONG}.py:make",
+        f"run --backends bundle:{LONG}",
+        f"init --out {LONG}.toml",
+        f"show {LONG}",
+        f"merge {LONG} {LONG}",
+        f"pack {LONG} new",
+        f"gate {'x/' * 2_500}",
+    ],
+)
+def test_a_name_longer_than_a_files_can_be_is_said(tmp_path: Path, words: str):
+    told = here(*words.split(), cwd=tmp_path)
+    assert told.code == 2
+    assert told.err.count("x") > 140
+    assert "site-packages" not in told.err
+    assert "longer than a file's name can be" in told.err or "File name too long" in told.err or "unknown" in told.err
