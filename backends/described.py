@@ -6,21 +6,29 @@ whatever an adapter's own code prints goes to standard error.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from shootout.backends import reported
+from shootout.clock import utc_now
 from shootout.contract import Artifact, Capabilities, Device, Precision
-from shootout.errors import ArmFailed, NotRun, NotRunKind, printable
+from shootout.errors import ArmFailed, NotRun, NotRunKind, UsageError, printable
 from shootout.host.child import Child
-from shootout.host.placement import hint
+from shootout.host.placement import hint, passed_on
 
 LIMIT_S = 30.0
 """An adapter's module imports no framework at its top."""
+HANGING = "hanging.json"
+"""Beside the bundles: adapters whose import took longer, by the day and the state of all that decides it."""
 ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
 )
@@ -52,11 +60,15 @@ def broken(reason: str, fix: str = "") -> Description:
 def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed: str) -> Mapping[str, Description]:
     """Ask the adapters of one package, by name: once, and again when a package was installed, or `--env` names others.
 
+    One that hangs costs `LIMIT_S` once a day, and not in every command.
+
     Args:
         paths: of each, its name and `module:Class`.
         fix: what a user can do where one is broken.
     """
-    left, found, again = dict(paths), dict[str, Description](), True
+    left, again = dict(paths), True
+    keys = {name: _state(path) for name, path in paths}
+    found = {name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recalled(keys)}
     while left:
         with Child("shootout.backends", left) as child:
             ended = child.finish(LIMIT_S)
@@ -68,8 +80,47 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed
             again = False
         elif left:  # they are asked in this order, so the first one without an answer ended the process
             name = next(iter(left))
+            if ended.code is None:
+                _remember(keys[name], ended.how)
             found[name] = broken(f"{left.pop(name)} can't be loaded: {ended.how}", fix)
     return found
+
+
+def _recalled(keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the names of those that hung today in the same state, and how that ended."""
+    from shootout.host import store  # a worker needs none of it
+
+    with suppress(UsageError):  # a cache that can't be used remembers nothing
+        known = store.read_facts(HANGING)
+        for name, key in keys.items():
+            match known.get(key):
+                case [str(when), str(how)]:
+                    yield (
+                        name,
+                        f"{how} (at {when}; it is tried again when its files or packages change, or the next day)",
+                    )
+
+
+def _remember(key: str, how: str) -> None:
+    from shootout.host import store
+
+    with suppress(UsageError):
+        store.keep_facts(HANGING, lambda one: one.startswith(utc_now()[:10]))
+        store.write_facts(HANGING, {key: [utc_now(), how]})
+
+
+def _state(path: str) -> str:
+    """The day, and a hash of what decides whether an adapter can be imported: packages, its own files, variables."""
+    from shootout.host import environment
+
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = find_spec(path.partition(":")[0].partition(".")[0])  # the outermost package isn't imported for it
+    places = [Path(one) for one in (*(spec.submodule_search_locations or ()), spec.origin) if one] if spec else []
+    files = [file for place in places for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
+    stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
+    content = [path, sys.path, stamps, environment.libraries(), sorted(passed_on(os.environ).items())]
+    return f"{utc_now()[:10]} {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
 
 def _description(said: Mapping[str, Any], path: str, fix: str) -> Description:

@@ -123,6 +123,41 @@ def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert why.reason.startswith("hanging:Mine can't be loaded: took longer than 1 s and was killed")
 
 
+def test_one_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each `list` and each `doctor` is a process of its own, which knows nothing of the one before."""
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(described, "LIMIT_S", 1.0)
+    (tmp_path / "hanging_once.py").write_text("import time\ntime.sleep(600)")
+    install(tmp_path, "hanging-once-package", {"hangs-once": "hanging_once:Mine"})
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    started: list[str] = []
+
+    class Noted(described.Child):
+        def __init__(self, module: str, *words: object, **how: object) -> None:
+            started.append(module)
+            super().__init__(module, *words, **how)
+
+    monkeypatch.setattr(described, "Child", Noted)
+
+    def reason() -> str:
+        described.ask.cache_clear()
+        why = backends.describe("hangs-once").why
+        assert why
+        return why.reason
+
+    first = reason()
+    again = reason()
+    assert len(started) == 1
+    assert again.startswith(f"{first} (at 2")
+    assert again.endswith("; it is tried again when its files or packages change, or the next day)")
+    monkeypatch.setattr(described, "utc_now", lambda: "2999-01-01T00:00:00+00:00")
+    reason()
+    assert len(started) == 2
+    (tmp_path / "hanging_once.py").write_text("raise ValueError('mended, and broken again')")
+    assert "mended, and broken again" in reason()
+
+
 @pytest.mark.usefixtures("installed")
 def test_none_of_its_code_runs_here():
     assert backends.capabilities("prints").targets == {(Device.CPU, Precision.FP32)}
