@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO
+from typing import Any
 
 from shootout.errors import ShootoutError, printable
 
@@ -15,7 +15,7 @@ from shootout.errors import ShootoutError, printable
 class _Output(io.TextIOWrapper):
     """Standard output that shows what the locale can't as `?`, and fails with an error of ours."""
 
-    def __init__(self, binary: BinaryIO, encoding: str, *, is_terminal: bool) -> None:
+    def __init__(self, binary: Any, encoding: str, *, is_terminal: bool) -> None:
         super().__init__(binary, encoding=encoding, errors="replace", line_buffering=is_terminal)
 
     def write(self, text: str) -> int:
@@ -47,8 +47,8 @@ def standard_streams() -> Iterator[None]:
         ShootoutError: standard output can't be written to.
     """
     _open_closed()
-    if sys.stdout is sys.__stdout__:
-        sys.stdout = _Output(sys.stdout.buffer, sys.stdout.encoding, is_terminal=sys.stdout.isatty())
+    if (real := sys.__stdout__) is not None and sys.stdout is real:
+        sys.stdout = _Output(real.buffer, real.encoding, is_terminal=real.isatty())
     try:
         yield
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import subprocess
 from pathlib import Path
 
@@ -32,17 +31,6 @@ def test_an_output_that_cannot_be_written_to_is_said(tmp_path: Path, redirection
     done = run(redirection, *command.split(), cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr == f"shootout: can't write to standard output: {why}; what was measured is kept\n"
-
-
-def test_a_reader_that_has_gone_is_said(tmp_path: Path):
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        [*SHOOTOUT, "list", "--json"], cwd=tmp_path, env=environment(), stdout=write, stderr=subprocess.PIPE, text=True
-    )
-    os.close(write)
-    assert done.returncode == 1
-    assert done.stderr == "shootout: can't write to standard output: Broken pipe; what was measured is kept\n"
 
 
 def test_without_a_standard_error_the_exit_code_is_told(tmp_path: Path):
