@@ -1,4 +1,7 @@
-"""Standard output as a command needs it: open, in any locale, and with a sentence when it can't be written to."""
+"""Standard output as a command needs it: open, in any locale, and with a sentence when it can't be written to.
+
+A pipe whose reader has gone ends a command without one: `| head` has what it wanted.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,8 @@ def _told(output: _Output) -> Iterator[None]:
     except OSError as error:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # Python flushes it once more as it ends
+        if isinstance(error, BrokenPipeError):  # the reader has what it wanted, as `head` does
+            raise SystemExit(1) from None
         raise ShootoutError(f"can't write to standard output: {error.strerror}; what was measured is kept") from None
 
 

@@ -91,7 +91,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
     """
     descriptor = _open(folder / FOLDER_LOCK, 0o644)
     try:
-        if not _try_lock(descriptor, fcntl.LOCK_EX, folder / FOLDER_LOCK) or not _still_there(descriptor, folder / FOLDER_LOCK):
+        if not _try_lock(descriptor, fcntl.LOCK_EX, folder / FOLDER_LOCK) or not _still_there(
+            descriptor, folder / FOLDER_LOCK
+        ):
             raise UsageError(f"{folder}: {_read(descriptor)} is writing there; wait for it or give another --out")
         with _signed(descriptor, "a run"):
             yield

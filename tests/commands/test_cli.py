@@ -130,13 +130,12 @@ for words in sys.argv[1:]:
 """
 
 
-def test_a_closed_pipe_ends_it_with_a_sentence(finished: Path):
+def test_a_closed_pipe_ends_it_quietly(finished: Path):
     path = finished / "journal.jsonl"
     path.write_bytes(path.read_bytes() + b"x\n" * 1_000 + path.read_bytes().splitlines(keepends=True)[-1])
     commands = ["show run --json", "show run", "list"]
     done = call([sys.executable, "-c", EACH_TO_A_CLOSED_PIPE, *commands], finished.parent)
-    why = "shootout: can't write to standard output: Broken pipe; what was measured is kept"
-    assert done.err.splitlines() == [why] * len(commands)
+    assert done.err == ""
     assert done.out.split() == ["1"] * len(commands)
 
 

@@ -201,9 +201,9 @@ def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
     """The run that had the folder took it away with its lock file."""
     try_lock = locks._try_lock
 
-    def slow(descriptor: int, kind: int) -> bool:
+    def slow(descriptor: int, kind: int, path: Path) -> bool:
         (tmp_path / locks.FOLDER_LOCK).unlink()
-        return try_lock(descriptor, kind)
+        return try_lock(descriptor, kind, path)
 
     monkeypatch.setattr(locks, "_try_lock", slow)
     with pytest.raises(UsageError, match="is writing there"), folder_lock(tmp_path):
