@@ -51,14 +51,19 @@ def exported_program(bundle: ModelBundle) -> ExportedProgram:
 
 
 def core_module(bundle: ModelBundle, floats: str = "float32") -> torch.nn.Module:
-    """The module for those who take over torch's core operators only: of a user's file, its program in those alone.
+    """Return the module for libraries that take torch's core operators only.
+
+    A user's file and a module given in Python are programs: their composite operators, which a module's Python would
+    have taken apart, are decomposed here.
 
     Args:
         floats: the dtype that it will get its weights in; "": a file's own.
     """
     import torch
 
-    if not bundle.is_file:
+    from shootout.models.user import program
+
+    if not (bundle.is_file or program.is_meant(bundle.model)):
         return float32_module(bundle)
     module = _as_module(exported_program(bundle).run_decompositions())
     return retyped(module, getattr(torch, floats), torch.device("cpu")) if floats else module

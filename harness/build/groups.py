@@ -273,7 +273,7 @@ class Preparation:
             if stopped and not isinstance(error, SkippedArm):  # a library's own word on this build is one all the same
                 self._not_reached(job)
             elif isinstance(error, ArmOut):
-                self.ledger.note(job.group.record.name, job.arm, replace(error.why, during="build"))
+                self.ledger.note(job.group.record.name, job.arm, _why_unbuilt(job, error.why))
             return None  # called off otherwise: its model can't be had, as the ledger knows
 
     def _tell(self, waiting: Sequence[Job], count: int) -> None:
@@ -298,6 +298,14 @@ def expected_s(arm: Arm) -> float:
 def _fits(job: Job, limit: Deadline) -> bool:
     """Whether a build may be done in time."""
     return limit.allows(expected_s(job.arm))
+
+
+def _why_unbuilt(job: Job, why: NotRun) -> NotRun:
+    """Return why an arm has no build: an arm that can't run here anyway is a skip, also if its build fails."""
+    skip = job.group.skips.get(job.arm.label)
+    if skip is None or not why.failed:
+        return replace(why, during="build")
+    return replace(skip, kind=NotRunKind.UNAVAILABLE, reason=f"{skip.reason}; its build failed too: {why.reason}")
 
 
 def _is_baseline(job: Job) -> bool:

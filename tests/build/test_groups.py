@@ -67,6 +67,7 @@ class Shop:
         self.stopped = False
         self.kept: set[str] = set()
         self.slow = ""
+        self.broken = ""
         self.foreign = ""
         self.hangs = ""
         self.waited_s: list[float] = []
@@ -98,6 +99,8 @@ class Shop:
         if arm.label == self.slow:
             assert self.stopping.wait(30)
             raise ArmFailed("killed by SIGKILL during 'build'")
+        if arm.label == self.broken:
+            raise ArmFailed("build raised RuntimeError: no such layer")
         if arm.target.backend == "numpy":
             self.late = True
             raise SkippedArm("no such build", "none")
@@ -270,6 +273,17 @@ def test_what_can_t_run_here_anyway_is_not_said_to_have_lacked_time(shop, monkey
     skips = {LABELS[2]: no_gpu}
     _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(26.0), skips=skips)
     assert ledger.out[LABELS[2]] == no_gpu
+
+
+def test_a_build_that_fails_for_a_target_that_can_t_run_here_is_a_skip_with_both_reasons(shop, monkeypatch):
+    shop.broken = LABELS[2]
+    skips = {LABELS[2]: NotRun(NotRunKind.BUILT_ONLY, "no NVIDIA driver", "install one")}
+    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"), skips=skips)
+    reason = "no NVIDIA driver; its build failed too: build raised RuntimeError: no such layer"
+    assert ledger.out[LABELS[2]] == NotRun(NotRunKind.UNAVAILABLE, reason, "install one")
+    _, ledger = prepared(monkeypatch, lambda *_: all_of("model"))
+    assert ledger.out[LABELS[2]].failed
+    assert ledger.out[LABELS[2]].during == "build"
 
 
 def test_what_was_built_for_another_machine_is_told_and_never_raced(shop, monkeypatch):
