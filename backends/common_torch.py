@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Artifact
@@ -54,7 +54,7 @@ def core_module(bundle: ModelBundle, floats: str = "float32") -> torch.nn.Module
     """Return the module for libraries that take torch's core operators only.
 
     A user's file and a module given in Python are programs: their composite operators, which a module's Python would
-    have taken apart, are decomposed here.
+    have taken apart, are decomposed here. Checks of values are dropped: no compiled function has them.
 
     Args:
         floats: the dtype that it will get its weights in; "": a file's own.
@@ -62,22 +62,16 @@ def core_module(bundle: ModelBundle, floats: str = "float32") -> torch.nn.Module
     import torch
 
     from shootout.models.user import program
+    from shootout.quantize.retyping import retyped
 
     if not (bundle.is_file or program.is_meant(bundle.model)):
         return float32_module(bundle)
-    module = _as_module(exported_program(bundle).run_decompositions())
+    exported = exported_program(bundle).run_decompositions()
+    for node in list(exported.graph.nodes):
+        if node.target is torch.ops.aten._assert_async.msg:
+            exported.graph.erase_node(node)
+    module = _as_module(exported)
     return retyped(module, getattr(torch, floats), torch.device("cpu")) if floats else module
-
-
-def retyped(module: torch.nn.Module, dtype: torch.dtype, device: torch.device) -> torch.nn.Module:
-    """A module on a device and in a dtype, with what a program says of either outright."""
-    import torch
-
-    moved = module.to(device, dtype)
-    for part in moved.modules():
-        if isinstance(part, torch.fx.GraphModule):
-            _retype(part, dtype, device)
-    return moved
 
 
 def _as_module(program: ExportedProgram) -> torch.nn.Module:
@@ -86,36 +80,6 @@ def _as_module(program: ExportedProgram) -> torch.nn.Module:
     for part in module.modules():
         part.training = False
     return module
-
-
-def _retype(module: torch.fx.GraphModule, dtype: torch.dtype, device: torch.device) -> None:
-    import torch
-    from torch.fx.node import map_aggregate
-
-    def other(value: Any) -> Any:
-        if value == torch.float32:
-            return dtype
-        return device if isinstance(value, torch.device) else value
-
-    for node in list(module.graph.nodes):
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            module.graph.erase_node(node)
-        elif node.op == "get_attr":
-            _retype_constant(module, node.target, dtype, device)
-        else:
-            node.args, node.kwargs = map_aggregate(node.args, other), map_aggregate(node.kwargs, other)
-    module.recompile()
-
-
-def _retype_constant(module: torch.fx.GraphModule, path: str, dtype: torch.dtype, device: torch.device) -> None:
-    """Constants that are neither weights nor buffers don't move with their module."""
-    import torch
-
-    place, _, name = path.rpartition(".")
-    owner = module.get_submodule(place)
-    value = getattr(owner, name)
-    if isinstance(value, torch.Tensor) and name in vars(owner):
-        setattr(owner, name, value.to(device, dtype) if value.dtype == torch.float32 else value.to(device))
 
 
 def _odd_weights(made: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> str:

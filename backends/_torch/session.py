@@ -20,7 +20,7 @@ import numpy as np
 from shootout.backends._torch import inference
 from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, precision_of, require_device
-from shootout.backends.common_torch import float32_module, retyped
+from shootout.backends.common_torch import float32_module
 from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.session import GpuSide, Session
@@ -222,6 +222,8 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
     """
     import torch
     from torch.nn.utils import convert_conv2d_weight_memory_format
+
+    from shootout.quantize.retyping import retyped
 
     device, stored = torch.device(arm.target.device), float32_module(bundle).requires_grad_(False)
     native = arm.target.precision is Precision.NATIVE

@@ -19,6 +19,7 @@ from shootout.clock import Stopwatch
 from shootout.contract import Arrays, Artifact
 from shootout.export.unseen import Unseen, make_unseen
 from shootout.quantize import torch_bands
+from shootout.quantize.retyping import retype_programs
 
 
 def write_module(module: nn.Module, example: Arrays, folder: Path, names: Sequence[str] = ("y",)) -> None:
@@ -101,6 +102,7 @@ def oracle_and_bands(
         SkippedArm: there is no time even for the fewest.
     """
     wide, effort = module.double(), effort or Effort()
+    retype_programs(wide, torch.float32, torch.float64)
     first: list[dict[str, np.ndarray]] = []
     if effort.is_limited:
         with Stopwatch() as watch:

@@ -27,6 +27,7 @@ from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.quantize import torch_rounding
 from shootout.quantize.bands import Ways, by_channel, largest, with_floor
+from shootout.quantize.retyping import retype_programs
 from shootout.quantize.torch_rounding import Grids, weights_by
 
 Rounding = Callable[[Tensor], Tensor]
@@ -71,6 +72,7 @@ def bands(
     found = _predicted(_modes(single), band, effort)
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
+        retype_programs(module, torch.float64, torch.float32)
     sets = [*inputs, *calibration[:RANGE_SETS]]
     scaled = _scaled_modes(module, sets, by_rows, tuple(oracle[0]))
     found |= _predicted(scaled, band, effort)

@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear, value, write
 
-from shootout.backends.common_torch import core_module, float32_module, retyped
+from shootout.backends.common_torch import core_module, float32_module
 from shootout.bundle.bundle import ModelBundle, open_bundle
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare, gate
@@ -22,6 +22,7 @@ from shootout.errors import ModelError
 from shootout.export import user_onnx
 from shootout.export.job import Job
 from shootout.models.user import onnx_module
+from shootout.quantize.retyping import retyped
 from shootout.study import feasibility
 
 EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")

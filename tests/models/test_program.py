@@ -14,6 +14,7 @@ from torch import nn
 
 from shootout import api, models
 from shootout.errors import UsageError
+from shootout.export import torch_files
 from shootout.models.user import program
 
 
@@ -104,3 +105,28 @@ def test_python_takes_a_module_with_its_example_inputs():
     plain: Any = {"model": "digits", "inputs": "data.npz"}
     assert api._with_stored_module(plain) is plain
     assert np.load(Path(told["model"]).parent / program.INPUTS)["x"].shape == (2, 3)
+
+
+class Stating(nn.Module):
+    """A module whose program names float32 outright: in a check, a cast and a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x).to(x.dtype).softmax(-1) + torch.tensor([1 / 3, 2 / 3]).to(x.dtype)
+
+
+def test_the_reference_outputs_of_a_program_that_states_float32_are_float64_throughout():
+    net, x = Stating(), torch.linspace(-1, 1, 6).reshape(2, 3)
+    found = models.get(program.store(net, x))
+    assert found.called
+    kept = found.called({})
+    assert "float32" in kept.module.code  # type: ignore[operator] # a graph's module has its code as text
+    (reference,), bands = torch_files.oracle_and_bands(kept.module, [kept.inputs], [])
+    right = net.double()(x.double()).detach().numpy()
+    assert reference["y"].dtype == np.float64
+    np.testing.assert_allclose(reference["y"], right, rtol=1e-7)  # the constant itself was float32
+    np.testing.assert_allclose(reference["y"].sum(-1), right.sum(-1), rtol=1e-14)
+    assert 0 < (bands["fp32"] or 0) < (bands["bf16"] or 0)

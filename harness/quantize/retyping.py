@@ -1,0 +1,56 @@
+"""A torch module in another float dtype, where an exported program states dtypes and devices outright."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.fx.node import map_aggregate
+
+CPU = torch.device("cpu")
+
+
+def retyped(module: nn.Module, dtype: torch.dtype, device: torch.device) -> nn.Module:
+    """Move a float32 module to a device and a dtype, with what a program states of either."""
+    moved = module.to(device, dtype)
+    retype_programs(moved, torch.float32, dtype, device)
+    return moved
+
+
+def retype_programs(module: nn.Module, old: torch.dtype, new: torch.dtype, device: torch.device = CPU) -> None:
+    """Put `new` in place of `old` in every program within a module; weights and buffers stay as they are.
+
+    A program holds `to(float32)` and checks of dtypes as its export saw them. In a module's Python they would follow
+    the weights.
+    """
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule):
+            _retype(part, old, new, device)
+
+
+def _retype(module: fx.GraphModule, old: torch.dtype, new: torch.dtype, device: torch.device) -> None:
+    def other(value: Any) -> Any:
+        if value == old:
+            return new
+        return device if isinstance(value, torch.device) else value
+
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            module.graph.erase_node(node)
+        elif node.op == "get_attr":
+            _retype_constant(module, node.target, old, new, device)
+        else:
+            node.args, node.kwargs = map_aggregate(node.args, other), map_aggregate(node.kwargs, other)
+    module.recompile()
+
+
+def _retype_constant(
+    module: fx.GraphModule, path: str, old: torch.dtype, new: torch.dtype, device: torch.device
+) -> None:
+    """Convert a constant that is neither a weight nor a buffer: such a constant doesn't move with its module."""
+    place, _, name = path.rpartition(".")
+    owner = module.get_submodule(place)
+    value = getattr(owner, name)
+    if isinstance(value, torch.Tensor) and name in vars(owner):
+        setattr(owner, name, value.to(device, new) if value.dtype == old else value.to(device))

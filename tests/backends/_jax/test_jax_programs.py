@@ -1,0 +1,77 @@
+"""A torch module given in Python reaches JAX as an exported program: its layers give the float64 module's outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from shootout.backends._jax import session as jax_session
+from shootout.bundle.bundle import FILES, WEIGHTS
+from shootout.contract import Artifact, Target
+from shootout.models.user import program
+from shootout.testing.cases import warm_of
+from shootout.testing.fresh import run_fresh
+
+LAYERS = ("convolution", "batch", "group", "layer", "attention", "recurrent", "one hot")
+
+
+class Layers(nn.Module):
+    """One output for each kind of layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.up = nn.Conv2d(3, 4, 3, padding=1), nn.ConvTranspose2d(4, 4, 2, 2)
+        self.batch, self.group, self.layer = nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm(8)
+        self.table, self.attention = nn.Embedding(9, 8), nn.MultiheadAttention(8, 2, batch_first=True)
+        self.memory, self.gates = nn.LSTM(8, 4, batch_first=True), nn.GRU(4, 4, batch_first=True)
+
+    def forward(self, image: torch.Tensor, ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        seen = self.up(self.conv(image))
+        words = self.layer(self.table(ids))
+        attended = self.attention(words, words, words, need_weights=False)[0]
+        causal = nn.functional.scaled_dot_product_attention(attended, words, words, is_causal=True)
+        recurrent = self.gates(self.memory(words)[0])[0]
+        return seen, self.batch(seen), self.group(seen), words, causal, recurrent, nn.functional.one_hot(ids, 9)
+
+
+def run_in_jax(name: str, folder: Path) -> list[Any]:
+    """Return what JAX makes of a module that was kept under this name."""
+    import jax
+    from safetensors.numpy import load_file
+
+    from shootout import models
+    from shootout.export import torch_files
+
+    called = models.get(name).called
+    assert called
+    found = called({})
+    torch_files.write_weights(found.module, folder)
+    torch_files.write_program(found.module, found.inputs, folder)
+    weights = load_file(folder / WEIGHTS)
+    bundle: Any = SimpleNamespace(
+        is_file=False, model=name, path=lambda one: folder / FILES[one], weights=lambda: weights, source_sha256=""
+    )
+    assert bundle.path(Artifact.PT2).exists()
+    made = jax_session.from_module(bundle)
+    stored = {**weights, **made.buffers}
+    outputs = jax.jit(made.run)([stored[name] for name in made.names], list(found.inputs.values()))
+    return [np.asarray(one) for one in outputs]
+
+
+def test_the_layers_of_a_kept_module_give_what_they_give_in_float64(tmp_path: Path):
+    torch.manual_seed(0)
+    net = Layers().eval()
+    net.batch.running_mean = torch.linspace(-1, 1, 4)
+    image, ids = torch.randn(2, 3, 5, 5), torch.tensor([[1, 0, 8], [3, 3, 2]])
+    name = program.store(net, (image, ids))
+    got = run_fresh(run_in_jax, name, tmp_path, warm=warm_of(Target(backend="jax-jit", mode="torchax")))
+    with torch.no_grad():
+        wanted = net.double()(image.double(), ids)
+    for layer, one, right in zip(LAYERS, got, wanted, strict=True):
+        scale = float(right.abs().max())
+        np.testing.assert_allclose(one, right.numpy(), rtol=0, atol=1e-5 * scale, err_msg=layer)
