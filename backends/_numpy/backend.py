@@ -182,11 +182,13 @@ def _from_forward(built: Built) -> tuple[Run, Observe, int]:
 def _from_onnx(bundle: ModelBundle) -> tuple[Run, Observe, int]:
     try:
         from onnx.reference import ReferenceEvaluator
+
+        from shootout.backends._numpy.operators import CORRECTED
     except ImportError:
         reason = "NumPy runs an ONNX file through the onnx package, which is not installed"
         raise SkippedArm(reason, install("onnxruntime"), NotRunKind.NOT_INSTALLED) from None
     path, names = bundle.path(Artifact.ONNX), [spec.name for spec in bundle.outputs]
-    evaluator = ReferenceEvaluator(str(path))
+    evaluator = ReferenceEvaluator(str(path), new_ops=[*CORRECTED])
 
     def run(inputs: Arrays) -> Mapping[str, Array]:
         return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))

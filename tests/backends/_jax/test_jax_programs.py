@@ -54,7 +54,12 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
     torch_files.write_program(found.module, found.inputs, folder)
     weights = load_file(folder / WEIGHTS)
     bundle: Any = SimpleNamespace(
-        is_file=False, model=name, path=lambda one: folder / FILES[one], weights=lambda: weights, source_sha256=""
+        is_file=False,
+        model=name,
+        parameters={},
+        path=lambda one: folder / FILES[one],
+        weights=lambda: weights,
+        source_sha256="",
     )
     assert bundle.path(Artifact.PT2).exists()
     made = jax_session.from_module(bundle)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+import torch
+from onnx import TensorProto, helper
 
 from shootout import models
 from shootout.backends._numpy import backend
@@ -63,3 +68,25 @@ def test_weights_are_looked_up_once_not_in_each_call(model: str, shapes: dict[st
     for _ in range(3):
         run({"x": np.ones((1, 4), np.float32)})
     assert weights.found == len(shapes)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_transposed_convolution_of_a_file_has_its_groups(groups: int, tmp_path: Path):
+    rng = np.random.default_rng(0)
+    shapes = ((2, 4, 3, 3), (4, 3, 2, 2), (3 * groups,))
+    x, weight, bias = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2, 2], group=groups)
+    graph = helper.make_graph(
+        [node],
+        "made",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(weight, "w"), onnx.numpy_helper.from_array(bias, "b")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    bundle: Any = SimpleNamespace(path=lambda _: tmp_path / "m.onnx", outputs=[SimpleNamespace(name="y")])
+    run, _, _ = backend._from_onnx(bundle)
+    wanted = torch.nn.functional.conv_transpose2d(
+        *(torch.from_numpy(one).double() for one in (x, weight, bias)), stride=2, groups=groups
+    )
+    np.testing.assert_allclose(run({"x": x})["y"], wanted.numpy(), rtol=1e-4, atol=1e-6)

@@ -1,0 +1,29 @@
+"""Operators that `onnx.reference` gets wrong, for its `new_ops`. Imports onnx: for models that are run by it alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx.reference.ops import op_conv_transpose
+
+from shootout.contract import Array
+
+
+class ConvTranspose(op_conv_transpose.ConvTranspose):
+    """A transposed convolution by its groups.
+
+    onnx 1.23 gives each group the whole bias and one output channel: most shapes fail, and the others are wrong.
+    """
+
+    op_domain = ""
+
+    def _run(self, X: Array, W: Array, B: Array | None = None, **attributes: Any) -> tuple[Array]:  # noqa: N803 - onnx's
+        count = attributes.pop("group", None) or 1
+        biases = [None] * count if B is None else np.split(B, count)
+        parts = zip(np.split(X, count, axis=1), np.split(W, count), biases, strict=True)
+        found = [super(ConvTranspose, self)._run(*part, group=1, **attributes)[0] for part in parts]
+        return (np.concatenate(found, axis=1),)
+
+
+CORRECTED = (ConvTranspose,)
