@@ -40,6 +40,8 @@ from tests.support.onnx_made import branching, value, write
         ("onnxruntime", "Could not find an implementation for Trilu(14) node", "no kernel for Trilu"),
         ("onnxruntime", "Op (Concat) [ShapeInferenceError] All inputs to Concat must have same rank", "sizes"),
         ("jax-jit", "ConcretizationTypeError: Abstract tracer value encountered where", "fixed shapes"),
+        ("jax-jit", "OperatorNotFound: Operator with name aten::cummin has no lowering", "aten::cummin"),
+        ("jax-jit", "TracerArrayConversionError: The numpy.ndarray conversion method __array__()", "compiled call"),
     ],
 )
 def test_a_library_s_error_is_told_by_what_it_means(backend: str, said: str, meant: str):
