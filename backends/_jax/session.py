@@ -107,9 +107,14 @@ def from_module(bundle: ModelBundle, floats: str = "float32") -> Program:
     """The torch module on floats of this dtype ("": as they are), translated by torchax; buffers outside the state come
     along.
     """
+    import torch
     import torchax
 
-    states, call = torchax.extract_jax(core_module(bundle, floats))
+    from shootout.quantize.retyping import place_programs
+
+    module = core_module(bundle, floats)
+    place_programs(module, torch.device("jax"))  # a program names the CPU, where no traced array can go
+    states, call = torchax.extract_jax(module)
     names, stored = tuple(states), bundle.weights()
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,24 +25,33 @@ def retype_programs(module: nn.Module, old: torch.dtype, new: torch.dtype, devic
     A program holds `to(float32)` and checks of dtypes as its export saw them. In a module's Python they would follow
     the weights.
     """
-    for part in module.modules():
-        if isinstance(part, fx.GraphModule):
-            _retype(part, old, new, device)
+    for part in _programs(module):
+        for node in list(part.graph.nodes):
+            if node.target is torch.ops.aten._assert_tensor_metadata.default:
+                part.graph.erase_node(node)
+            elif node.op == "get_attr":
+                _retype_constant(part, node.target, old, new, device)
+        _restate(part, {old: new}, device)
 
 
-def _retype(module: fx.GraphModule, old: torch.dtype, new: torch.dtype, device: torch.device) -> None:
+def place_programs(module: nn.Module, device: torch.device) -> None:
+    """Let every program within a module make its tensors on a device; weights, buffers and constants stay."""
+    for part in _programs(module):
+        _restate(part, {}, device)
+
+
+def _programs(module: nn.Module) -> list[fx.GraphModule]:
+    return [part for part in module.modules() if isinstance(part, fx.GraphModule)]
+
+
+def _restate(module: fx.GraphModule, dtypes: Mapping[torch.dtype, torch.dtype], device: torch.device) -> None:
     def other(value: Any) -> Any:
-        if value == old:
-            return new
+        if isinstance(value, torch.dtype):
+            return dtypes.get(value, value)
         return device if isinstance(value, torch.device) else value
 
-    for node in list(module.graph.nodes):
-        if node.target is torch.ops.aten._assert_tensor_metadata.default:
-            module.graph.erase_node(node)
-        elif node.op == "get_attr":
-            _retype_constant(module, node.target, old, new, device)
-        else:
-            node.args, node.kwargs = map_aggregate(node.args, other), map_aggregate(node.kwargs, other)
+    for node in module.graph.nodes:
+        node.args, node.kwargs = map_aggregate(node.args, other), map_aggregate(node.kwargs, other)
     module.recompile()
 
 

@@ -17,7 +17,7 @@ from shootout.models.user import program
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh
 
-LAYERS = ("convolution", "batch", "group", "layer", "attention", "recurrent", "one hot")
+LAYERS = ("convolution", "batch", "group", "layer", "attention", "recurrent", "one hot", "mask")
 
 
 class Layers(nn.Module):
@@ -36,7 +36,10 @@ class Layers(nn.Module):
         attended = self.attention(words, words, words, need_weights=False)[0]
         causal = nn.functional.scaled_dot_product_attention(attended, words, words, is_causal=True)
         recurrent = self.gates(self.memory(words)[0])[0]
-        return seen, self.batch(seen), self.group(seen), words, causal, recurrent, nn.functional.one_hot(ids, 9)
+        hot = nn.functional.one_hot(ids, 9)
+        mask = ids.to(device=ids.device, dtype=torch.bool) & (torch.arange(3, device=ids.device) < 2)  # as BERT's
+        masked = words.masked_fill(~mask[..., None], 1)
+        return seen, self.batch(seen), self.group(seen), words, causal, recurrent, hot, masked
 
 
 def run_in_jax(name: str, folder: Path) -> list[Any]:
