@@ -18,11 +18,13 @@ class ConvTranspose(op_conv_transpose.ConvTranspose):
 
     op_domain = ""
 
-    def _run(self, X: Array, W: Array, B: Array | None = None, **attributes: Any) -> tuple[Array]:  # noqa: N803 - onnx's
+    def _run(self, *operands: Any, **attributes: Any) -> tuple[Array]:
         count = attributes.pop("group", None) or 1
-        biases = [None] * count if B is None else np.split(B, count)
-        parts = zip(np.split(X, count, axis=1), np.split(W, count), biases, strict=True)
-        found = [super(ConvTranspose, self)._run(*part, group=1, **attributes)[0] for part in parts]
+        image, kernels, bias = operands if len(operands) == 3 else (*operands, None)
+        biases = [None] * count if bias is None else np.split(bias, count)
+        parts = zip(np.split(image, count, axis=1), np.split(kernels, count), biases, strict=True)
+        run: Any = super()._run
+        found = [run(*part, group=1, **attributes)[0] for part in parts]
         return (np.concatenate(found, axis=1),)
 
 
