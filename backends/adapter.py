@@ -106,6 +106,7 @@ class Fixture:
         elsewhere: by precision, what runs instead where the library can't run that model.
         slow: modes (or devices) and precisions, or single checks of these, that only `make test-full` asks.
         lacks: whether a target has to be a skip here: no device can do it, or this machine lacks what it needs.
+            It is called in the process of the checks, so that it may ask the library.
         tells_rest: whether the runtime tells what a quantized model's float remainder runs in.
         warm: by mode, the modules that a process may hold before the checks of floats, and of integers, begin (see
             `run_fresh`); those of "" where a mode has none of its own.

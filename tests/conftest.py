@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -106,6 +107,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort them so, all others by their paths; the order within a file stays."""
     rank = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (rank.get(item.path, len(LONGEST)), item.path))
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt this process and those that it starts.
+
+    A script's `… &`, nohup and some CI start the tests with SIGINT ignored, and a process inherits that.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,7 @@ import numpy as np
 from shootout.backends._jax import quantize, training
 from shootout.backends._jax.account import count_nodes, profile_calls, read_executed
 from shootout.backends._jax.layout import laid_out
-from shootout.backends._jax.rewrite import with_wide_sums
+from shootout.backends._jax.rewrite import multiply, with_wide_sums
 from shootout.backends._jax.session import (
     EXECUTABLE,
     OPTIONS,
@@ -50,6 +50,7 @@ from shootout.contract import (
     Executed,
     Precision,
     Scenario,
+    Target,
 )
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.trace_events import Event
@@ -71,8 +72,27 @@ REFUSED = {
     Precision.INT4: (NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend"),
     Precision.FP8: (NO_FP8, "ask for bf16, int8 or int8-dynamic, or for fp8 on cuda from tensorrt or torch-eager"),
 }
+
+
+def _lacks(target: Target) -> bool:
+    """Return whether XLA has no product of the precision on this CPU, by what it makes of a small one."""
+    if target.device is not Device.CPU or target.precision not in (*REDUCED, *REFUSED):
+        return False
+    if target.precision in REFUSED:
+        return True
+    return target.precision not in count_nodes(_small_product(target.precision), Device.CPU)[0]
+
+
+def _small_product(precision: Precision) -> str:
+    """Return what XLA makes of a product, as text; of a much smaller one it makes a loop in float32."""
+    import jax
+
+    square = np.eye(64, dtype=DTYPES[precision])
+    return str(jax.jit(lambda x: multiply(x, x, "float32")).lower(square).compile().as_text())
+
+
 FIXTURE = Fixture(
-    lacks=lambda target: target.device is Device.CPU and target.precision in (Precision.FP16, *REFUSED),
+    lacks=_lacks,
     # Torchax only gives another jaxpr: what precisions make of it is the other mode's code.
     slow=frozenset(("torchax", one) for one in (*REDUCED, *SCALED)),
     warm={"": ("jax", "jax"), "torchax": ("jax,torchax", "jax,torchax")},

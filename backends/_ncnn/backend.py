@@ -7,7 +7,6 @@ arithmetic that ncnn would use.
 
 from __future__ import annotations
 
-import platform
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import numpy as np
 from shootout.backends._ncnn.account import as_mat, survey
 from shootout.backends._ncnn.convert import NO_AXIS, convert
 from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.backends._ncnn.library import chosen_card, version
+from shootout.backends._ncnn.library import chosen_card, import_ncnn, version
 from shootout.backends._ncnn.net import OPTIONS, load_net, stores_half
 from shootout.backends._ncnn.session import NcnnSession
 from shootout.backends.adapter import Built, Fixture
@@ -35,9 +34,9 @@ TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 o
 
 
 def _lacks(target: Target) -> bool:
-    """Whether ncnn has no arithmetic of the precision on this kind of CPU, which its storage is more than."""
-    on_cpu, is_x86 = target.device is Device.CPU, platform.machine() in ("x86_64", "AMD64")
-    return on_cpu and is_x86 and target.precision is Precision.FP16 and not target.scheme
+    """Return whether ncnn has FP16 storage on this CPU and no FP16 arithmetic: it computes so on ARM's alone."""
+    is_half = target.device is Device.CPU and target.precision is Precision.FP16 and not target.scheme
+    return is_half and not import_ncnn().cpu_support_arm_asimdhp()
 
 
 FIXTURE = Fixture(lacks=_lacks, slow=frozenset({(Device.VULKAN.value, Precision.FP16)}))

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout.backends._openvino.account import ROUNDED, survey
+from shootout.backends._openvino.dynamic import rounding_products
 from shootout.backends._openvino.graph import (
     ACCELERATED,
     DEFAULT,
     DEVICE,
     HINTS,
     IR,
+    LISTED,
     PROPERTIES,
     floats_of,
+    listed,
     require_precision,
     rounds_activations,
     scheme_of,
@@ -50,21 +54,31 @@ if TYPE_CHECKING:
 
 STEP = 0.01
 """Of the grid that a byte product's operands are rounded to; any will do."""
+SMALL = 64
+"""Rows and columns of a product that OpenVINO rounds the activations of, where it can."""
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
 
 
 def _lacks(target: Target) -> bool:
-    """Whether this CPU has none of the flags of which the precision needs one; no, where a system doesn't list them."""
-    wanted, told = NEEDS.get(target.precision, set()), Path("/proc/cpuinfo")
-    return (
-        target.device is Device.CPU
-        and bool(wanted)
-        and told.exists()
-        and not wanted & set(told.read_text(encoding="utf-8").split())
-    )
+    """Return whether a precision needs what this CPU lacks: by OpenVINO's list, and by what a small product does."""
+    if target.device is not Device.CPU:
+        return False
+    if target.precision is Precision.INT8_DYNAMIC:
+        return not _rounds_here()
+    return target.precision in LISTED and target.precision not in listed()
 
 
-NEEDS = {Precision.BF16: {"avx512_bf16", "amx_bf16"}, Precision.FP16: {"avx512_fp16", "amx_fp16"}}
+def _rounds_here() -> bool:
+    """Return whether OpenVINO rounds activations beside compressed weights on this CPU: without VNNI it never does."""
+    openvino = import_openvino()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / IR
+        openvino.save_model(
+            _product_model(openvino, SMALL, in_bytes=True, in_floats=True), path, compress_to_fp16=False
+        )
+        return bool(rounding_products(path, {}))
+
+
 FIXTURE = Fixture(lacks=_lacks, warm={"": ("", "torch")})
 """Its own import starts a thread; that of its quantizer imports torch."""
 
@@ -168,7 +182,8 @@ def _product(precision: Precision, threads: int) -> Callable[[int], Gemm]:
     return make
 
 
-def _product_model(openvino: Any, size: int, *, in_bytes: bool) -> Any:
+def _product_model(openvino: Any, size: int, *, in_bytes: bool, in_floats: bool = False) -> Any:
+    """A product of float operands, of operands in bytes, or of weights in bytes and activations in floats."""
     from openvino import opset13 as op
 
     x = op.parameter([size, size], np.float32)
@@ -176,7 +191,7 @@ def _product_model(openvino: Any, size: int, *, in_bytes: bool) -> Any:
     if not in_bytes:
         return openvino.Model([op.matmul(x, weight, False, True)], [x], "product")
     low, high = (op.constant(np.float32(STEP * end)) for end in (-128, 127))
-    rounded = op.fake_quantize(x, low, high, low, high, 256)
+    rounded = x if in_floats else op.fake_quantize(x, low, high, low, high, 256)
     scaled = op.multiply(op.convert(weight, "f32"), op.constant(np.float32(STEP)))
     return openvino.Model([op.matmul(rounded, scaled, False, True)], [x], "product")
 

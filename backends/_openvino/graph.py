@@ -74,18 +74,27 @@ def rounds_activations(arm: Arm) -> bool:
     return arm.target.precision is Precision.INT8_DYNAMIC or scheme_of(arm).activations == "activations-8"
 
 
+def listed(device: Device = Device.CPU) -> frozenset[Precision]:
+    """Return the precisions that OpenVINO lists for the device, which depend on the CPU's or GPU's model.
+
+    Raises:
+        SkippedArm: there is no such device.
+    """
+    known = import_openvino().Core().get_property(chosen_plugin(device), "OPTIMIZATION_CAPABILITIES")
+    return frozenset(one for one in LISTED if one.upper() in known)
+
+
 def require_precision(precision: Precision, device: Device = Device.CPU) -> None:
     """Refuse a precision that the device lacks: OpenVINO would run its default instead, without a word.
 
     Raises:
         SkippedArm: with what it would run; or there is no such device.
     """
-    core, name = import_openvino().Core(), chosen_plugin(device)
-    known = core.get_property(name, "OPTIMIZATION_CAPABILITIES")
-    if precision in LISTED and precision.upper() not in known:
+    known = listed(device)
+    if precision in LISTED and precision not in known:
+        core, name = import_openvino().Core(), chosen_plugin(device)
         instead = core.get_property(name, "INFERENCE_PRECISION_HINT").get_type_name()
-        offered = [one for one in ACCELERATED.get(device, LISTED) if one.upper() in known]
-        labels = ", ".join(f"openvino:{device}:{one}" for one in offered)
+        labels = ", ".join(f"openvino:{device}:{one}" for one in ACCELERATED.get(device, LISTED) if one in known)
         kind = PLUGINS[device]
         reason = f"OpenVINO has no {precision} arithmetic for this {kind}; it would silently run {instead} instead"
         raise SkippedArm(reason, f"choose {labels}, or a {kind} with {precision}")

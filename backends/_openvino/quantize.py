@@ -22,6 +22,7 @@ from shootout.backends.common import calibration_of
 from shootout.bundle.fidelity import rows
 from shootout.contract import Arm, Array, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install
+from shootout.host.hardware import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
@@ -100,16 +101,17 @@ def _is_static(scheme: Scheme) -> bool:
 
 
 def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
-    """Of a static INT8 row whose words others have too: what NNCF makes of them, and does beside them."""
+    """Tell of a static INT8 row what NNCF makes of words that others have too, and does beside them."""
     if arm.target.precision is not Precision.INT8 or not _is_static(scheme):
         return []
+    bits = [SEVEN_BITS.format("weights")] if saturates() else []
     percentile = ["percentile: NNCF's is the mean over the sets of each one's 0.01 and 99.99 % quantiles"]
     beside = [
         "beside its words NNCF corrects biases, gives the first convolutions' weights half the range, and smooths "
         "activations in transformers"
     ]
     named = scheme.granularity or scheme.symmetry or scheme.ranges
-    return percentile * (scheme.ranges == "percentile") + beside * bool(named)
+    return percentile * (scheme.ranges == "percentile") + beside * bool(named) + bits
 
 
 def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
@@ -273,8 +275,15 @@ def _import_nncf() -> Any:
 
 
 def _advanced(scheme: Scheme) -> Any:
-    """NNCF's settings beyond its defaults: there weights are per channel, and ranges means of the sets' extremes."""
-    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, QuantizationParameters
+    """Return NNCF's settings beyond its defaults: there weights are per channel, ranges means of the sets' extremes.
+
+    By default only the first convolutions' weights get half the range against overflow; without VNNI all need it.
+    """
+    from nncf.quantization.advanced_parameters import (
+        AdvancedQuantizationParameters,
+        OverflowFix,
+        QuantizationParameters,
+    )
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
 
     settings: dict[str, Any] = {}
@@ -284,6 +293,8 @@ def _advanced(scheme: Scheme) -> Any:
     if scheme.ranges:
         ranges = getattr(RangeEstimatorParametersSet, RANGES[scheme.ranges])
         settings["activations_range_estimator_params"] = ranges
+    if saturates():
+        settings["overflow_fix"] = OverflowFix.ENABLE
     return AdvancedQuantizationParameters(**settings)
 
 

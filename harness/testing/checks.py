@@ -25,7 +25,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import SCALED, Array, Availability, Precision
 from shootout.errors import SkippedArm
 from shootout.session import Session
-from shootout.testing.cases import Case
+from shootout.testing.cases import Case, lacks
 from shootout.worker import precision_checks
 
 
@@ -251,6 +251,11 @@ def run_checks(case: Case, names: Collection[str] = tuple(CHECKS)) -> dict[str, 
         except Exception:  # noqa: S110 - each check that needs it tells
             pass
         return {name: _fault(CHECKS[name], bench) for name in names}
+
+
+def conform(case: Case, names: Collection[str]) -> tuple[dict[str, str], bool]:
+    """Run checks on one target, and return also whether it has to be a skip here: some fixtures ask their library."""
+    return run_checks(case, names), lacks(case.arm.target)
 
 
 def _fault(check: Callable[[Bench], None], bench: Bench) -> str:

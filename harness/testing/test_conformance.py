@@ -16,12 +16,11 @@ from shootout.testing.cases import (
     export_for,
     has_gpu,
     is_slow,
-    lacks,
     probe_everywhere,
     targets,
     warm_of,
 )
-from shootout.testing.checks import CHECKS, run_checks
+from shootout.testing.checks import CHECKS, conform
 from shootout.testing.fresh import run_fresh
 
 TESTED: list[Target] = []
@@ -82,8 +81,8 @@ def _exported() -> None:
 
 
 @cache
-def faults(target: Target, session: pytest.Session) -> dict[str, str]:
-    """All checks that this run asks of one target, in one fresh process."""
+def faults(target: Target, session: pytest.Session) -> tuple[dict[str, str], bool]:
+    """All checks that this run asks of one target, in one fresh process, and whether it has to be a skip here."""
     _exported()
     asked = {
         item.callspec.params["check"]
@@ -92,7 +91,7 @@ def faults(target: Target, session: pytest.Session) -> dict[str, str]:
         if item.callspec.params["target"] == target
     }
     names = [name for name in CHECKS if name in asked]
-    found: dict[str, str] = run_fresh(run_checks, case_of(target), names, warm=warm_of(target))
+    found: tuple[dict[str, str], bool] = run_fresh(conform, case_of(target), names, warm=warm_of(target))
     return found
 
 
@@ -100,8 +99,9 @@ def test_conforms(target: Target, check: str, request: pytest.FixtureRequest) ->
     """The target keeps the promise, or is a skip that explains itself where this machine lacks what it needs."""
     if why := lacking(target):
         pytest.skip(why)
-    fault = faults(target, request.session)[check]
-    if lacks(target):
+    found, is_lacking = faults(target, request.session)
+    fault = found[check]
+    if is_lacking:
         assert re.fullmatch(r"SkippedArm: .+; fix: .+", fault), f"this CPU can't do {target.precision}: {fault}"
     else:
         assert not fault, fault

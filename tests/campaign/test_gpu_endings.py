@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,8 @@ from shootout.host.placement import place
 from tests.bench import __main__ as sections
 from tests.bench import handoff
 from tests.bench.common import Bench
+
+pytestmark = pytest.mark.usefixtures("interruptible")  # as `session.hold` leaves it
 
 STUDIES = [step for step in STEPS if step.study]
 
@@ -118,14 +119,6 @@ finally:
 """It may be ended from its first word on, so that word is said where it tidies up behind."""
 LIMIT_S = 30.0
 """What `Punctual` is given; in truth it is as long as the command needs to get to work."""
-
-
-@pytest.fixture(autouse=True)
-def _interruptible() -> Iterator[None]:
-    """As `session.hold` leaves it: what a suite starts that was itself started in the background ignores Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 class Punctual(subprocess.Popen[bytes]):

@@ -89,6 +89,7 @@ def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured
     assert skipped["built_nodes_by_precision"] == {"fp16": 3}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_while_waiting_for_the_machine(tmp_path: Path):
     command = deaf("run", spin_study(tmp_path), "--out", "out")
     with machine_lock("another run", pytest.fail, own_lock()):

@@ -210,6 +210,7 @@ def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
         pytest.fail("it guards nothing")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_waiting_can_be_interrupted(path: Path):
     with another_process("machine", path):
         timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])

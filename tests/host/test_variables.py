@@ -21,6 +21,8 @@ NEEDED += (
     "HF_HOME",
     "SHOOTOUT_CACHE",
     "CPLUS_INCLUDE_PATH",
+    # what limits the instructions that libraries use, for a run as on an older CPU
+    *("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "NPY_DISABLE_CPU_FEATURES", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE"),
 )
 KEPT = (
     "AWS_SECRET_ACCESS_KEY",

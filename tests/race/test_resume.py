@@ -137,6 +137,7 @@ def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
     measured_once(out)
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("how", "forked"), [(signal.SIGINT, False), (signal.SIGTERM, True)])
 def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
     study: Path, how: signal.Signals, forked: bool

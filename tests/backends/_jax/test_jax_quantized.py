@@ -19,7 +19,7 @@ from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.models.base import Model
-from shootout.testing.cases import Case, bundles, case_of, warm_of
+from shootout.testing.cases import Case, bundles, case_of, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -102,15 +102,32 @@ def test_the_words_of_a_scheme_are_obeyed(tmp_path: Path):
     assert many.refused.startswith("ValueError: samples-9999"), many
 
 
-def test_bfloat16_runs_where_xla_keeps_it_and_float16_says_what_became_of_it(tmp_path: Path):
+def lacking(targets: list[Target]) -> list[bool]:
+    return [lacks(one) for one in targets]
+
+
+def test_what_xla_keeps_runs_and_what_it_widens_says_what_became_of_it(tmp_path: Path):
+    """On x86 it keeps bfloat16 and widens float16; a small product shows what it does here."""
     cases = [case_at(target) for target in ("bf16", "torchax:bf16", "fp16")]
-    *kept, half = run_fresh(run_all, cases, tmp_path, warm=TORCHAX)
-    for ran in kept:
-        assert ran.refused == "", "this CPU, or this XLA, has no bfloat16 product: let the test say so"
-        assert ran.executed.compute_nodes_by_precision == {"bf16": LAYERS}
-    assert (
-        half.refused == f"SkippedArm: XLA's CPU compiler turned all fp16 products of this model into {LAYERS} fp32 ones"
-    )
+    lost = run_fresh(lacking, [case.arm.target for case in cases], warm=TORCHAX)
+    for case, is_lost, ran in zip(cases, lost, run_fresh(run_all, cases, tmp_path, warm=TORCHAX), strict=True):
+        if is_lost:
+            became = f"turned all {case.precision} products of this model into {LAYERS} fp32 ones"
+            assert ran.refused == f"SkippedArm: XLA's CPU compiler {became}"
+        else:
+            assert ran.refused == ""
+            assert ran.executed.compute_nodes_by_precision == {case.precision: LAYERS}
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP16])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_precision_is_lacking_where_xla_widens_a_small_product(
+    precision: Precision, kept: bool, monkeypatch: pytest.MonkeyPatch
+):
+    made = {precision: 1} if kept else {"fp32": 1}
+    monkeypatch.setattr(jax_backend, "_small_product", lambda asked: "")
+    monkeypatch.setattr(jax_backend, "count_nodes", lambda hlo, device: (made, {}))
+    assert lacks(Target(backend="jax-jit", precision=precision)) is not kept
 
 
 def unpacked() -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -17,14 +17,14 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from shootout import backends
-from shootout.backends._ncnn import library
+from shootout.backends._ncnn import backend, library
 from shootout.bundle import fidelity
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.host import gpu
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, bundles, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault, probe_fault
@@ -101,10 +101,23 @@ def everything() -> dict[str, Ran | str]:
 
 def ran(name: str) -> Ran:
     found = everything()[name]
-    if name == "fp16 weights" and isinstance(found, str) and platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip(found)
+    if name == "fp16 weights" and not run_fresh(lacks, replace(FP32, precision=Precision.FP16), warm=OURS):
+        pytest.skip(f"{found}")
     assert isinstance(found, Ran), found
     return found
+
+
+@pytest.mark.parametrize("has_half", [0, 1])
+def test_fp16_is_arithmetic_or_storage_as_the_cpu_has_it(has_half: int, monkeypatch: pytest.MonkeyPatch):
+    """On ARM's CPUs with such arithmetic ncnn computes in FP16 where it keeps weights so; on others it can't."""
+    half = replace(WEIGHTS, scheme="")
+    monkeypatch.setattr(backend, "import_ncnn", lambda: SimpleNamespace(cpu_support_arm_asimdhp=lambda: has_half))
+    assert [lacks(one) for one in (half, WEIGHTS, FP32)] == [not has_half, False, False]
+    facts = {"compute_nodes_by_precision": {"fp16" if has_half else "fp16-weights": 4}}
+    right, wrong = (half, WEIGHTS) if has_half else (WEIGHTS, half)
+    backend._require_precision(right, facts)
+    with pytest.raises(SkippedArm, match="computes in FP16 here" if has_half else "no FP16 arithmetic for this CPU"):
+        backend._require_precision(wrong, facts)
 
 
 def test_the_converter_leaves_nothing_beside_the_model():
