@@ -236,19 +236,23 @@ def test_ctrl_c_before_anything_is_measured_says_so(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_a_terminal_that_closes_ends_it_as_ctrl_c_does_unless_that_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: bool
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_as_ctrl_c_does_unless_it_was_started_to_ignore_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, ignored: bool
 ):
+    """A terminal that closes, `kill`, and Ctrl-C; nohup and a script's `… &` ignore the first or the last."""
+
     def plan(*_: object, **__: object) -> NoReturn:
-        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), number)
         raise UsageError("went on")
 
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    heard = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+    before = signal.signal(number, signal.SIG_IGN if ignored else heard)
     try:
         monkeypatch.setattr("shootout.commands.run.make_plan", plan)
         ended = here("run", cwd=tmp_path)
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
     assert (ended.code, ended.err) == ((2, "shootout: went on\n") if ignored else (130, "shootout: interrupted\n"))
 
 

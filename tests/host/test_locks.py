@@ -210,7 +210,15 @@ def test_a_folder_whose_lock_file_was_removed_meanwhile_is_held_by_nobody_else(
         pytest.fail("it guards nothing")
 
 
-@pytest.mark.usefixtures("interruptible")
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["at a terminal", "in the background"])
+def started(request: pytest.FixtureRequest) -> Iterator[None]:
+    """SIGINT as it is where the tests are started so."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("started", "interruptible")
 def test_waiting_can_be_interrupted(path: Path):
     with another_process("machine", path):
         timer = threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT])
