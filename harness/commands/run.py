@@ -18,7 +18,7 @@ from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
 from shootout.host.placement import pass_on
-from shootout.host.store import in_use
+from shootout.host.store import in_use, without_home
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
@@ -37,7 +37,6 @@ from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.target import parse_targets, with_twins
-from shootout.worker.interpreters import without_home
 
 CEILINGS_S = 300.0
 """A run with less time than that, for each number of threads, doesn't measure what this machine can do at most."""

@@ -226,3 +226,9 @@ def write_bias_floor(floor: float) -> Path:
 
 def _path(name: str) -> Path:
     return cache_folder().parent / name
+
+
+def without_home(path: str) -> str:
+    """Return a path as a record may hold it: the user's home as `~`."""
+    home = str(Path.home())
+    return f"~{path.removeprefix(home)}" if home != os.sep and path.startswith(home + os.sep) else path

@@ -37,9 +37,9 @@ from shootout.errors import UsageError
 from shootout.formats.json_text import json_text
 from shootout.host import environment, hardware
 from shootout.host.placement import THREAD_VARIABLES
+from shootout.host.store import without_home
 from shootout.results.document import FidelityFigures
 from shootout.ship.source import Source
-from shootout.worker.interpreters import without_home
 
 MOST_CHECKED_BYTES = 32 << 20
 """Of inputs and right answers; above that, fewer sets go along."""

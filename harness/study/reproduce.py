@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from shootout import models
 from shootout.constants import BUNDLE
 from shootout.contract import Arm, Scenario, Value
+from shootout.host.store import without_home
 from shootout.study.options import StudyOptions, flags_of
 from shootout.study.schema import Study
-from shootout.worker.interpreters import without_home
 
 _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()}
 
@@ -67,6 +66,8 @@ def _knobs(arm: Arm) -> Iterable[str]:
 
 def _own(arm: Arm) -> Iterable[tuple[str, Value]]:
     """The parameters that have to be said. A user's model may be gone by now, so all of its own are."""
+    from shootout import models  # which reading most runs doesn't need
+
     defaults = models.get(arm.model).defaults if arm.model in models.names() else {}
     return [(key, value) for key, value in arm.parameters.items() if defaults.get(key) != value]
 

@@ -23,6 +23,7 @@ from shootout import backends
 from shootout.errors import UsageError
 from shootout.host import environment, store
 from shootout.host.placement import passed_on
+from shootout.host.store import without_home
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_NUMPY = (1, 26)
@@ -192,12 +193,6 @@ def _lent() -> Path:
     except OSError as error:
         raise store.unwritable(folder, error) from None
     return folder
-
-
-def without_home(path: str) -> str:
-    """A path as a record may hold it: the user's home as `~`."""
-    home = str(Path.home())
-    return f"~{path.removeprefix(home)}" if home != os.sep and path.startswith(home + os.sep) else path
 
 
 def _dotted(version: Iterable[int]) -> str:

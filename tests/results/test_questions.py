@@ -46,10 +46,11 @@ def test_a_pair_that_the_goal_waits_for_is_an_open_question(tmp_path: Path):
 
 
 def test_python_raises_where_a_verdict_was_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    document = analyse(write(tmp_path / "run", header(), ended()))
+    lines = [played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 1_100), rounds(0)]
+    document = analyse(write(tmp_path / "run", header(), *lines, ended()))
     monkeypatch.setattr(api, "_planned", lambda *_: None)
     monkeypatch.setattr(api, "measure", lambda *_, **__: document)
     assert api.run(out=tmp_path / "run").document is document
-    with pytest.raises(Undecided, match="nothing was timed; the run is in") as error:
+    with pytest.raises(Undecided, match="nothing is told apart after 1 generation; the run is in") as error:
         api.run(out=tmp_path / "run", require_verdict=True)
     assert error.value.exit_code == 7

@@ -101,8 +101,8 @@ MUTATIONS = (
     Mutation(
         "a sentinel that came out different withholds verdicts",
         "harness/journal/group.py",
-        "    return None if copy_holds(group, copy) else",
-        "    return None if True else",
+        "if copy_holds(group, copy) is False else None",
+        "if False else None",
         (*ANALYSIS,),
     ),
     Mutation(
