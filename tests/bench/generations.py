@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shootout.backends.adapter import Built
 from shootout.clock import Stopwatch
 from shootout.constants import ALPHA
 from shootout.contract import Arm, Array
+from shootout.host.placement import on_cpus
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
 from shootout.race.live import LiveStage
@@ -83,8 +88,9 @@ def start_figures(bench: Bench) -> Tables:
     """Race copies of arms, forked as a race forks them, and a third one of NumPy that is started.
 
     What stays the same within a run differs from one to the next: the CPUs of the parent and of the arms change places,
-    the folder's path and the environment grow. If any of it shifted copies apart, the runs' means would differ by more
-    than their restarts explain: the sum of their squared z-scores would exceed the number of runs by far.
+    the artifact lies in another folder, and the environment grows. If any of it shifted copies apart, the runs' means
+    would differ by more than their restarts explain: the sum of their squared z-scores would exceed the number of runs
+    by far.
     """
     built = [
         one
@@ -96,12 +102,14 @@ def start_figures(bench: Bench) -> Tables:
     series: dict[tuple[str, Scope, str], list[float]] = defaultdict(list)
     for number in range(bench.repeats(10, 1)):
         rng, played, where = bench.rng(f"starts {number}"), [], _run_of_its_own(bench, number)
-        forking = replace(where.stage(built), beside=[where.placement.parent])
-        stage, eye = _OneStarted(forking, where.stage(built)), watch(where.placement)
+        here = [_moved(one, where.folder) for one in built]
+        forking = replace(where.stage(here), beside=[where.placement.parent])
+        stage, eye = _OneStarted(forking, where.stage(here)), watch(where.placement)
         eyes.append(eye)
-        for index in range(bench.size(40, 2)):
-            say(f"  run {number + 1}, restart {index + 1}")
-            played.append(generation(index, [one.arm for one in built], stage, eye, rng).performances)
+        with on_cpus(where.placement.parent), _longer_environment(37 * number):
+            for index in range(bench.size(40, 2)):
+                say(f"  run {number + 1}, restart {index + 1}")
+                played.append(generation(index, [one.arm for one in here], stage, eye, rng).performances)
         for scope, target in product(Scope, dict.fromkeys(str(one.arm.target) for one in built)):
             of = [[one for one in performances if str(one.arm.target) == target] for performances in played]
             for kind, values in _starts(of, scope).items():
@@ -123,12 +131,28 @@ def start_figures(bench: Bench) -> Tables:
 
 
 def _run_of_its_own(bench: Bench, number: int) -> Bench:
-    """Return the bench with other CPUs in every second run, and a longer path and environment in each."""
-    os.environ["SHOOTOUT_RUN"] = "x" * 37 * number
+    """Return the bench with other CPUs in every second run, and a longer path in each."""
     place = bench.placement
     if number % 2 and len(place.parent) == len(place.arms):
         place = replace(place, parent=place.arms, arms=place.parent)
     return replace(bench, placement=place, folder=bench.folder / ("run" + "-" * number))
+
+
+def _moved(built: Built, folder: Path) -> Built:
+    """Copy an artifact into a folder of this run; copies of an arm share one."""
+    place = folder / "built" / built.folder.name
+    if not place.exists():
+        shutil.copytree(built.folder, place)
+    return replace(built, folder=place)
+
+
+@contextmanager
+def _longer_environment(letters: int) -> Iterator[None]:
+    os.environ["SHOOTOUT_RUN"] = "x" * letters
+    try:
+        yield
+    finally:
+        del os.environ["SHOOTOUT_RUN"]
 
 
 def _squared_z(values: Array) -> float:
