@@ -166,9 +166,10 @@ def _stored(folder: Path, tables: Collection[str]) -> dict[str, Array]:
     path = folder / WEIGHTS
     if not path.exists():
         return {}
-    from safetensors.numpy import load_file
+    from safetensors import safe_open
 
-    return _turned({name: aligned(array) for name, array in load_file(path).items()}, tables)
+    with safe_open(path, framework="numpy") as stored:  # one by one, or all would be in memory twice
+        return _turned({name: aligned(stored.get_tensor(name)) for name in stored.keys()}, tables)  # noqa: SIM118
 
 
 def _from_forward(built: Built) -> tuple[Run, Observe, int]:

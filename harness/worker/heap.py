@@ -14,7 +14,8 @@ _LARGEST_BYTES, _SMALLEST_BYTES = 65536, 256
 """Of the free blocks that are taken. The system gives larger arrays whole pages, and caches give most smaller ones."""
 _LEAST_BYTES = 4096
 """More than any cache of free blocks holds."""
-_MOST_BLOCKS = 20_000
+_MOST_BYTES = 32 << 20
+"""What may be taken in all: another allocator than glibc's shows no end of its gaps."""
 
 
 class _Statistics(ctypes.Structure):
@@ -41,10 +42,10 @@ def shift(offset: int) -> None:
 
 def _fill_gaps(library: Any) -> None:
     """Take free blocks of each size until one comes from the end of the heap: then no gap is so large."""
-    size, blocks = _LARGEST_BYTES, 0
+    size, left = _LARGEST_BYTES, _MOST_BYTES
     while size >= _SMALLEST_BYTES:
         end = library.mallinfo2().keepcost
-        while library.mallinfo2().keepcost == end and blocks < _MOST_BLOCKS:
+        while library.mallinfo2().keepcost == end and left >= size:
             library.malloc(size)
-            blocks += 1
+            left -= size
         size //= 2

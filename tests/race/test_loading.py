@@ -17,6 +17,8 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout import backends
+from shootout.clock import Deadline
+from shootout.constants import GRACE_S, HANGING_SHARE, LOAD_TIMEOUT_S, LOADING_SHARE
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ArmFailed
 from shootout.host.placement import Placement
@@ -239,21 +241,29 @@ EAGER, SCRIPT = (
 
 
 def started(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *group: Arm, broken: Sequence[str] = (), **how: Any
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    *group: Arm,
+    broken: Sequence[str] = (),
+    waited: list[float] | None = None,
+    **how: Any,
 ) -> list[tuple[Any, ...]]:
     """Return the starters that a live stage makes for a group's arms: modules, CPUs and OpenMP threads of each.
 
     Args:
         broken: modules whose import leaves threads, so that their starter can't fork.
+        waited: gets the seconds that each is waited for at most.
     """
     made: list[tuple[Any, ...]] = []
+    waited = [] if waited is None else waited
 
     class Recorded:
         def __init__(self, modules: Any, *, environment: Any, cpus: Any, **_: Any) -> None:
             self.now = (modules, sorted(cpus), environment["OMP_NUM_THREADS"])
             made.append(self.now)
 
-        def is_ready(self) -> bool:
+        def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
+            waited.append(timeout_s)
             return not set(self.now[0]) & set(broken)
 
         def kill(self) -> None:
@@ -289,6 +299,15 @@ def test_all_arms_of_a_group_begin_in_one_way(monkeypatch: pytest.MonkeyPatch, t
     copies = [replace(EAGER, sentinel=True), replace(EAGER, ordinal=2)]
     assert started(monkeypatch, tmp_path, EAGER, *copies) == [(("torch",), [1], "1")]
     assert started(monkeypatch, tmp_path, copies[0]) == [(("torch",), [1], "1")], "whichever others play"
+
+
+def test_an_import_that_hangs_takes_an_arms_part_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    waited: list[float] = []
+    started(monkeypatch, tmp_path, EAGER, waited=waited, deadline=Deadline(40.0))
+    assert 0 < waited[0] <= HANGING_SHARE * LOADING_SHARE * 40 + GRACE_S
+    waited.clear()
+    started(monkeypatch, tmp_path, EAGER, waited=waited)
+    assert waited[0] == LOAD_TIMEOUT_S
 
 
 def test_an_arm_whose_imports_cannot_be_forked_is_forked_before_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -43,6 +45,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return made.write(tmp_path / "run", header, prepared, *played, made.ended())
 
 
+PLACES = """
+import runpy
+loader = runpy.run_path("load.py")
+names = loader["load"].__globals__
+align = names["_aligned"]
+def noted(array):
+    print((found := align(array)).ctypes.data % 64)
+    return found
+names["_aligned"] = noted
+loader["load"]()
+"""
+"""Tells where each weight lies that a shipped folder's loader gives to NumPy's model."""
+
+
 def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1GB"\n')
@@ -53,6 +69,9 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     assert (tmp_path / "out" / "evidence" / "report.html").read_text() == "1 runs, True"
     assert shipped.median_ns == 1e6
     assert [*shipped.versions] == ["numpy"], "load.py reads the weights without safetensors"
+    command = [sys.executable, "-B", "-c", PLACES]
+    places = subprocess.run(command, cwd=tmp_path / "out", check=True, capture_output=True, text=True).stdout.split()
+    assert places == ["0"] * 4, "on cache lines, as it was raced"
     assert json.loads((tmp_path / "out" / "evidence" / "decision.json").read_text())["chosen"] == "numpy:cpu:fp32"
     with pytest.raises(UsageError, match="is there already"):
         ship(tmp_path / "no run is read for that", tmp_path / "out", arm="numpy", policy=None, group=None)

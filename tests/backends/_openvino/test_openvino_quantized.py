@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from shootout.bundle.bundle import ModelBundle
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.host.hardware import cpu_flags
 from shootout.schemes import parse, shown_as, unoffered
 from shootout.testing.cases import OURS, bundles, lacks, warm_of
 from shootout.testing.checks import call
@@ -130,6 +132,13 @@ NOT_ROUNDED = "none of its 3 products as dynamically quantized"
 @cache
 def rounds_here() -> bool:
     return not run_fresh(lacks, target_of("int8-dynamic"), warm=OURS)
+
+
+@pytest.mark.skipif("avx512_vnni" not in cpu_flags(), reason="this CPU has no AVX-512 with VNNI")
+@pytest.mark.skipif("ONEDNN_MAX_CPU_ISA" in os.environ, reason="a variable limits the CPU")
+def test_a_cpu_with_vnni_rounds_activations() -> None:
+    """Fixture and adapter read the same log: if its words changed, both would say that this CPU lacks it."""
+    assert rounds_here()
 
 
 @pytest.mark.parametrize("label", LABELS)
