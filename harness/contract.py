@@ -367,7 +367,8 @@ class Fidelity:
         cosine: of all outputs as one vector; None also when one side is zero.
         top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
         accuracy: share of the report split that is classified rightly; None without labels.
-        right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without.
+        right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without,
+            and where the journal has it in the line of the arm's first check.
         reference_l2: as `relative_l2`, but against what the shared quantized model, or a file that races its original,
             gives as it is written; None for other rows.
         mismatches: integer or boolean output elements that differ from the oracle's.

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from shootout.errors import ShootoutError, UsageError
+from shootout.errors import ArmFailed, ShootoutError, UsageError
 from shootout.journal.records import LINE, SCHEMA, Added, Confirming, Ended, Header, Holding, Line, Played, Rounds, Skip
 from shootout.study.group import GroupRecord
 
 NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
-MOST_BYTES, MOST_LINE_BYTES = 1 << 28, 1 << 25
-"""Of a journal, without its compression, and of its lines; the largest that is known has a 300th of them. Read as
-Python's objects it takes up to twenty times as much memory."""
+MOST_BYTES, MOST_LINE_BYTES = 1 << 26, 1 << 25
+"""Of a journal, without its compression, and of a line; the largest in `results/reference` has an 80th of that.
+As Python's objects a journal may take twenty times its size: 1.3 GB at most."""
 MOST_DAMAGED = 20
 """So many damaged lines are named; of the others there is a count."""
 _BEGINNING = b'{"kind":"header"'
@@ -256,16 +256,22 @@ class Journal:
         """Write the lines in one go and wait for the disk.
 
         Raises:
+            ArmFailed: a line is longer than it may be, as one of a target with millions of labelled rows; nothing is
+                written.
             ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
                 intact.
         """
         texts = [_text(line) for line in lines]
         data = b"".join(texts)
-        if self._size + len(data) > MOST_BYTES or max(map(len, texts), default=0) > MOST_LINE_BYTES:
+        if (longest := max(map(len, texts), default=0)) > MOST_LINE_BYTES:
+            raise ArmFailed(
+                f"a line of {longest:,} bytes in {str(self._path)!r} couldn't be read again "
+                f"(at most {MOST_LINE_BYTES:,}): give fewer labelled rows"
+            )
+        if self._size + len(data) > MOST_BYTES:
             raise ShootoutError(
-                f"{str(self._path)!r} would hold more than {MOST_BYTES >> 20} MiB, or {MOST_LINE_BYTES >> 20} MiB in a "
-                "line, and couldn't be read again. Everything measured so far is kept; choose another --out, or fewer "
-                "targets or sizes"
+                f"{str(self._path)!r} would hold more than {MOST_BYTES >> 20} MiB, and couldn't be read again. "
+                "Everything measured so far is kept; choose another --out, or fewer targets, sizes or labelled rows"
             )
         try:
             _write_all(self._file, data, self._size)

@@ -44,17 +44,14 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
     if again := next((folder for folder in folders if (folder / samples.PACKED).exists()), None):
         raise UsageError(f"{str(again)!r} went on from a packed run, whose samples can't be packed again")
     for folder in folders:
+        readings_of(folder, journal.read(folder))  # before anything is written: one of them may have too many
+    for folder in folders:
         _pack(folder, into / folder.relative_to(run))
     return sum(map(_size, _files(run))), sum(map(_size, _files(into)))
 
 
 def _pack(folder: Path, into: Path) -> None:
-    history = journal.read(folder)
-    found = readings_of(folder, history)
-    if (count := sum(part.size for part in found.values())) > samples.MOST_ROWS:
-        raise UsageError(
-            f"{str(folder)!r} has {count:,} readings, a packed run at most {samples.MOST_ROWS:,}: keep it whole"
-        )
+    found = readings_of(folder, journal.read(folder))
     into.mkdir(parents=True, exist_ok=True)
     _write_samples(found, into / samples.PACKED)
     data = gzip.compress((folder / journal.NAME).read_bytes(), mtime=0)  # last: only then it is a run
@@ -62,14 +59,21 @@ def _pack(folder: Path, into: Path) -> None:
 
 
 def readings_of(folder: Path, history: History) -> dict[Key, Array]:
-    """What the clock read, sorted, in ns; a call's latency is that ÷ the calls that share it.
+    """Read what the clock read, sorted, in ns; a call's latency is that ÷ the calls that share it.
 
     Readings are whole numbers unless a latency is none (one that was made up, or counts from a computed arrival).
+
+    Raises:
+        UsageError: there are more than a packed run may have.
     """
     found: dict[Key, list[Array]] = {}
+    count = 0
     for line in (line for line in history.lines if isinstance(line, Played)):
         for scope, calls in line.per_reading.items():
             latency_ns = samples.read(folder, line.samples, line.arm, scope)
+            if (count := count + latency_ns.size) > samples.MOST_ROWS:
+                most = f"more than the {samples.MOST_ROWS:,} readings of a packed run"
+                raise UsageError(f"{str(folder)!r} has {most}: keep it whole")
             whole = np.rint(latency_ns * calls)
             exact = np.array_equal(whole / calls, latency_ns)
             key = (line.group, line.arm, scope, line.generation, calls if exact else 1)

@@ -28,11 +28,12 @@ PLACE = ["group", "arm", "scope"]
 SINGLE = "single"
 """In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
 MOST_ROWS = 1 << 26
-"""Of a file, by its footer; the largest run that is known has a thirtieth. A file of 7 MB can hold 10^9 rows."""
+"""Of all files that one call of `Samples.of` reads; the largest known run has a thirtieth. A file of 7 MB can hold 10^9
+rows, and a journal can name it for any number of generations."""
 MOST_PARTS = 1 << 20
-"""Of a packed run: arms of a group, each in its scopes and generations."""
+"""Of a packed run: one part for each arm of a group, scope and generation."""
 _BATCH_ROWS = 1 << 18
-"""Ctrl-C waits for one call into Arrow at most, so each of them reads so many rows."""
+"""Rows that one call into Arrow reads: Ctrl-C waits for its end."""
 _ROW_BYTES, _OTHER_BYTES = 64, 1 << 24
 """A file without its compression is no larger than so many bytes for each row, and these for dictionaries."""
 GENERATION = "generation"
@@ -99,6 +100,23 @@ def _columns(
     return columns
 
 
+class _Rows:
+    """Count the rows that may still be read."""
+
+    def __init__(self) -> None:
+        self.left = MOST_ROWS
+
+    def take(self, count: int) -> None:
+        """Count rows as read.
+
+        Raises:
+            ValueError: there are more than may be read.
+        """
+        if count > self.left:
+            raise ValueError(f"more than {MOST_ROWS} rows")
+        self.left -= count
+
+
 class Samples:
     """The readings of a run, from either form of its files."""
 
@@ -108,7 +126,7 @@ class Samples:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """A warning where files that were asked for are gone or can't be read: what they held is in no percentile."""
+        """Return a warning if files are gone or can't be read: their readings are in no percentile."""
         if not self._lost:
             return ()
         first, count = min(self._lost), len(self._lost)
@@ -119,7 +137,9 @@ class Samples:
         )
 
     def of(self, group: str, arm: str, scope: str, names: Mapping[int, str]) -> dict[int | None, Array]:
-        """All readings (ns) of one arm in one scope by generation; files that are gone or damaged count as empty.
+        """Return one arm's readings (ns) in one scope by generation; files that are gone or damaged count as empty.
+
+        All files together, with the one of a packed run, have `MOST_ROWS` at most; a file beyond that is lost.
 
         Args:
             scope: or `SINGLE`.
@@ -128,10 +148,11 @@ class Samples:
         Returns:
             Under None what an older version has packed: nothing tells its generations apart.
         """
-        found = dict(self._packed.get((group, arm, scope), {}))
+        found, rows = dict(self._packed.get((group, arm, scope), {})), _Rows()
+        rows.take(self._packed_rows)
         for generation, name in names.items():
             try:
-                own = _readings(self._folder, name, arm, scope)
+                own = _readings(self._folder, name, arm, scope, rows)
             except _UNREADABLE:
                 if not self._holds(group, generation):
                     self._lost.add(name)
@@ -153,6 +174,10 @@ class Samples:
         return found
 
     @cached_property
+    def _packed_rows(self) -> int:
+        return sum(array.size for own in self._packed.values() for array in own.values())
+
+    @cached_property
     def _packed(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
         """What the one file of a packed run holds, by group, arm and scope, and by generation."""
         try:
@@ -167,7 +192,7 @@ def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None
     """See `Samples._packed`; raises one of `_UNREADABLE`."""
     found: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     parts = 0
-    for batch in _batches(_inside(folder, PACKED), PLACE, ["reading_ns", "calls"], [GENERATION]):
+    for batch in _batches(_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [GENERATION]):
         columns = [batch.column(name) for name in PLACE]
         told = GENERATION in batch.schema.names
         generations = batch.column(GENERATION).to_numpy() if told else np.zeros(batch.num_rows, dtype=np.int32)
@@ -193,18 +218,18 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
         name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
     """
     try:
-        return _readings(folder, name, arm, scope)
+        return _readings(folder, name, arm, scope, _Rows())
     except _UNREADABLE:
         return np.array([])
 
 
-def _readings(folder: Path, name: str, arm: str, scope: str) -> Array:
+def _readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
     """As `read`, but raises one of `_UNREADABLE`."""
     import pyarrow
     import pyarrow.compute
 
     found = [np.array([])]
-    for batch in _batches(_inside(folder, name), ["arm", "scope"], ["latency_ns"]):
+    for batch in _batches(_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
         wanted = np.ones(batch.num_rows, dtype=bool)
         for column, value in (("arm", arm), ("scope", str(scope))):
             same = pyarrow.compute.equal(batch.column(column).cast(pyarrow.string()), value)
@@ -214,40 +239,41 @@ def _readings(folder: Path, name: str, arm: str, scope: str) -> Array:
     return np.concatenate(found)
 
 
-def _batches(path: Path, places: Sequence[str], columns: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Any]:
-    """Some columns of a file, a batch of rows after the other.
+def _batches(
+    path: Path, rows: _Rows, places: Sequence[str], columns: Sequence[str], optional: Sequence[str] = ()
+) -> Iterator[Any]:
+    """Yield some columns of a file, a batch of rows after the other.
 
     The file by itself: as a data set of pyarrow's a damaged one may never be read to an end.
 
     Args:
+        rows: how many may be read; those of this file are taken from them.
         places: those of few different words.
         columns: those of numbers.
         optional: likewise, which not every file has.
 
     Raises:
-        ValueError: by its footer, or as it is read, it has other types or more rows than any run's.
+        ValueError: by its footer, or as it is read, it has other types than any run's, or more rows than may be read.
     """
     import pyarrow.parquet
 
     with pyarrow.parquet.ParquetFile(path, read_dictionary=list(places), page_checksum_verification=True) as file:
         numbers = [*columns, *(name for name in optional if name in file.schema_arrow.names)]
-        _check_footer(file, places, numbers)
-        left = MOST_ROWS
+        _check_footer(file, rows.left, places, numbers)
         for batch in file.iter_batches(_BATCH_ROWS, columns=[*places, *numbers]):
-            if (left := left - batch.num_rows) < 0:
-                raise ValueError(f"more than {MOST_ROWS} rows")
+            rows.take(batch.num_rows)
             if batch.num_rows:
                 yield batch
 
 
-def _check_footer(file: Any, places: Sequence[str], numbers: Sequence[str]) -> None:
+def _check_footer(file: Any, most_rows: int, places: Sequence[str], numbers: Sequence[str]) -> None:
     """Stop before anything is read of a file that isn't one of ours: its few bytes could fill the memory."""
     import pyarrow
 
     rows = file.metadata.num_rows
     groups = (file.metadata.row_group(index) for index in range(file.metadata.num_row_groups))
     size = sum(group.total_byte_size for group in groups)
-    if rows > MOST_ROWS or size > rows * _ROW_BYTES + _OTHER_BYTES:
+    if rows > most_rows or size > rows * _ROW_BYTES + _OTHER_BYTES:
         raise ValueError(f"{rows} rows of {size} bytes")
     for name in (*places, *numbers):
         kind = file.schema_arrow.field(name).type

@@ -182,9 +182,11 @@ class Generation:
         pace_s = max(0.0, self.context.pace.left_s * WARMING_SHARE / waiting)
 
         def enter() -> None:
+            player, loaded, verified = entrance.player, entrance.loaded, entrance.verified
+            if loaded and verified:
+                self.context.notes.checked(entrance.arm, loaded, verified)
             if entrance.error:
                 raise entrance.error
-            player, loaded, verified = entrance.player, entrance.loaded, entrance.verified
             assert player
             assert loaded
             assert verified
@@ -204,8 +206,6 @@ class Generation:
             player.hold()
             self.performances.append(performance)
 
-        if entrance.loaded and entrance.verified:
-            self.context.notes.checked(entrance.arm, entrance.loaded, entrance.verified)
         self.context.notes.say(f"warming up {entrance.arm.label}")
         self._guarded(entrance.arm, entrance.player, "entering", enter)
 

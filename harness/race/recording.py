@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
@@ -225,7 +225,7 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         warm_up_calls=found.warm_up.calls,
         steady_from=found.warm_up.steady_from,
         executed=found.verified.executed,
-        fidelity=found.verified.fidelity,
+        fidelity=replace(found.verified.fidelity, right=""),  # a letter for each labelled row: `checked` has written it
         per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()}
         | ({samples.SINGLE: 1} if found.single_ns.size else {}),
         block_median_ns=block_medians(found),

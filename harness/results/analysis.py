@@ -163,7 +163,7 @@ def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
 
 
 def right_rows(group: Group) -> dict[tuple[str, str], str]:
-    """By group and arm, which rows of the report split were right: the first generation ran it."""
+    """By group and arm, which rows of the report split were right: the first check ran it; older runs repeat it."""
     played = (line for lines in group.played.values() for line in lines)
     lines: list[Checked | Played] = [*group.checked.values(), *played]
     return {(group.record.name, line.arm): line.fidelity.right for line in lines if line.fidelity.right}

@@ -108,6 +108,18 @@ def test_all_stages_of_a_tuning_run_are_packed(tmp_path: Path):
     }
 
 
+def test_nothing_is_written_when_one_of_several_runs_has_too_many_readings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "tune").mkdir()
+    run(tmp_path / "tune" / "alone", latencies=lambda _: whole_ns(1))
+    run(tmp_path / "tune" / "confirmed")
+    monkeypatch.setattr(samples, "MOST_ROWS", 2_000)
+    with pytest.raises(UsageError, match="confirmed' has more than the 2,000 readings of a packed run: keep"):
+        pack(tmp_path / "tune", tmp_path / "small")
+    assert not (tmp_path / "small").exists()
+
+
 def test_a_run_without_any_sample_can_be_packed(tmp_path: Path):
     whole = write(tmp_path / "whole", played(A, 0, 1.0), played(B, 0, 2.0), rounds(0), ended())
     pack(whole, tmp_path / "small")

@@ -13,12 +13,13 @@ import pyarrow.parquet
 import pytest
 from support.races.made import header, write
 
-from shootout.errors import ShootoutError, UsageError
+from shootout.errors import ArmFailed, ShootoutError, UsageError
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
 from shootout.messages import Scope, Turn
 
 SCOPE = Scope.END_TO_END
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 
 
 @pytest.mark.parametrize("name", [NAME, PACKED])
@@ -59,14 +60,27 @@ def test_a_plain_journal_is_not_read_without_end_either(tmp_path: Path, monkeypa
     assert damaged[-1].startswith("979 more lines of ")
 
 
-@pytest.mark.parametrize("limit", ["MOST_BYTES", "MOST_LINE_BYTES"])
-def test_no_line_is_written_that_could_not_be_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str):
+@pytest.mark.parametrize(
+    ("limit", "raised", "says"),
+    [
+        ("MOST_BYTES", ShootoutError, "and couldn't be read again. Everything measured so far is kept"),
+        ("MOST_LINE_BYTES", ArmFailed, r"couldn't be read again \(at most 1,000\): give fewer labelled rows"),
+    ],
+)
+def test_no_line_is_written_that_could_not_be_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, raised: type[ShootoutError], says: str
+):
     monkeypatch.setattr(journal, limit, 1_000)
     file = journal.Journal(tmp_path)
-    with pytest.raises(ShootoutError, match=r"couldn't be read again. Everything measured so far is kept"):
-        file.append(header())
+    with pytest.raises(raised, match=says):
+        file.append(header(environment={"machine": "x" * 1_000}))
     file.close()
     assert (tmp_path / NAME).read_bytes() == b""
+
+
+def test_a_journal_may_be_far_larger_than_any_that_is_known_and_fits_into_memory():
+    known = [len(gzip.decompress(path.read_bytes())) for path in REFERENCE.glob("*/" + PACKED)]
+    assert 50 * max(known) < journal.MOST_BYTES <= 1 << 26, "as objects it may take twenty times as much"
 
 
 def packed(folder: Path, rows: int, **columns: object) -> samples.Samples:
@@ -98,11 +112,31 @@ def test_a_packed_file_of_more_readings_than_any_runs_is_not_read(tmp_path: Path
     assert not packed(tmp_path, 10, arm=[*"abababab", "x", "y"]).of("x", "b", "x", {})
 
 
+def test_one_file_that_many_generations_name_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "samples/g0-000.parquet"
+    samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
+    monkeypatch.setattr(samples, "MOST_ROWS", 3_500)
+    hostile = samples.Samples(tmp_path)
+    found = hostile.of("g", "a", SCOPE, dict.fromkeys(range(50), name))
+    assert sorted(found) == [0, 1, 2]
+    assert hostile.lost[0].startswith(f"{name} is gone or damaged, or larger than any run's")
+    assert hostile.of("g", "a", SCOPE, {0: name}), "each answer has the whole number"
+
+
+def test_what_a_packed_file_holds_counts_with_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    name = "samples/g0-000.parquet"
+    samples.write(tmp_path, name, [("x", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
+    for most, generations in (5_999, [1]), (6_000, [0, 1]):
+        monkeypatch.setattr(samples, "MOST_ROWS", most)
+        table = {"scope": [str(SCOPE)] * 5_000}
+        assert sorted(packed(tmp_path, 5_000, **table).of("x", "x", SCOPE, {0: name})) == generations
+
+
 def test_ctrl_c_is_heard_between_two_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Python hears it when a call into a library ends, so none of these may read a file whole."""
     monkeypatch.setattr(samples, "_BATCH_ROWS", 10)
     packed(tmp_path, 100)
-    batches = samples._batches(tmp_path / samples.PACKED, samples.PLACE, ["calls"])
+    batches = samples._batches(tmp_path / samples.PACKED, samples._Rows(), samples.PLACE, ["calls"])
     assert [batch.num_rows for batch in batches] == [10] * 10
     write(tmp_path, header())
     noise = os.urandom(1 << 18).hex().encode() + b"\n"

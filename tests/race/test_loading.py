@@ -180,6 +180,21 @@ def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     assert {name for name, whose in world.events if whose == label} == {"spawn", "load", "verify", "end", "kill"}
 
 
+def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
+    """As one whose line of the journal would be too long to be read again."""
+    left: list[tuple[str, str]] = []
+
+    def check(arm: Arm, *_: Any) -> None:
+        if arm.target.backend == "b":
+            raise ArmFailed("its line is too long")
+
+    notes = Notes(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
+    context = Context(stage=Beside(), watch=FakeWatch(), notes=notes)
+    found = Generation(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    assert {one.arm.target.backend for one in found.performances} == {"a", "c"}
+    assert left == [("b:cpu:fp32", "its line is too long")]
+
+
 def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
     world = Beside()
     context = Context(stage=world, watch=FakeWatch(), notes=QUIET)

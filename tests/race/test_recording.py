@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 from support.exports import bare_bundle
+from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 
 from shootout.constants import TAIL_S
-from shootout.contract import Arm, Device, Precision, Scenario, Target
+from shootout.contract import Arm, Device, Fidelity, Precision, Scenario, Target
 from shootout.errors import NotRun, NotRunKind
-from shootout.journal import samples
+from shootout.journal import journal, samples
+from shootout.journal.group import group_of
 from shootout.journal.records import Failure
-from shootout.messages import Scope, Tuned, Turn, Warming
+from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import recording
-from shootout.race.protocols import Performance
-from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _prepared
+from shootout.race.protocols import Performance, Placed, WarmUp
+from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _played, _prepared
+from shootout.results.analysis import right_rows
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
 REST = "what isn't quantized computes in"
@@ -127,6 +130,35 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     assert doubts(fp16) == ()
     found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bare_bundle({"fp16": 0.6}, drawn=True)), probe="fp16")
     assert _doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
+
+
+def test_which_labelled_rows_were_right_is_written_once_for_each_arm(tmp_path):
+    found = Fidelity(**{**asdict(EXACT), "accuracy": 0.5, "right": "10"})
+    loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
+    done: Any = SimpleNamespace(
+        arm=A,
+        loaded=loaded,
+        verified=Verified(executed=EXECUTED, fidelity=found, fault=None),
+        warm_up=WarmUp(calls=1, steady_from=0),
+        tuned=Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1.0)),
+        placed=Placed(),
+        turns=[],
+        single_ns=np.array([]),
+        peak_rss_bytes=None,
+        spent_s={},
+    )
+    run = write(tmp_path / "run", header())
+    history = journal.read(run)
+    file = journal.Journal(run, history.sound_bytes)
+    Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
+    group: Any = SimpleNamespace(record=SimpleNamespace(name=GROUP))
+    line = _played(group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.parquet")
+    file.append(line, rounds(0))
+    file.close()
+    assert (run / journal.NAME).read_text().count('"right":"10"') == 1
+    (record,) = journal.read(run).groups
+    assert right_rows(group_of(journal.read(run), record)) == {(GROUP, A.label): "10"}
+    assert line.fidelity.accuracy == 0.5
 
 
 def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_played(tmp_path, monkeypatch):
