@@ -24,7 +24,7 @@ _LARGEST = 2**63 - 1
 MOST_LINES, MOST_LETTERS = 100, 500
 """Of fallbacks and notes, which people read: so many are kept, each so long, and the rest is counted."""
 MOST_ACCOUNT_BYTES = 1 << 17
-"""Of the rest of an account, which the journal holds for every arm and restart."""
+"""Of an account without its fallbacks, and of what is kept of a build: the journal has both for every arm."""
 _AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
 
 
@@ -83,9 +83,13 @@ def account(executed: Executed) -> Executed:
     found = replace(found, fallbacks=_few(found.fallbacks))
     if below := [name for name in _AMOUNTS if _below(found, name)]:
         raise ArmFailed(f"{place}{below[0]} is negative")
-    if (size := len(json.dumps(asdict(found)))) > MOST_ACCOUNT_BYTES:
-        raise ArmFailed(f"{place}it takes {size:,} bytes, and may take {MOST_ACCOUNT_BYTES:,}")
+    _check_size(asdict(replace(found, fallbacks=())), place)
     return found
+
+
+def _check_size(told: Mapping[str, Any], place: str) -> None:
+    if (size := len(json.dumps(told))) > MOST_ACCOUNT_BYTES:
+        raise ArmFailed(f"{place}it takes {size:,} bytes, and may take {MOST_ACCOUNT_BYTES:,}")
 
 
 def _few(lines: Sequence[str]) -> tuple[str, ...]:
@@ -119,7 +123,7 @@ def _pairs(said: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a build says of itself, if the tables can be made of it.
+    """Return what a build says of itself, if the tables can be made of it and the journal can hold what it keeps of it.
 
     Raises:
         ArmFailed: they can't.
@@ -137,6 +141,7 @@ def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, kind in kinds.items():
         if said.get(name) is not None:
             typed(kind, said[name], f"{place}{name}: ")
+    _check_size({name: said.get(name) for name in kinds if name != "notes"}, place)
     return {**said, "notes": [*_few(said["notes"])]} if said.get("notes") else said
 
 

@@ -41,6 +41,21 @@ def test_of_many_and_long_lines_the_first_are_kept_and_the_others_counted():
     assert len(explained(ValueError("z" * 10**6))) < 2 * MOST_WORDS
 
 
+def test_fallbacks_do_not_count_as_the_rest_of_an_account():
+    """In JSON a letter that isn't ASCII may take six bytes."""
+    told = ("é" * reported.MOST_LETTERS,) * reported.MOST_LINES
+    assert reported.account(replace(EXECUTED, fallbacks=told)).fallbacks == told
+
+
+@pytest.mark.parametrize(
+    "large", [{"compute_nodes_by_precision": {str(number): 1 for number in range(50_000)}}, {"elsewhere": "x" * 10**6}]
+)
+def test_what_the_journal_keeps_of_a_build_is_bounded_and_the_rest_is_not(large: Mapping[str, Any]):
+    with pytest.raises(ArmFailed, match=r"^what it says of its build: it takes [\d,]+ bytes, and may take 131,072"):
+        reported.facts(large)
+    assert reported.facts({"own": large}) == {"own": large}
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
