@@ -32,12 +32,12 @@ ONE_SIZE = "a gate is about one model at one size"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """Who races whom, planned on this machine.
+    """A reference and a candidate whose race is planned on this machine.
 
     Attributes:
         reference, candidate: the labels of the two arms.
         packed: whether this gate made the candidate's folder, so that its record is as new as the race.
-        notes: what a reader must know of that.
+        notes: sentences for people on how the two run.
     """
 
     plan: Plan
@@ -48,12 +48,12 @@ class Contest:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The labels of reference and candidate."""
+        """Return the labels of reference and candidate."""
         return self.reference, self.candidate
 
     @property
     def rival(self) -> Arm:
-        """The candidate's arm."""
+        """Return the candidate's arm."""
         return next(arm for arm in self.plan.groups[0].record.arms if arm.label == self.candidate)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.constants import ALPHA, BUNDLE, FIDELITY_MARGIN, USEFUL_BAND
+from shootout.constants import ALPHA, BUNDLE, FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
 from shootout.contract import BandStanding, NotRunKind
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import Standing, judge_limits
@@ -45,10 +45,10 @@ class Check(Part):
 def find_evidence(
     run: Analysed, reference: str, candidate: str, limits: Limits, *, packed: bool = False
 ) -> tuple[Check, ...]:
-    """Every check that the run's folder holds figures for; none where one of the two was never loaded.
+    """Return every check that the run's folder holds figures for; none if one of the two was never loaded.
 
     Args:
-        packed: whether the candidate is a folder that this gate made: its record is the runtime's account of today.
+        packed: whether this gate made the candidate's folder, so that its record is the runtime's account of today.
     """
     rows = {row.arm: row for row in run.document.rows}
     mine, other = rows[reference], rows[candidate]
@@ -83,7 +83,7 @@ def _outputs(mine: Row, other: Row) -> Check:
     elif _is_unchecked(mine, other):
         standing, reason = (
             Standing.UNKNOWN,
-            "nothing told what its precision explains: give real --inputs, or more time",
+            "no error bound is known for its precision: give real --inputs, or more time",
         )
     return Check(
         name="error",
@@ -96,11 +96,11 @@ def _outputs(mine: Row, other: Row) -> Check:
 
 
 def _is_unchecked(mine: Row, other: Row) -> bool:
-    """Whether nothing was held against the candidate's error, which is far beyond the reference's."""
+    """Tell whether the candidate's error is far beyond the reference's, and no error bound was held against it."""
     if is_judged(other) or other.fidelity is None:
         return False
     before, after = (one.fidelity.relative_l2 if one.fidelity else None for one in (mine, other))
-    return after is None or before is None or after > FIDELITY_MARGIN * before
+    return after is None or before is None or after > max(FIDELITY_MARGIN * before, FP32_BAND_FLOOR)
 
 
 def _failure(other: Row) -> Standing:
@@ -119,14 +119,14 @@ def _strays(mine: Row) -> bool:
 def _proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
     """What ran, by each runtime's own account, or by the record in a shipped folder, which proves no candidate."""
     sides = [("reference", mine)] if packed else [("reference", mine), ("candidate", other)]
-    who = [name for name, row in sides if row.backend.startswith(f"{BUNDLE}:")]
-    recorded = f"of the {' and the '.join(who)} as it was recorded" if who else None
+    shipped = [name for name, row in sides if row.backend.startswith(f"{BUNDLE}:")]
+    recorded = f"of the {' and the '.join(shipped)} as it was recorded" if shipped else None
     for name, tell in (("device", _device), ("compute nodes", _nodes), ("fallbacks", _fallbacks)):
         told = tell(mine.executed or {}), tell(other.executed or {})
         standing = None
         if limits.same_proof:
             standing = Standing.MET if told[0] == told[1] else Standing.BROKEN
-            standing = Standing.UNKNOWN if "candidate" in who or _UNTOLD in told else standing
+            standing = Standing.UNKNOWN if "candidate" in shipped or _UNTOLD in told else standing
         limit = "the same" if limits.same_proof else None
         yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=recorded)
 

@@ -1,4 +1,4 @@
-"""The candidate as a shipped folder, so that it runs as the reference does: by its own `load.py`, in the same session.
+"""Make a shipped folder of the candidate, so that it runs as the reference does: by its own `load.py`, in one session.
 
 A folder's `load.py` checks the inputs of each call. Of a model of microseconds that is a part of its time, and a
 candidate that runs by its adapter doesn't pay it.
@@ -28,7 +28,7 @@ RUN = "run"
 RACING_S = 4.0
 """The candidate's own run shows that it answers right; how fast it is, the gate's race shows."""
 CHECK_US = 0.4
-"""What `load.py` takes to check one input of a call, measured on one machine."""
+"""Microseconds that `load.py` takes to check one input of a call, measured on one machine."""
 
 
 def why_unshippable(contest: Contest) -> str:
@@ -50,18 +50,18 @@ def plan_alone(contest: Contest) -> Plan:
     return make_plan(study.model_copy(update={**alone, "least_generations": 0}))
 
 
-def pack(contest: Contest, limits: Limits, place: Path, progress: Progress) -> Contest:
+def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Progress) -> Contest:
     """Plan the race with the candidate as a folder; with the candidate as it is, and a note, if that can't be made.
 
     Args:
-        place: holds the run of `plan_alone`, and gets the folder. One that lies there is kept: it was made of that run.
+        folder: to be made; one that is there is kept, since it was made of that run.
+        run: that of `plan_alone`.
     """
     target = str(contest.rival.target)
-    folder = place.resolve() / name_folder(contest)
     try:
         if not _is_whole(folder):
             shutil.rmtree(folder, ignore_errors=True)
-            source = find_source(place / RUN, target)
+            source = find_source(run, target)
             write_folder(source, find_built(source, progress), folder)
     except (UsageError, SkippedArm, ArmFailed) as error:
         return note_unpacked(contest, str(error))
@@ -71,7 +71,7 @@ def pack(contest: Contest, limits: Limits, place: Path, progress: Progress) -> C
 
 
 def note_unpacked(contest: Contest, why: str) -> Contest:
-    """Note that only the reference pays for its `load.py`."""
+    """Add a note that only the reference's calls go through a `load.py`."""
     note = (
         f"only the reference runs by a load.py, whose checks take about {CHECK_US:g} us a call for each input; "
         f"the candidate runs by its adapter: {why}"

@@ -56,17 +56,17 @@ def read_reference(
     group: str | None = None,
     pinned: str | None = None,
 ) -> Reference:
-    """The reference in a folder.
+    """Read the reference in a folder.
 
     Args:
         folder: a shipped one, or of a run.
         arm, policy, group: which arm of the run, as `ship` takes it.
-        pinned: the SHA-256 that a shipped folder's manifest must have, and so the folder; None: any.
+        pinned: the SHA-256 that a shipped folder's manifest must have; None: any.
 
     Raises:
         UsageError: it is neither, a file of a shipped folder was changed, it is another folder than the pinned one, or
             the run has no such arm.
-        Undecided: nobody knows what the run ships.
+        Undecided: the run doesn't decide what it ships.
         Infeasible: by the policy it may ship nothing.
     """
     if (folder / MANIFEST).exists():
@@ -124,7 +124,7 @@ def _shipped(found: Shipped) -> Reference:
 
 
 def _model_of(found: Shipped, said: str) -> str:
-    """Find the model that a folder was made of: as its run named it, seen from here; else where it lay then."""
+    """Find the model that a folder was made of: by the name in its run if that is known here, else by its path."""
     if said in models.names() or not models.is_own(found.model["name"]):
         return said
     try:

@@ -36,7 +36,7 @@ class Gate(Part):
         reasons: why it isn't a pass, the weightiest first.
         ratio: the candidate's time ÷ the reference's; null where they have none in common.
         limit: the most that it may be.
-        earlier_generations: so many of `generations` were there before this command.
+        earlier_generations: how many of `generations` an earlier command raced.
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
     """
@@ -216,7 +216,7 @@ def _notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Ite
 
 
 def _tell_far(mine: Row, recorded: Reference) -> str:
-    """Tell that the reference takes another time than it did when it was recorded, "" if it is near."""
+    """Tell how many times its recorded time the reference takes, "" if the two are near."""
     then, now = recorded.median_ns, mine.end_to_end
     if then is None or now is None or (now.low_ns <= _FAR * then and now.high_ns >= then / _FAR):
         return ""
@@ -227,7 +227,7 @@ def _tell_far(mine: Row, recorded: Reference) -> str:
 
 
 _FAR = 2.0
-"""Times the recorded time, or that part of it: machines of one kind differ by less."""
+"""A reference that takes so many times its recorded time, or that part of it, is told: like machines differ by less."""
 _NOISY = 0.5
 _NAMED = 6
 

@@ -81,12 +81,34 @@ def test_what_is_to_be_known_of_the_candidate_s_way_of_running_is_noted(
     assert command.race(contest, RECORDED, Limits(), out, **how).notes[0] == "only the reference runs by a load.py"
 
 
-def test_in_ci_a_finished_gate_answers_for_no_later_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("is_finished", [True, False])
+@pytest.mark.parametrize("fresh", [True, False])
+def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_finished: bool, fresh: bool
+):
     out = written(tmp_path / "told", 90.0)
-    race(out, Limits(), monkeypatch)
+    if not is_finished:
+        lines = (out / journal.NAME).read_bytes().splitlines(keepends=True)
+        assert b'"kind":"ended"' in lines[-1]
+        (out / journal.NAME).write_bytes(b"".join(lines[:-1]))
+    monkeypatch.setattr(command, "read_reference", lambda *_: RECORDED)
+    monkeypatch.setattr(command, "plan_contest", lambda *_: CONTEST)
+    monkeypatch.setattr(command.gpu, "choose_gpu", lambda *_: None)
+    raced: list[Path] = []
+    monkeypatch.setattr(command, "measure", lambda _, out, **__: raced.append(out))
+    options: dict[str, Any] = {"out": out, "fresh": fresh}
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(UsageError, match=r"holds the finished gate of an earlier command, .* in CI .*: add --fresh"):
-        command.race(CONTEST, RECORDED, Limits(), out, limit=Deadline(None), progress=cast(Any, None))
+    if fresh:
+        command.gate(tmp_path, options, as_json=True)
+    else:
+        with pytest.raises(UsageError, match=r"holds the gate of an earlier command, .* in CI .*: add --fresh"):
+            command.gate(tmp_path, options, as_json=True)
+    monkeypatch.setenv("CI", "false")
+    command.gate(tmp_path, {"out": out}, as_json=True)
+    assert len(raced) == 1 + fresh
+
+
+def test_build_servers_are_known_by_their_variable():
     assert [command.is_ci({"CI": word}) for word in ("true", "1", "false", "0", "")] == [
         True,
         True,

@@ -83,9 +83,11 @@ def test_the_same_proof_is_asked_for_or_only_told(tmp_path: Path, executed: dict
         ({"relative_l2": 0.8, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
         ({"relative_l2": None, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
         ({"standing": BandStanding.NOT_JUDGED}, Standing.MET),
+        ({"relative_l2": 1e-6, "standing": BandStanding.NOT_JUDGED}, Standing.MET),
+        ({"relative_l2": 2e-5, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
         ({"relative_l2": 2e-4, "standing": BandStanding.TOLERATED}, Standing.MET),
     ],
-    ids=["explained", "unchecked", "no numbers", "unchecked, as the reference's own", "tolerated"],
+    ids=["explained", "unchecked", "no numbers", "as the reference's own", "rounding", "above rounding", "tolerated"],
 )
 def test_an_error_that_nothing_was_held_against_is_not_met(
     tmp_path: Path, fidelity: dict[str, Any], standing: Standing

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import bare_bundle
-from support.races import planted
+from support.races import made, planted
 
 from shootout.clock import Deadline
 from shootout.commands.decisions import gate as command
@@ -33,10 +33,15 @@ def contest(target: Target | None = None, reference: str = "bundle:model-1") -> 
     return Contest(plan=cast(Plan, plan), reference=reference, candidate=arm.label)
 
 
-def pack_for(asked: Contest, out: Path) -> Contest:
+def pack_for(asked: Contest, out: Path, *, fresh: bool = False) -> Contest:
     """As the command does, without any time."""
     progress = cast(Any, SimpleNamespace(stage=lambda _: None))
-    return command.pack_candidate(asked, Limits(), out, limit=Deadline(None), progress=progress, fresh=False)
+    return command.pack_candidate(asked, Limits(), out, limit=Deadline(None), progress=progress, fresh=fresh)
+
+
+@pytest.fixture(autouse=True)
+def no_build_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
 
 
 @pytest.fixture
@@ -47,6 +52,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
         places.append(place)
+        place.mkdir(parents=True, exist_ok=True)
+        made.write(place, made.header())
         return SimpleNamespace(rows=[SimpleNamespace(outcome="measured")])
 
     monkeypatch.setattr(command, "measure", measure)
@@ -77,6 +84,47 @@ def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder
     (made[0] / "load.py").write_text("")
     pack_for(contest(), tmp_path / "gate")
     assert len(made) == 2, "one that isn't whole is made again"
+
+
+@pytest.fixture
+def packed(alone: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders that were made of the candidate."""
+    folders: list[Path] = []
+
+    def write(_: object, __: object, folder: Path) -> None:
+        make_shipped(folder, bare_bundle({}, model="digits"))
+        folders.append(folder)
+
+    monkeypatch.setattr(packing, "find_source", lambda run, arm: (run, arm))
+    monkeypatch.setattr(packing, "find_built", lambda *_: "built")
+    monkeypatch.setattr(packing, "write_folder", write)
+    return folders
+
+
+@pytest.mark.parametrize(("fresh", "ci"), [(True, ""), (False, "true")])
+def test_the_candidate_s_folder_is_made_again_where_nothing_earlier_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: list[Path], fresh: bool, ci: str
+):
+    pack_for(contest(), tmp_path / "gate")
+    (mine := tmp_path / "gate" / "candidate" / "mine.txt").touch()
+    monkeypatch.setenv("CI", ci)
+    pack_for(contest(), tmp_path / "gate", fresh=fresh)
+    assert len(packed) == 2
+    assert mine.exists(), "what no gate made stays"
+
+
+@pytest.mark.parametrize("ci", ["", "true"])
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: list[Path], fresh: bool, ci: str
+):
+    folder = tmp_path / "candidate" / "numpy-cpu-fp32"
+    make_shipped(folder, bare_bundle({}, model="digits"))
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(UsageError, match=r"candidate/numpy-cpu-fp32' was made by no gate, .*: choose another --out"):
+        pack_for(contest(), tmp_path, fresh=fresh)
+    assert (folder / "load.py").exists()
+    assert not packed
 
 
 def test_it_is_measured_once_and_by_itself(monkeypatch: pytest.MonkeyPatch):

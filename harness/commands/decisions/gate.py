@@ -37,12 +37,12 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
 
     Args:
         place: a shipped folder, or a run's.
-        to: files to write it into as well; those of an earlier gate go at once, so that none is taken for this one's.
+        to: files to write it into as well; those of an earlier gate are removed first, so none counts as this one's.
 
     Raises:
         UsageError: a limit without its unit, no reference there, or a candidate that is none.
         Unavailable: reference or candidate can't run here.
-        Undecided: nobody knows what the run ships.
+        Undecided: the run doesn't decide what it ships.
     """
     for path in check_files(to):
         path.unlink(missing_ok=True)
@@ -71,6 +71,8 @@ def _gate(place: Path, options: GateOptions) -> Gate:
         gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})
         out = Path(options.get("out") or new_folder(Path("results") / "gate"))
         fresh = options.get("fresh", False)
+        if is_ci() and not fresh:
+            refuse_earlier(out)
         if reference.is_shipped:
             try:
                 contest = pack_candidate(contest, limits, out, limit=limit, progress=progress, fresh=fresh)
@@ -85,10 +87,10 @@ def pack_candidate(
     """Make a shipped folder of the candidate, if it isn't one, and plan the race of folder against folder.
 
     Args:
-        out: the gate's folder, which keeps the candidate's for the same command.
+        out: the gate's folder, which keeps the candidate's for the same command; in CI that is made again.
 
     Raises:
-        UsageError: as `race`.
+        UsageError: as `race`, or a folder lies where the candidate's would, and no gate made it.
         OutOfTime: this machine isn't free in time, or there was no time for the candidate by itself.
     """
     if contest.rival.target.folder:
@@ -96,10 +98,13 @@ def pack_candidate(
     if why := packing.why_unshippable(contest):
         return packing.note_unpacked(contest, why)
     refuse_foreign(out)
-    place, plan = out / CANDIDATE, packing.plan_alone(contest)
+    place, plan, fresh = out / CANDIDATE, packing.plan_alone(contest), fresh or is_ci()
+    folder = place.resolve() / packing.name_folder(contest)
+    if folder.exists() and not journal.begun(place / packing.RUN):
+        raise UsageError(f"{str(folder)!r} was made by no gate, so it isn't raced or replaced: choose another --out")
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     document = measure(
         plan,
         place / packing.RUN,
@@ -113,7 +118,19 @@ def pack_candidate(
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
         raise OutOfTime("the time was over before the candidate had been measured by itself; the same command goes on")
-    return packing.pack(contest, limits, place, progress)
+    return packing.pack(contest, limits, folder, place / packing.RUN, progress)
+
+
+def refuse_earlier(out: Path) -> None:
+    """Refuse a folder that holds anything an earlier command found: in CI a gate rests on its own evidence alone.
+
+    Raises:
+        UsageError: it is such a folder.
+    """
+    if journal.begun(out) and not journal.read(out).untouched:
+        raise UsageError(
+            f"{str(out)!r} holds the gate of an earlier command, which in CI answers for no later one: {START_OVER}"
+        )
 
 
 def _refuse_stale(out: Path, history: History) -> bool:
@@ -136,20 +153,15 @@ def race(
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.
 
     Raises:
-        UsageError: `out` holds another gate, or one of another machine or of other versions; or, in CI, a finished one.
+        UsageError: `out` holds another gate, or one of another machine or of other versions.
         Unavailable: one of the two turned out not to run here.
     """
     names, packed = contest.names, contest.packed
     earlier = 0 if fresh else count_generations(out, contest.candidate)
 
     def goes_on(history: History) -> bool:
-        """A finished gate answers for this machine and these versions alone, and not for limits that it leaves open."""
+        """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
         _refuse_stale(out, history)
-        if is_ci():
-            raise UsageError(
-                f"{str(out)!r} holds the finished gate of an earlier command, which in CI answers for no later one: "
-                f"{START_OVER}"
-            )
         return judge_gate(out, names, reference, limits, packed=packed).outcome == "undecided"
 
     breach = watch_evidence(out, *names, limits, packed=packed)
