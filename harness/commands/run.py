@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -181,7 +182,10 @@ def measure(
 
 
 def command_of(words: Sequence[str]) -> tuple[str, ...]:
-    """A command line without what is of one process of the run alone; none with `--env`, which may hold a secret."""
+    """Return a command line without the options of one process of the run; none with `--env`, which may hold a secret.
+
+    The user's home is written as `~`, also behind `=`, `:` and `,` in a word.
+    """
     found, rest = list[str](), iter(words)
     for word in rest:
         name, is_given, _ = word.partition("=")
@@ -191,7 +195,9 @@ def command_of(words: Sequence[str]) -> tuple[str, ...]:
             if not is_given:
                 next(rest, None)
         elif name not in ("--fresh", "--full", "--json"):
-            found.append(without_home(word))
+            told = "".join(map(without_home, re.split("([=:,])", word)))
+            # A shell expands `~` only at the beginning of a word, so an option and its path are two.
+            found += told.split("=", 1) if told != word and name.startswith("--") else [told]
     return tuple(found)
 
 

@@ -28,9 +28,16 @@ from shootout.study.schema import Study
         ("run net.onnx --batch 1,8 --max-time 2m --out=here --fresh --json", "run net.onnx --batch 1,8"),
         ("run --to a.csv --to=b.csv --max-time=9s study.toml --full", "run study.toml"),
         ("run net.onnx --env TOKEN=secret", ""),
+        ("run --model /home/me/net.onnx --inputs=/home/me/x.npz", "run --model ~/net.onnx --inputs ~/x.npz"),
+        ("run --backends bundle:/home/me/m,bundle:/home/me/n", "run --backends bundle:~/m,bundle:~/n"),
+        ("run --python=new=/home/me/bin/python --batch=1,8", "run --python new=~/bin/python --batch=1,8"),
+        ("run --model /home/meg/net.onnx", "run --model /home/meg/net.onnx"),
     ],
 )
-def test_the_command_that_goes_on_with_a_run_is_kept_without_what_is_of_one_process(typed: str, kept: str):
+def test_the_command_that_goes_on_with_a_run_is_kept_without_what_is_of_one_process(
+    typed: str, kept: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", "/home/me")
     assert " ".join(run.command_of(typed.split())) == kept
 
 
