@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,15 +21,17 @@ from typing import Any
 
 from shootout.backends import reported
 from shootout.clock import utc_now
-from shootout.contract import Artifact, Capabilities, Device, Precision
+from shootout.contract import Artifact, Capabilities, Device, Precision, is_among
 from shootout.errors import ArmFailed, NotRun, NotRunKind, UsageError, printable
 from shootout.host.child import Child
-from shootout.host.placement import hint, passed_on
+from shootout.host.placement import CHANGING, MORE, hint, passed_on
 
 LIMIT_S = 30.0
 """An adapter's module imports no framework at its top."""
 HANGING = "hanging.json"
 """Beside the bundles: adapters whose import took longer, by the day and the state of all that decides it."""
+_DECIDING = re.compile(r"PYTHON\w*|LD_\w+|PATH|VIRTUAL_ENV")
+"""Variables that decide what is imported, beside those that change how libraries run and those that `--env` names."""
 ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
 )
@@ -60,7 +63,7 @@ def broken(reason: str, fix: str = "") -> Description:
 def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed: str) -> Mapping[str, Description]:
     """Ask the adapters of one package, by name: once, and again when a package was installed, or `--env` names others.
 
-    One that hangs costs `LIMIT_S` once a day, and not in every command.
+    One that hangs costs `LIMIT_S` once a day (`shootout doctor` tries it again), and not in every command.
 
     Args:
         paths: of each, its name and `module:Class`.
@@ -95,10 +98,8 @@ def _recalled(keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         for name, key in keys.items():
             match known.get(key):
                 case [str(when), str(how)]:
-                    yield (
-                        name,
-                        f"{how} (at {when}; it is tried again when its files or packages change, or the next day)",
-                    )
+                    again = "as any command does the next day, or when its files or packages change"
+                    yield name, f"{how} (at {when}; `shootout doctor` tries it again, {again})"
 
 
 def _remember(key: str, how: str) -> None:
@@ -109,8 +110,20 @@ def _remember(key: str, how: str) -> None:
         store.write_facts(HANGING, {key: [utc_now(), how]})
 
 
+def forget_hanging() -> None:
+    """Try adapters again that hung today."""
+    from shootout.host import store
+
+    with suppress(UsageError):  # a cache that can't be used remembers nothing
+        store.keep_facts(HANGING, lambda _: False)
+
+
 def _state(path: str) -> str:
-    """The day, and a hash of what decides whether an adapter can be imported: packages, its own files, variables."""
+    """Return the day, and a hash of what decides whether an adapter can be imported.
+
+    That is packages, its own files, and the variables and folders that Python and libraries go by. Other variables, and
+    the current folder, differ from one terminal to the next.
+    """
     from shootout.host import environment
 
     spec = None
@@ -119,7 +132,15 @@ def _state(path: str) -> str:
     places = [Path(one) for one in (*(spec.submodule_search_locations or ()), spec.origin) if one] if spec else []
     files = [file for place in places for file in (sorted(place.rglob("*.py")) if place.is_dir() else [place])]
     stamps = [(str(file), file.stat().st_mtime_ns) for file in files if file.is_file()]
-    content = [path, sys.path, stamps, environment.libraries(), sorted(passed_on(os.environ).items())]
+    named = os.environ.get(MORE, "").split(",")
+    deciding = {
+        name: value
+        for name, value in passed_on(os.environ).items()
+        if _DECIDING.fullmatch(name) or CHANGING.fullmatch(name) or is_among(name, named)
+    }
+    here = os.path.realpath(os.curdir)
+    folders = [one for one in sys.path if os.path.realpath(one) != here]
+    content = [path, folders, stamps, environment.libraries(), sorted(deciding.items())]
     return f"{utc_now()[:10]} {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
 

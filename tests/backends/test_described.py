@@ -123,8 +123,49 @@ def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert why.reason.startswith("hanging:Mine can't be loaded: took longer than 1 s and was killed")
 
 
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        *((name, False) for name in ("PWD", "TERM", "SHELL", "TMPDIR", "XDG_RUNTIME_DIR", "LANG")),
+        *((name, True) for name in ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "PATH", "VIRTUAL_ENV", "OMP_PLACES")),
+        *((name, True) for name in ("ACME_ROOT", "ACME_HOME")),
+    ],
+)
+def test_only_what_decides_an_import_has_it_tried_again(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(MORE, "ACME_ROOT,ACME_H*")
+    monkeypatch.setenv(name, "one")
+    before = described._state("nowhere:Mine")
+    monkeypatch.setenv(name, "another")
+    assert (described._state("nowhere:Mine") != before) is counts
+
+
+def test_the_current_folder_is_no_part_of_what_decides_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    found = set()
+    for folder, first in (("a", ""), ("b", ""), ("a", str(tmp_path / "a")), ("b", str(tmp_path / "b"))):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        monkeypatch.setattr(sys, "path", [first, *sys.path[1:]])
+        found.add(described._state("nowhere:Mine"))
+    assert len(found) == 1
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path[1:]])
+    assert described._state("nowhere:Mine") not in found
+
+
+def test_the_doctor_tries_one_that_hung_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
+    keys = {"hangs": described._state("hanging:Mine")}
+    described._remember(keys["hangs"], "took longer than 30 s and was killed")
+    assert "`shootout doctor` tries it again" in dict(described._recalled(keys))["hangs"]
+    seen: list[object] = []
+    monkeypatch.setattr(doctor, "examine", lambda: seen.extend(described._recalled(keys)))
+    monkeypatch.setattr(doctor, "render", str)
+    monkeypatch.setattr(doctor, "as_data", lambda _: {})
+    assert doctor.doctor({}, as_json=True) == 0
+    assert not seen
+
+
 def test_one_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each `list` and each `doctor` is a process of its own, which knows nothing of the one before."""
+    """Each `list` and each `run` is a process of its own, which knows nothing of the one before."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(described, "LIMIT_S", 1.0)
     (tmp_path / "hanging_once.py").write_text("import time\ntime.sleep(600)")
@@ -150,7 +191,7 @@ def test_one_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.
     again = reason()
     assert len(started) == 1
     assert again.startswith(f"{first} (at 2")
-    assert again.endswith("; it is tried again when its files or packages change, or the next day)")
+    assert again.endswith("as any command does the next day, or when its files or packages change)")
     monkeypatch.setattr(described, "utc_now", lambda: "2999-01-01T00:00:00+00:00")
     reason()
     assert len(started) == 2

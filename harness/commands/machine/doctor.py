@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shootout import backends
+from shootout.backends import described
 from shootout.commands.output import print_answer
 from shootout.contract import Availability, Device, NotRunKind, Precision
 from shootout.errors import Unavailable, UsageError, install
@@ -61,6 +62,7 @@ class Report:
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
     """Look at everything and print it; returns the exit code."""
     pass_on(options.get("env", ()))
+    described.forget_hanging()
     if (index := options.get("gpu")) is not None:
         _choose_gpu(index)
     report = examine()
