@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import bare_bundle
 
-from shootout.bundle.shipped import Shipped
+from shootout.bundle.shipped import Shipped, open_shipped
 from shootout.contract import Target, TensorSpec
 from shootout.errors import UsageError
 from shootout.ship.formats import layouts
@@ -90,7 +91,8 @@ def test_ovms_is_told_every_property(tmp_path: Path):
     assert "4 instances, which were raced at once" in written("ovms", several, tmp_path / "several")
 
 
-def test_mlflow_loads_the_whole_folder_by_its_own_loader(tmp_path: Path):
+def test_mlflow_loads_the_whole_folder_by_its_own_loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     written("mlflow", shipped(tmp_path, "numpy", {}), tmp_path / "out")
     told = json.loads((tmp_path / "out" / "MLmodel").read_text())
     flavour = told["flavors"]["python_function"]
@@ -103,6 +105,7 @@ def test_mlflow_loads_the_whole_folder_by_its_own_loader(tmp_path: Path):
     spec.loader.exec_module(module)
     model = module._load_pyfunc(str(tmp_path / "out" / flavour["data"]))
     assert model.predict({"x": np.ones(3)})["y"].tolist() == [1, 1, 1]
+    assert open_shipped(tmp_path / "out" / flavour["data"]), "no bytecode lies there now, which it would refuse"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,14 @@ def test_a_clean_process_finds_the_answers_right(shipped: Path):
     assert "relative L2 error" in done.stdout
 
 
+def test_a_closed_output_is_no_error(shipped: Path):
+    script = 'exec "$0" -I "$1" >&-'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, str(shipped / CHECK)], cwd="/", capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_changed_byte_is_named(copy: Path):
     path = copy / "model" / "model.onnx"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")

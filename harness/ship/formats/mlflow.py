@@ -15,9 +15,9 @@ from shootout.bundle.shipped import REQUIREMENTS, Shipped
 from shootout.contract import TensorSpec
 
 DATA, CODE, LOADER = "shipped", "code", "shootout_loader"
-_LOADER = '''"""Loads the shipped folder beside it, as MLflow asks for it."""
-from importlib.util import module_from_spec, spec_from_file_location
+_LOADER = '''"""Load the shipped folder beside this one, as MLflow wants it."""
 from pathlib import Path
+from types import ModuleType
 
 
 class Model:
@@ -29,9 +29,9 @@ class Model:
 
 
 def _load_pyfunc(data_path):
-    spec = spec_from_file_location("shipped_load", Path(data_path) / "load.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module, path = ModuleType("shipped_load"), Path(data_path) / "load.py"
+    module.__file__ = str(path)
+    exec(compile(path.read_bytes(), path, "exec"), module.__dict__)  # bytecode that is kept of it has no hash
     module.load()
     return Model(module)
 '''
