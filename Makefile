@@ -32,6 +32,13 @@ LARGEST := torch jax networkx ncnn ruff tract hf-xet \
 	mypy onnx scikit-learn torchao iree-base-compiler iree-base-runtime vl-convert-python \
 	scipy numpy openvino pyarrow tensorrt_rtx_cu13_libs onnxruntime ray
 
+# $(call environment,FOLDER,OPTIONS): a virtual environment with the pip of ours. It is made without one first: where a system
+# has Python's `ensurepip` in a package of its own (python3-venv), PYTHON's pip can still fill it.
+define environment
+{ $(PYTHON) -m venv $(2) --without-pip $(1) && $(PYTHON) -m pip --python $(1)/bin/python $(INSTALL) $(PIP); } \
+	|| $(PYTHON) -m venv $(2) $(1)
+endef
+
 .PHONY: run test test-full test-cluster check bench report site notebook selftest gpu gpu-wheels wheel dist clean
 
 run: $(STAMP)
@@ -84,7 +91,7 @@ site: $(SITE)/.installed
 
 $(SITE)/.installed: pyproject.toml constraints.txt
 	@$(NEW_ENOUGH)
-	$(PYTHON) -m venv --clear $(SITE)
+	$(call environment,$(SITE),--clear)
 	$(SITE)/bin/python -m pip $(INSTALL) $(PIP) || echo "$(PIP) can't be installed here: the set-up takes longer"
 	$(SITE)/bin/python -m pip $(INSTALL) -c constraints.txt -e '.[site]'
 	@touch $@
@@ -114,8 +121,7 @@ dist: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt $(APART)
 	@$(NEW_ENOUGH)
 	$(BIN)/python -c 'import pip' 2>/dev/null \
-		|| { $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python $(INSTALL) $(PIP); } \
-		|| $(PYTHON) -m venv $(VENV)
+		|| $(call environment,$(VENV))
 	$(BIN)/python -m pip $(INSTALL) $(PIP) || echo "$(PIP) can't be installed here: the set-up takes longer"
 	ls $(VENV)/.installed-* >/dev/null 2>&1 || echo $(LARGEST) \
 		| xargs -P 4 -n 7 $(BIN)/python -m pip $(INSTALL) --no-deps --no-warn-conflicts -c constraints.txt 2>/dev/null || true

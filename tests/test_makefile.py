@@ -58,6 +58,23 @@ def test_the_site_has_a_small_environment_of_its_own(tmp_path: Path):
     assert "strict" not in done.stdout, "its tree of links would replace that of the whole environment"
 
 
+@pytest.mark.parametrize("target", ["wheel", "site"])
+def test_an_environment_is_made_without_ensurepip_first(target: str, tmp_path: Path):
+    done = subprocess.run(
+        ["make", "-n", target, f"VENV={tmp_path / 'new'}"],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (line,) = [line for line in done.stdout.splitlines() if "--without-pip" in line]
+    first, otherwise = line.split("} ||")
+    assert "-m pip --python" in first
+    assert "-m venv" in otherwise, "if PYTHON has no pip"
+    assert "--without-pip" not in otherwise
+
+
 def test_what_is_installed_first_has_the_versions_of_all_others():
     """`make` asks for it by name, and a name that nobody else asks for would come in its newest version."""
     named = re.search(r"(?m)^LARGEST := ((?:.*\\\n)*.*)", (ROOT / "Makefile").read_text())
