@@ -320,7 +320,10 @@ def main() -> None:
         tell("interrupted")
         raise SystemExit(130) from None
     except UnicodeEncodeError as error:
-        tell(f"{error.object!a} can't be written in this locale's encoding, {error.encoding}: set PYTHONUTF8=1")
+        if "UTF8" in error.encoding.upper().replace("-", ""):  # then the name itself is at fault, not the locale
+            tell(f"{error.object!a} holds bytes that aren't UTF-8: rename the file or folder")
+        else:
+            tell(f"{error.object!a} can't be written in this locale's encoding, {error.encoding}: set PYTHONUTF8=1")
         raise SystemExit(UsageError.exit_code) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.console import SHOOTOUT, environment
 
+from shootout import cli
 from shootout.commands.output import PlainConsole
 from shootout.commands.streams import _Output
 
@@ -54,6 +55,19 @@ def test_what_the_locale_cannot_show_is_replaced():
     output.write("5 µs \udcc3")
     output.flush()
     assert written.getvalue() == b"5 ?s ?"
+
+
+def test_a_name_that_is_no_utf8_is_said_to_be_renamed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(cli, "app", "net\udcff.onnx".encode)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "shootout: 'net\\udcff.onnx' holds bytes that aren't UTF-8: rename the file or folder\n"
+    )
 
 
 def test_a_name_that_the_locale_cannot_write_is_said(tmp_path: Path):
