@@ -17,8 +17,8 @@ NAMED = 3
 UNBROKEN = 60
 """Letters; longer items are wrapped between their words."""
 _GLUE = "\xa0"
-_WORD = re.compile(r"(?:'[^']*'|[^\s'])+")
-"""Of a command as it is typed."""
+_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
+"""A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
 
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:

@@ -35,8 +35,9 @@ def test_no_command_that_is_told_holds_an_ellipsis(folder: str):
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_a_command_of_several_lines_is_one_to_a_shell(width: int):
-    words = ["shootout", "run", "--model", "my net.onnx", "--backends", "onnxruntime:cpu:fp32,openvino:cpu:fp32"]
+@pytest.mark.parametrize("name", ["my net.onnx", "it's mine.onnx", """both' "kinds.onnx""", "don't"])
+def test_a_command_of_several_lines_is_one_to_a_shell(width: int, name: str):
+    words = ["shootout", "run", "--model", name, "--backends", "onnxruntime:cpu:fp32,openvino:cpu:fp32"]
     words += ["--threads", "1", "--goal", "best", "--max-time", "5m"]
     lines = [line.plain for line in labelled("Sure?", [f"As told:  {typed(shlex.join(words), width - INDENT)}"], width)]
     assert max(map(len, lines)) <= width
