@@ -11,7 +11,7 @@ from shootout.contract import Array
 
 
 class ConvTranspose(op_conv_transpose.ConvTranspose):
-    """A transposed convolution by its groups.
+    """Compute a transposed convolution group by group.
 
     onnx 1.23 gives each group the whole bias and one output channel: most shapes fail, and the others are wrong.
     """

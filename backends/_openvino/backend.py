@@ -183,7 +183,7 @@ def _product(precision: Precision, threads: int) -> Callable[[int], Gemm]:
 
 
 def _product_model(openvino: Any, size: int, *, in_bytes: bool, in_floats: bool = False) -> Any:
-    """A product of float operands, of operands in bytes, or of weights in bytes and activations in floats."""
+    """Make a product of float operands, of operands in bytes, or of weights in bytes and activations in floats."""
     from openvino import opset13 as op
 
     x = op.parameter([size, size], np.float32)

@@ -21,7 +21,7 @@ ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
 CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", ".whl", ".zip")
-"""How the names of files end that Python, or a library, could run."""
+"""Endings of the names of files that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
 """What `check.py` gives the model, and the right answers, as `bundle.npz` stores them."""
@@ -147,7 +147,7 @@ def seal_shipped(shipped: Shipped) -> Shipped:
 
 
 def open_shipped(folder: Path) -> Shipped:
-    """Open a shipped folder after checking every file's hash. Files that the manifest doesn't name may lie beside.
+    """Open a shipped folder after checking every file's hash. Files that it doesn't name may lie beside, but no code.
 
     Raises:
         UsageError: it is none, of another version, or a file is missing or changed, or is code that the manifest
@@ -203,7 +203,7 @@ def _check_files(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _may_be_run(path: Path) -> bool:
-    """Whether Python could run a file, or look for code behind a link to a folder."""
+    """Tell whether Python could run a file, or look for code behind a link to a folder."""
     return path.name.lower().endswith(CODE) or (path.is_symlink() and path.is_dir())
 
 

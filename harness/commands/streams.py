@@ -1,6 +1,6 @@
 """Standard output as a command needs it: open, in any locale, and with a sentence when it can't be written to.
 
-A pipe whose reader has gone ends a command without one: `| head` has what it wanted.
+If a pipe's reader has gone, the command ends without a sentence: `| head` has what it wanted.
 """
 
 from __future__ import annotations

@@ -64,12 +64,12 @@ class Candidate:
 
     @cached_property
     def play(self) -> Play:
-        """The play that counts most: one call after the other before all others, then the most generations."""
+        """Return the play that counts most: one of single calls before all others, then that of most generations."""
         return _foremost(self.plays)
 
     @property
     def row(self) -> Row:
-        """Of that play."""
+        """Return the row of that play."""
         return self.play.row
 
     def best(self, *scenarios: Scenario) -> Play | None:

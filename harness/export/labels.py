@@ -106,10 +106,10 @@ def refuse_misfits(labels: Array, counts: Collection[int]) -> None:
     """Refuse labels that aren't one class for each row.
 
     Args:
-        counts: how many rows there may be; none where that isn't known.
+        counts: each number of rows that there may be; empty if none is known.
 
     Raises:
-        UsageError: they have another type or shape, or there are more or fewer; says what was expected.
+        UsageError: they have another type, shape or number; says what was expected.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or (counts and len(labels) not in counts):
         got, rows = f"{labels.dtype}{list(labels.shape)}", f"the {' or '.join(map(str, sorted(counts)))} rows"
@@ -118,10 +118,10 @@ def refuse_misfits(labels: Array, counts: Collection[int]) -> None:
 
 
 def check(labels: Path, counts: Collection[int]) -> None:
-    """As `refuse_misfits`, of a file.
+    """Refuse a file of labels that aren't one class for each row; see `refuse_misfits`.
 
     Raises:
-        UsageError: likewise, or it can't be read.
+        UsageError: it holds such labels, or can't be read.
     """
     found = read_labels(labels)
     try:

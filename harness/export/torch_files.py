@@ -86,7 +86,7 @@ def oracle_and_bands(
     names: Sequence[str] = ("y",),
     effort: Effort | None = None,
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, float | None], Unseen]:
-    """The float64 outputs for each input buffer, the fidelity gate by precision, and unseen inputs with their outputs.
+    """Return the float64 outputs of each input buffer, the error bounds by precision, and unseen inputs with outputs.
 
     The module itself becomes float64: at 8 bytes a weight, a second copy is the export's largest need of memory.
 

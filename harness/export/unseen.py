@@ -1,4 +1,4 @@
-"""Inputs that an arm first meets while it is timed, and the right outputs for them."""
+"""Make inputs that an arm first gets while it is timed, and the right outputs for them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def make_unseen(
     sets = [mixed(buffers, rng) for _ in range(1 if is_brief else UNSEEN_SETS)]
     try:
         found = list(run(sets))
-    except Exception:  # what is only between valid inputs need not be valid
+    except Exception:  # a mix of valid inputs need not be valid
         traceback.print_exc()
         return []
     return list(zip(sets, found, strict=True)) if all(is_like(one, known) for one in found) else []
 
 
 def is_like(found: Arrays, known: Arrays) -> bool:
-    """Whether outputs have the shapes of these, and are numbers."""
+    """Tell whether outputs have the shapes of these, and are finite."""
     shapes = all(array.shape == known[name].shape for name, array in found.items())
     return shapes and all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f")

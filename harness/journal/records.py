@@ -247,12 +247,12 @@ class Rounds(Record):
 
     @property
     def lasting_s(self) -> float:
-        """Seconds that the next generation of these arms is likely to take: those that hung are out."""
+        """Return the seconds that the next generation of these arms is likely to take, without what hung."""
         return self.wall_s - self.spent_s.get("hung", 0.0)
 
 
 class Skip(Record):
-    """A cell that couldn't be asked here; where `cause` isn't told, the line was written before there were any.
+    """An arm of a group that can't run here; a line without `cause` is an older version's.
 
     Attributes:
         during: the step at which it left; "" where it never began.

@@ -21,7 +21,7 @@ from shootout.study.plan import Plan
 
 LOGS, TRACES = "logs", "traces"
 CANDIDATE = "candidate"
-"""In a gate's folder: what it packed the candidate from, and into."""
+"""In a gate's folder: the candidate's own run, and the shipped folder that the gate made of it."""
 _FILES = (journal.NAME, journal.PACKED, samples.PACKED)
 _FOLDERS = (samples.FOLDER, LOGS, TRACES)
 ELSEWHERE = "was begun on another machine or with other versions"
@@ -82,7 +82,7 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
 
 
 def _remove_empty(out: Path, made: Sequence[Path]) -> None:
-    """Remove a run's folder without a run in it, and those above it that were made for it."""
+    """Remove a folder in which no run was begun, and those above it that were made for it."""
     _clear(out)
     (out / FOLDER_LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # another program put something there

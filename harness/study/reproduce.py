@@ -27,17 +27,17 @@ def given(study: Study) -> tuple[str, ...]:
 
 
 def words(arm: Arm, also: Sequence[str] = ()) -> str:
-    """What to add to `shootout run` to get this arm; see `options`."""
+    """Return the words to add to `shootout run` to get this arm; see `options`."""
     return quote(word for option in options([arm], also) for word in option if word)
 
 
 def quote(words: Iterable[str]) -> str:
-    """Words as they are typed in a shell."""
+    """Quote words as they are typed in a shell."""
     return " ".join(map(_quoted, words))
 
 
 def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """The options of `shootout run` that race these arms of one group, names and values, "" the value of a flag.
+    """Return the options of `shootout run` that race these arms of one group, names and values, "" the value of a flag.
 
     Args:
         also: what their study was `given`; of its interpreters only the arms' own are taken.
