@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _LARGEST = 2**63 - 1
 """What tables, Parquet and other programs' JSON can hold."""
 MOST_LINES, MOST_LETTERS = 100, 500
-"""Of fallbacks and notes, which people read: so many are kept, each so long, and the rest is counted."""
+"""The most fallbacks or notes that are kept, and letters of each: people read them. The rest is counted."""
 MOST_ACCOUNT_BYTES = 1 << 17
-"""Of an account without its fallbacks, and of what is kept of a build: the journal has both for every arm."""
+"""The most of an account without its fallbacks, and of what is kept of a build: the journal has both for every arm."""
 _AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
 
 

@@ -92,7 +92,7 @@ def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
 
 
 def possible_rows(path: Path) -> set[int]:
-    """How many rows the data may be, where the inputs of their model aren't known: arrays of rows, or of sets.
+    """Return how many rows the data may be, if the inputs of their model aren't known: arrays of rows, or of sets.
 
     Raises:
         UsageError: they can't be read.
@@ -160,7 +160,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 
 def _each(path: Path) -> Iterator[tuple[str, Array]]:
-    """The arrays by name, one after the other; raises as `read_arrays`."""
+    """Yield the arrays by name, one after the other; raises as `read_arrays`."""
     with _reading(path):
         if path.is_dir():
             yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files(path))

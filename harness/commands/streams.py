@@ -79,5 +79,5 @@ def _open_closed() -> None:
 
 def _null(access: int) -> int:
     descriptor = os.open(os.devnull, access)
-    os.set_inheritable(descriptor, True)  # or the children have none, and the same trouble
+    os.set_inheritable(descriptor, True)  # or child processes would have a closed stream again
     return descriptor

@@ -131,7 +131,7 @@ def _model_of(found: Shipped, said: str) -> str:
         models.get(said)
     except UsageError:
         lay = Path(_home(found.model["name"]))
-        is_folder = lay.name == hfconfig.CONFIG and not said.endswith(hfconfig.CONFIG)  # whose weights are its own
+        is_folder = lay.name == hfconfig.CONFIG and not said.endswith(hfconfig.CONFIG)  # with its own weights
         return str(lay.parent if is_folder else lay)
     return said
 

@@ -26,7 +26,7 @@ from shootout.study.group import GroupRecord
 
 NAME, PACKED = "journal.jsonl", "journal.jsonl.gz"
 MOST_BYTES, MOST_LINE_BYTES = 1 << 26, 1 << 25
-"""Of a journal, without its compression, and of a line; the largest in `results/reference` has an 80th of that.
+"""The most of a journal, without its compression, and of a line. The largest in `results/reference` has an 80th of it.
 As Python's objects a journal may take twenty times its size: 1.3 GB at most."""
 MOST_DAMAGED = 20
 """So many damaged lines are named; of the others there is a count."""

@@ -28,14 +28,14 @@ PLACE = ["group", "arm", "scope"]
 SINGLE = "single"
 """In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
 MOST_ROWS = 1 << 26
-"""Of all files that one call of `Samples.of` reads; the largest known run has a thirtieth. A file of 7 MB can hold 10^9
+"""The most rows that one call of `Samples.of` reads; the largest run has a thirtieth. A file of 7 MB can hold 10^9
 rows, and a journal can name it for any number of generations."""
 MOST_PARTS = 1 << 20
-"""Of a packed run: one part for each arm of a group, scope and generation."""
+"""The most parts of a packed run: one for each arm of a group, scope and generation."""
 _BATCH_ROWS = 1 << 18
 """Rows that one call into Arrow reads: Ctrl-C waits for its end."""
 _ROW_BYTES, _OTHER_BYTES = 64, 1 << 24
-"""A file without its compression is no larger than so many bytes for each row, and these for dictionaries."""
+"""The most bytes that a file takes without its compression: for each row, and for its dictionaries."""
 GENERATION = "generation"
 """The column which files packed by older versions don't have."""
 
