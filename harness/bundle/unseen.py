@@ -1,4 +1,4 @@
-"""Inputs that no call has had: the known sets, mixed number by number. NumPy only (workers)."""
+"""Make inputs that no call has had: known sets, mixed number by number. NumPy only (workers)."""
 
 from __future__ import annotations
 
@@ -8,32 +8,57 @@ import numpy as np
 
 from shootout.contract import Array, Arrays
 
+NUDGE = 1e-3
+"""Move each number by up to this share of itself: the inputs are new, and branches and inner shapes hardly change."""
 
-def mixed(sets: Sequence[Arrays], rng: np.random.Generator) -> dict[str, Array]:
-    """Mix two of these sets, or one with itself the other way round: as valid as they are, and near none of them.
+
+def mixed(sets: Sequence[Arrays], rng: np.random.Generator, *, whole: bool = False) -> dict[str, Array]:
+    """Mix two of these sets, or one with itself the other way round: much like the first of the two, and near none.
 
     Each number with a fraction lies between the two that it is made of, at a place of its own. So a key that rounds,
-    skips or sums up the numbers is another one too. Whole numbers, 0 among them, may be tokens, counts or marks, and
-    infinite ones masks: each of these is taken from either set as it is.
+    skips or sums up the numbers is another one too. Whole numbers, 0 among them, may be tokens, offsets or marks, and
+    infinite ones masks: they are those of the first set.
+
+    Args:
+        whole: take each of these from either set. The model may not allow that, so its outputs must be looked at.
     """
     first, second = rng.choice(len(sets), 2, replace=False) if len(sets) > 1 else (0, 0)
     others = sets[second] if first != second else {name: _turned(array) for name, array in sets[first].items()}
-    return {name: _between(array, others[name], rng) for name, array in sets[first].items()}
+    return {name: _between(array, others[name], rng, whole=whole) for name, array in sets[first].items()}
+
+
+def nudged(inputs: Arrays, rng: np.random.Generator) -> dict[str, Array]:
+    """Move each number with a fraction a little, towards 0."""
+    return {name: _moved(array, rng) for name, array in inputs.items()}
+
+
+def can_mix(sets: Sequence[Arrays]) -> bool:
+    """Return whether a mix of these sets is new though whole numbers stay: each set has numbers with a fraction."""
+    return all(any(bool(_has_fraction(array).any()) for array in one.values()) for one in sets)
 
 
 def _turned(array: Array) -> Array:
-    """Floats the other way round; integers may be offsets, valid only as they are."""
+    """Turn floats the other way round; integers may be offsets, valid only as they are."""
     return np.flip(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
 
 
-def _between(one: Array, other: Array, rng: np.random.Generator) -> Array:
+def _between(one: Array, other: Array, rng: np.random.Generator, *, whole: bool) -> Array:
     share = rng.random(one.shape, np.float32)
-    taken: Array = np.where(share < 0.5, one, other)
+    taken: Array = np.where(share < 0.5, one, other) if whole else one.copy()
     if one.dtype.kind == "f":
-        has_fraction = _has_fraction(one) & _has_fraction(other)
+        has_fraction = _has_fraction(one) & np.isfinite(other)
         with np.errstate(invalid="ignore"):  # of infinity
             np.copyto(taken, share * one + (1 - share) * other, where=has_fraction, casting="same_kind")
     return taken
+
+
+def _moved(array: Array, rng: np.random.Generator) -> Array:
+    moved: Array = array.copy()
+    if array.dtype.kind == "f":
+        by = 1 - NUDGE * rng.random(array.shape, np.float32)
+        with np.errstate(invalid="ignore"):
+            np.multiply(array, by, out=moved, where=_has_fraction(array), casting="same_kind")
+    return moved
 
 
 def _has_fraction(numbers: Array) -> Array:

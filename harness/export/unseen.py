@@ -1,4 +1,4 @@
-"""Make inputs that an arm first gets while it is timed, and the right outputs for them."""
+"""Make inputs that an arm first meets while it is timed, and the right outputs for them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from shootout.bundle.unseen import mixed
+from shootout.bundle.unseen import can_mix, mixed
 from shootout.contract import Arrays
 
 UNSEEN_SEED = 4
-UNSEEN_SETS = 2
+UNSEEN_SETS, UNSEEN_WHOLE_SETS = 2, 6
+"""Make so many sets; more of whole numbers alone, which a worker can't mix: these are all new inputs that it has."""
 Unseen = Sequence[tuple[Arrays, Arrays]]
-"""Inputs, each with its right outputs."""
+"""Input sets, each with its right outputs."""
 
 
 def make_unseen(
@@ -23,24 +24,25 @@ def make_unseen(
     *,
     is_brief: bool = False,
 ) -> Unseen:
-    """Make some inputs out of the buffers and run them; none where the model can't take such inputs.
+    """Make some inputs out of the buffers and run them; none if the model can't take such inputs.
 
     Args:
         run: gives the right outputs for each of some input sets.
         known: the right outputs for one of the buffers.
-        is_brief: whether there is time for as few as possible.
+        is_brief: whether there is time for one set only.
     """
-    rng = np.random.default_rng(UNSEEN_SEED)
-    sets = [mixed(buffers, rng) for _ in range(1 if is_brief else UNSEEN_SETS)]
+    rng, is_whole = np.random.default_rng(UNSEEN_SEED), not can_mix(buffers)
+    count = 1 if is_brief else UNSEEN_WHOLE_SETS if is_whole else UNSEEN_SETS
+    sets = [mixed(buffers, rng, whole=is_whole) for _ in range(count)]
     try:
         found = list(run(sets))
-    except Exception:  # a mix of valid inputs need not be valid
+    except Exception:  # mixes of valid inputs may be invalid
         traceback.print_exc()
         return []
     return list(zip(sets, found, strict=True)) if all(is_like(one, known) for one in found) else []
 
 
 def is_like(found: Arrays, known: Arrays) -> bool:
-    """Tell whether outputs have the shapes of these, and are finite."""
+    """Return whether outputs have the shapes of these, and are finite."""
     shapes = all(array.shape == known[name].shape for name, array in found.items())
     return shapes and all(np.isfinite(array).all() for array in found.values() if array.dtype.kind == "f")

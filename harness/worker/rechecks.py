@@ -1,22 +1,30 @@
-"""Does a timed arm still compute? Asked between its blocks, when no clock runs; a fault fails the arm.
+"""Check that a timed arm still computes, between its blocks, when no clock runs; a fault fails the arm.
 
-What is checked before timing alone could be kept: an arm could answer from memory, or stop computing once it is timed.
-So some of its turns end with two more calls, through the very functions that are timed: one on an input that the block
-had, whose answer must still be right, and one on an input that it never had, written over another one in the same
-memory. Once in a generation calls on new inputs are also read, each of them twice: an arm that keeps answers is slow
-the first time only. MLPerf's LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds is for an
-arm that stopped since.
+An arm could keep the answers that were checked before timing, or stop computing once it is timed. So some turns end
+with two more calls, through the very functions that are timed. One is on an input that the block had. The other is on
+an input that the arm never had, written over another one in the same memory. Both answers must be right. A restart has
+a few such inputs whose answers are known, and each answer is checked once. After those, the other call is on another
+buffer's inputs.
+
+Once in a restart calls on new inputs are also read, each of them twice: an arm that keeps answers is slow the first
+time only. MLPerf's LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds finds an arm that
+stopped since.
 
 A new input is like the known ones and near none of them (see `bundle.unseen`). An arm that knows inputs by a part, a
 sum or a rounding of their numbers either takes it for new, and is slow, or for a known one, and is wrong.
 
-An arm that trains is not asked again: each of its calls changes what the next one answers.
+An arm that computes may be slow on new inputs too, if its library prepares kernels for each inner shape, and shapes
+follow from values. So an arm keeps answers only if inputs that hardly differ also take it longer the first time, or
+get the same answer to the last bit.
+
+An arm that trains is not checked so: each of its calls changes the next answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -25,7 +33,7 @@ import numpy as np
 
 from shootout import clock
 from shootout.bundle import fidelity
-from shootout.bundle.unseen import mixed
+from shootout.bundle.unseen import can_mix, mixed, nudged
 from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BAND
 from shootout.contract import Arrays, TensorSpec
 from shootout.messages import Verified
@@ -34,24 +42,22 @@ from shootout.worker.concurrent import Instances
 from shootout.worker.verification import Claim
 
 KEPT_BYTES = 32 << 20
-"""Right answers are kept for as many inputs as fit, and for two at least."""
+"""Keep right answers for as many inputs as fit, and for two at least."""
 PAIRS, SHORT_PAIRS, SHORT_S = 5, 9, 1e-3
-"""So many calls on new inputs are read, and as many on them again, in pairs; more of calls so short that they are read
-alone badly.
-"""
+"""Read so many calls on new inputs, and as many on them again, in pairs. Read more of calls below `SHORT_S` seconds."""
 SLOWER, TIMES = 2.0, 5
-"""An arm that keeps answers takes so many times as long on new inputs, each of so many times: noise would have to meet
-the same call of each pair again and again. Which comes first is drawn, or a scheduler's rhythm could meet it.
+"""An arm that keeps answers takes so many times as long on new inputs, in each of so many tries. Noise would have to
+hit the same call of each pair again and again. Which call comes first is drawn, or a scheduler's rhythm could hit it.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What an arm is to answer to one set of inputs.
+    """Hold what an arm must answer to one set of inputs.
 
     Attributes:
-        error: a larger relative L2 error is a fault; inf where nobody knows.
-        mismatches: so many wrong integers are none.
+        error: a larger relative L2 error is a fault; inf if no bound is known.
+        mismatches: more wrong integers than these are a fault.
     """
 
     outputs: Arrays
@@ -61,12 +67,12 @@ class Expected:
 
 @dataclass(slots=True, kw_only=True)
 class Rechecks:
-    """What a verified arm's later answers are held to.
+    """Check a verified arm's later answers.
 
     Attributes:
         right: what is expected for each input buffer, and the `sizes` of all these outputs.
         unseen: inputs that the arm hasn't had, and what is expected for them.
-        is_finite: whether the float outputs were.
+        is_finite: whether the float outputs were finite before timing.
         call_s: what a call takes, as far as the arm has shown.
     """
 
@@ -79,14 +85,15 @@ class Rechecks:
     _left_s: float = field(default=0.0, init=False)
     _needs_s: float = field(default=0.0, init=False)
     _asked: int = field(default=0, init=False)
+    _used: int = field(default=-1, init=False)
 
     @classmethod
     def of(cls, claim: Claim, verified: Verified) -> Rechecks | None:
-        """For an arm that passed; None for one that trains.
+        """Make the checks of an arm that passed; None if it trains.
 
-        It may err by twice what the check before timing let pass, since a runtime may not repeat itself to the last
-        bit. The answer to an unseen input may also be off by half the way to the nearest known answer: no check before
-        has shown that this arm rounds no more there.
+        An answer may err by twice what the check before timing let pass, since a runtime may not repeat itself to the
+        last bit. The answer to an unseen input may also be off by half the way to the nearest known answer: no check
+        before has shown that this arm rounds no more there.
         """
         if claim.bundle.trained:
             return None
@@ -114,7 +121,7 @@ class Rechecks:
         )
 
     def look(self, blocks: Blocks | Instances, played_s: float) -> str:
-        """Ask again, if what was played since pays for it; what is wrong, or "".
+        """Check once more if the turns since the last check pay for it; return what is wrong, or "".
 
         Args:
             played_s: seconds of the turn that has just ended.
@@ -123,38 +130,41 @@ class Rechecks:
         if self._left_s < self._needs_s:
             return ""
         self._asked += 1
+        is_short = self.call_s * 1e9 <= LONG_CALL_NS
+        is_read = self._asked == 2 and is_short
+        self._used += not is_read
         with clock.Stopwatch() as watch:
-            found = blocks.at_once(self._keeps_answers if self._asked == 2 else self._answers)
+            found = blocks.at_once(self._keeps_answers if is_read else self._answers)
         self._left_s -= watch.seconds
-        if self._asked == 1:  # who keeps answers plays short turns, which would never pay for the one that it computed
+        if self._asked == 1:  # an arm that keeps answers plays short turns, which would never pay for its one real call
             self._left_s = max(self._left_s, 0.0)
-        is_next_read = self._asked == 1 and self.call_s * 1e9 <= LONG_CALL_NS
-        self._needs_s = 2 * self._pairs * self.call_s if is_next_read else 0.0
+        self._needs_s = 2 * self._pairs * self.call_s if self._asked == 1 and is_short else 0.0
         return next(filter(None, found), "")
 
     def look_once_more(self, blocks: Blocks | Instances) -> str:
-        """Ask once after the last round, whatever it takes; what is wrong, or ""."""
+        """Check once after the last round, whatever it takes; return what is wrong, or ""."""
         self._asked += 1
         return next(filter(None, blocks.at_once(self._answers_again)), "")
 
     def _answers_again(self, blocks: Blocks) -> str:
-        """Whether one session answers rightly to an input that it has had."""
+        """Check one session's answer to an input that it has had."""
         slot, _ = self._slots()
         why = self._fault(self.right[slot], blocks.computed(slot))
         return f"between timed blocks it answered wrongly: {why}" if why else ""
 
     def _answers(self, blocks: Blocks) -> str:
-        """Whether one session answers rightly to an input that it has had, and to one that it hasn't.
+        """Check one session's answers to an input that it has had, and to one that it hasn't.
 
-        Where no other inputs are known to be valid, the latter is that of another buffer in the same memory.
+        Each unseen input is checked once, since it isn't new any more then. After those, or if no other inputs are
+        known to be valid, the second input is that of another buffer in the same memory.
         """
         if wrong := self._answers_again(blocks):
             return wrong
         slot, other = self._slots()
         with _lent(blocks, slot) as (memory, sets):
             inputs, expected = sets[other], self.right[other]
-            if self.unseen:
-                inputs, expected = self.unseen[self._asked // 2 % len(self.unseen)]
+            if self._used < len(self.unseen):
+                inputs, expected = self.unseen[self._used]
             _fill(memory, inputs)
             outputs = blocks.answered(slot)
             if not (why := self._fault(expected, outputs)):
@@ -163,46 +173,47 @@ class Rechecks:
         return f"to inputs that it had not seen it answered wrongly: {why}{old}"
 
     def _keeps_answers(self, blocks: Blocks) -> str:
-        """Whether one session is much slower on inputs that it hasn't had than on the same ones again.
+        """Check whether one session is much slower on inputs that it hasn't had than on the same ones again.
 
         Each new input is read again after the next one. So a model whose inputs decide what it computes (While, If)
-        computes the same in both, and one that looks whether its input has changed at all does so in both.
+        computes the same in both, and one that looks whether its input has changed at all does so in both. No export
+        has run these mixes: if the arm can't take one, this tells nothing.
         """
-        if not self.unseen:  # nobody knows whether inputs like these are valid
+        if not self.unseen:  # inputs like these may be invalid
             return ""
         slot, _ = self._slots()
-        rng = np.random.default_rng()
-        drawn = int(rng.integers(2**32))
-        news = count(1)
         with _lent(blocks, slot) as (memory, sets):
+            try:
+                times = self._times_as_long(_Reader(blocks=blocks, slot=slot, memory=memory), sets)
+            except Exception:  # mixes of valid inputs may be invalid
+                traceback.print_exc()
+                return ""
+        return f"inputs that it had not seen took {times:.0f} times as long: it keeps answers" if times else ""
 
-            def write(number: int) -> None:
-                """Mix inputs anew, also those that were read: so calls differ in nothing else."""
-                _fill(memory, mixed(sets, np.random.default_rng((drawn, number))))
+    def _times_as_long(self, reader: _Reader, sets: Sequence[Arrays]) -> float:
+        """Return how many times as long new inputs take if the arm keeps its answers, else 0."""
+        if not can_mix(sets):  # then the checked sets are all that is new, without the one that was used
+            checked = [inputs for inputs, _ in self.unseen]
+            return reader.times_as_long(checked.__getitem__, len(checked) - 1, 1) if len(checked) > PAIRS else 0.0
+        seed = int(np.random.default_rng().integers(2**32))
 
-            def read(number: int) -> float:
-                write(number)
-                return blocks.seconds_to_answer(slot)
+        def mix(number: int) -> Arrays:
+            return mixed(sets, np.random.default_rng((seed, number)))
 
-            write(0)
-            blocks.answered(slot)
-            for _ in range(TIMES):
-                unseen_s, seen_s = list[float](), list[float]()
-                for number in islice(news, self._pairs):
-                    for is_new in rng.permutation([True, False]):
-                        (unseen_s if is_new else seen_s).append(read(number if is_new else number - 1))
-                odd = self._pairs // 4
-                times = sorted(unseen_s)[odd] / sorted(seen_s)[-1 - odd]
-                if times < SLOWER:
-                    return ""
-        return f"inputs that it had not seen took {times:.0f} times as long: it keeps answers"
+        def nudge(number: int) -> Arrays:
+            return nudged(mix(0), np.random.default_rng((seed, number)))
+
+        times = reader.times_as_long(mix, self._pairs, TIMES)
+        if times and (reader.times_as_long(nudge, self._pairs, TIMES) or reader.has_repeats(nudge)):
+            return times
+        return 0.0
 
     @property
     def _pairs(self) -> int:
         return SHORT_PAIRS if self.call_s < SHORT_S else PAIRS
 
     def _slots(self) -> tuple[int, int]:
-        """Two input buffers whose answers are known, others each time."""
+        """Return two input buffers whose answers are known, others each time."""
         known = len(self.right)
         return self._asked % known, (self._asked + 1) % known
 
@@ -217,17 +228,64 @@ class Rechecks:
         return f"relative L2 error {error:.2g}, above {expected.error:.2g}" if error > expected.error else None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Read calls on inputs that are written over those of one buffer.
+
+    Attributes:
+        last: the number of the last new input.
+    """
+
+    blocks: Blocks
+    slot: int
+    memory: Arrays
+    last: int = 0
+
+    def times_as_long(self, make: Callable[[int], Arrays], pairs: int, tries: int) -> float:
+        """Return how many times as long new inputs take as the same ones again; 0 if below `SLOWER` in any try.
+
+        Args:
+            make: makes the inputs of a number, anew for each call: so calls on new and on known inputs differ in
+                nothing else.
+            pairs: calls on new inputs in a try, and on known ones; of a single try no reading may be odd.
+            tries: how often the result must be the same.
+        """
+        rng, numbers, times = np.random.default_rng(), count(1), 0.0
+        self._answer(make(0))
+        for _ in range(tries):
+            unseen_s, seen_s = list[float](), list[float]()
+            for self.last in islice(numbers, pairs):
+                for is_new in rng.permutation([True, False]):
+                    _fill(self.memory, make(self.last if is_new else self.last - 1))
+                    (unseen_s if is_new else seen_s).append(self.blocks.seconds_to_answer(self.slot))
+            odd = pairs // 4 if tries > 1 else 0
+            times = sorted(unseen_s)[odd] / sorted(seen_s)[-1 - odd]
+            if times < SLOWER:
+                return 0.0
+        return times
+
+    def has_repeats(self, make: Callable[[int], Arrays]) -> bool:
+        """Return whether two of the inputs that were read last get the same floats; False if outputs have none."""
+        found = list[int]()
+        for number in range(self.last + 1):
+            floats = [array.tobytes() for array in self._answer(make(number)).values() if array.dtype.kind == "f"]
+            found += [hash(tuple(floats))] if floats else []
+        return len({*found}) < len(found)
+
+    def _answer(self, inputs: Arrays) -> Arrays:
+        _fill(self.memory, inputs)
+        return self.blocks.answered(self.slot)
+
+
 def _mismatches(outputs: Arrays, right: Arrays) -> int:
-    """How many elements of the outputs that are no floats differ."""
+    """Count the elements of the outputs that are no floats and differ."""
     pairs = ((outputs[name], array) for name, array in right.items() if array.dtype.kind != "f")
     return sum(int(np.count_nonzero(one != other)) for one, other in pairs)
 
 
 @contextmanager
 def _lent(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[Arrays]]]:
-    """The memory of an input buffer, for other inputs, and what all buffers hold; its own are in it again, and staged,
-    on return.
-    """
+    """Lend the memory of an input buffer, and tell what all buffers hold; its own inputs are staged again on return."""
     memory = blocks.buffers[slot]
     own = {name: array.copy() for name, array in memory.items()}
     try:

@@ -23,7 +23,7 @@ from shootout.export import __main__ as exporter
 from shootout.export import inputs
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
-from shootout.export.unseen import UNSEEN_SETS, make_unseen
+from shootout.export.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
 from shootout.quantize import torch_bands
 
 REQUESTS = {
@@ -98,6 +98,16 @@ def test_a_model_that_cannot_take_mixed_inputs_has_none(run: Any):
     assert make_unseen(buffers, run, {"y": np.ones(2)}) == []
     found = make_unseen(buffers, answering(y=np.ones(2)), {"y": np.ones(2)}, is_brief=True)
     assert len(found) == 1
+
+
+def test_whole_numbers_alone_get_more_sets_since_a_worker_makes_none_of_them():
+    tokens = [{"t": np.random.default_rng(seed).integers(0, 99, 64)} for seed in range(3)]
+    found = make_unseen(tokens, answering(y=np.ones(2)), {"y": np.ones(2)})
+    assert len({given["t"].tobytes() for given, _ in found}) == UNSEEN_WHOLE_SETS
+    assert not any(np.array_equal(given["t"], known["t"]) for given, _ in found for known in tokens)
+    both = [{**one, "x": np.random.default_rng(4).normal(size=2)} for one in tokens]
+    found = make_unseen(both, answering(y=np.ones(2)), {"y": np.ones(2)})
+    assert all(any(np.array_equal(given["t"], known["t"]) for known in tokens) for given, _ in found)
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits", "permutation_probe"])

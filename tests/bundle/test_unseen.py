@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.bundle.unseen import mixed
+from shootout.bundle.unseen import NUDGE, can_mix, mixed, nudged
 from shootout.contract import Array
 
 
-def mixed_of(*arrays: Array) -> Array:
-    return mixed([{"x": array} for array in arrays], np.random.default_rng(0))["x"]
+def mixed_of(*arrays: Array, whole: bool = False) -> Array:
+    return mixed([{"x": array} for array in arrays], np.random.default_rng(0), whole=whole)["x"]
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
@@ -33,9 +33,41 @@ def test_every_number_with_a_fraction_lies_between_two_known_ones_and_is_neither
     ids=["masks", "whole floats", "tokens", "marks"],
 )
 def test_what_means_something_as_it_is_is_taken_from_one_of_two_sets(arrays: tuple[Array, Array]):
-    found = mixed_of(*arrays)
+    found = mixed_of(*arrays, whole=True)
     assert np.all((found == arrays[0]) | (found == arrays[1]))
     assert found.dtype == arrays[0].dtype
+    assert any(np.array_equal(mixed_of(*arrays), one) for one in arrays), "a worker may mix none of them"
+
+
+def test_whole_numbers_of_all_inputs_come_from_one_set_and_fractions_from_two():
+    """Lengths and offsets fit each other in a set, and no export has checked the mix."""
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=8) * (np.arange(8) > n) for n in (1, 2)]
+    sets = [{"x": x, "ends": np.arange(3) * n, "of": np.full(3, n)} for n, x in enumerate(xs, 1)]
+    for _ in range(9):
+        found = mixed(sets, rng)
+        (own,) = [one for one in sets if np.array_equal(found["ends"], one["ends"])]
+        assert np.array_equal(found["of"], own["of"])
+        assert np.array_equal(found["x"] == 0, own["x"] == 0)
+        assert not np.any((found["x"] == own["x"]) & (own["x"] != 0))
+
+
+def test_sets_can_be_mixed_where_each_has_a_fraction():
+    tokens, floats = {"t": np.arange(3), "m": np.array([0.0, -np.inf])}, {"t": np.arange(3), "m": np.array([0.5, 0.0])}
+    assert can_mix([floats, floats])
+    assert not can_mix([tokens, tokens])
+    assert not can_mix([floats, tokens])
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_a_nudge_moves_each_fraction_a_little_and_nothing_else(dtype: str):
+    given = np.append(np.random.default_rng(1).normal(size=64), [0.0, 3.0, -np.inf]).astype(dtype)
+    found = nudged({"x": given, "t": np.arange(3)}, np.random.default_rng(0))
+    assert found["x"].dtype == given.dtype
+    assert np.array_equal(found["x"][64:], given[64:])
+    assert np.array_equal(found["t"], np.arange(3))
+    assert np.mean(found["x"][:64] != given[:64]) > 0.4
+    np.testing.assert_allclose(found["x"][:64], given[:64], rtol=2 * NUDGE)
 
 
 def test_a_set_that_is_alone_is_mixed_with_itself_but_for_its_integers():

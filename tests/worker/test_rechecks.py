@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.bundle.unseen import mixed
 from shootout.constants import ROUNDS
 from shootout.contract import Arm, Array, Arrays, Target, TensorSpec
+from shootout.export.unseen import make_unseen
 from shootout.messages import Scope, Verified
 from shootout.worker import rechecks
 from shootout.worker.blocks import Blocks
@@ -77,13 +77,12 @@ def buffers_of(arrays: Sequence[Array] = INPUTS) -> list[dict[str, Array]]:
 
 def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
     """What looks after a verified arm: FP32, a band of 1e-5, enough time for all."""
-    rng = np.random.default_rng(4)
     right = [{"y": (2 * array).astype(np.float64 if array.dtype.kind == "f" else array.dtype)} for array in arrays]
     bundle = SimpleNamespace(
         outputs=(TensorSpec(name="y", shape=arrays[0].shape, dtype=str(arrays[0].dtype)),),
         trained=changes.pop("trained", ()),
         own_outputs=lambda: right,
-        unseen=lambda: [(one, {"y": 2 * one["x"]}) for one in (mixed(buffers_of(arrays), rng) for _ in range(2))],
+        unseen=lambda: make_unseen(buffers_of(arrays), lambda sets: [{"y": 2 * one["x"]} for one in sets], right[0]),
         is_judged=lambda *_: changes.get("is_judged", True),
     )
     claim: Any = Claim(
@@ -182,6 +181,7 @@ KEYS: dict[str, Callable[[Array], Any]] = {
     "the first": lambda x: x.reshape(-1)[:4].tobytes(),
     "the mean": lambda x: round(float(x.mean()), 5),
     "the sum": lambda x: round(float(x.sum()), 2),
+    "rounded to one place": lambda x: np.round(x, 1).tobytes(),
 }
 
 
@@ -236,6 +236,49 @@ def test_an_arm_that_only_sees_whether_its_input_has_changed_is_left_alone():
     assert not looked(Last(KEYS["all"]), WIDE)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "meets_new"),
+    [(lambda x: x == 0, False), (lambda x: x > 0.75, True)],
+    ids=["zeros", "above a threshold"],
+)
+def test_an_arm_that_prepares_each_new_shape_is_left_alone(pattern: Callable[[Array], Array], meets_new: bool):
+    """An inner layer picks some of the numbers, and its library prepares a kernel for each choice of them."""
+    sparse = [x * (np.abs(x) > 0.5) for x in WIDE]
+
+    class Shapes(Kept):
+        def __call__(self, x: Array) -> Array:
+            super().__call__(x)
+            return 2 * x
+
+    run = Shapes(lambda x: pattern(x).tobytes())
+    assert not looked(run, sparse)
+    assert (run.computed > len(sparse)) is meets_new
+
+
+def test_an_arm_that_can_t_take_mixed_inputs_is_left_alone_and_has_its_own_again():
+    """Nothing has shown that the model takes them."""
+    valid = {array.tobytes() for array in WIDE}
+
+    def picky(x: Array) -> Array:
+        if x.tobytes() not in valid:
+            raise ValueError("boxes: x1 must be below x2")
+        return 2 * x
+
+    rechecked, blocks = watching(WIDE), Timed(Session(picky), buffers_of(WIDE))  # type: ignore[arg-type]
+    valid |= {inputs["x"].tobytes() for inputs, _ in rechecked.unseen}
+    assert [rechecked.look(blocks, 1e6) for _ in range(6)] == [""] * 6
+    assert all(np.array_equal(one["x"], array) for one, array in zip(blocks.buffers, WIDE, strict=True))
+
+
+def test_each_unseen_input_is_used_once():
+    """The second time it is as well known as any other."""
+    rechecked, asked = watching(WIDE), list[bytes]()
+    run = lambda x: asked.append(x.tobytes()) or 2 * x  # type: ignore[func-returns-value]  # noqa: E731
+    blocks = Timed(Session(run), buffers_of(WIDE))  # type: ignore[arg-type]
+    assert [rechecked.look(blocks, 1e6) for _ in range(8)] == [""] * 8
+    assert [asked.count(inputs["x"].tobytes()) for inputs, _ in rechecked.unseen] == [1, 1]
+
+
 def test_an_answer_to_unseen_inputs_may_be_as_coarse_as_rounding_makes_it():
     """Nobody has checked what this precision costs there: one rounded otherwise is far from another input's answer."""
     rechecked = watching(WIDE)
@@ -262,6 +305,10 @@ def test_who_stops_computing_after_the_last_look_is_found_out_at_the_end():
 def test_tokens_are_exchanged():
     assert not looked(double, TOKENS)
     assert "it keeps answers" in looked(Kept(KEYS["all"]), TOKENS)
+    valid = {one.tobytes() for one in TOKENS} | {inputs["x"].tobytes() for inputs, _ in watching(TOKENS).unseen}
+    run = Kept(KEYS["all"])
+    looked(run, TOKENS)
+    assert set(run.known) <= valid, "it gets no integers that no export has checked"
     assert "integer or boolean elements differ" in looked(fails_after(1, lambda y: y + 1), TOKENS)
 
 
@@ -289,10 +336,13 @@ def test_it_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPa
     assert asked[:3] == ["_answers", "_keeps_answers", "_answers"]
 
 
-def test_calls_that_are_long_are_not_read_six_times_more():
-    rechecked = watching(call_s=1.0)
-    rechecked.look(Timed(Session(), buffers_of()), 1.0)  # type: ignore[arg-type]
-    assert rechecked._needs_s == 0.0
+def test_calls_that_are_long_are_not_read():
+    calls = list[Array]()
+    run = lambda x: calls.append(x) or 2 * x  # type: ignore[func-returns-value]  # noqa: E731
+    rechecked, blocks = watching(call_s=1.0), Timed(Session(run), buffers_of())  # type: ignore[arg-type]
+    for looks in range(1, 6):
+        assert not rechecked.look(blocks, 1e6)
+        assert len(calls) == 2 * looks
 
 
 def test_every_instance_is_asked():
