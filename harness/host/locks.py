@@ -5,8 +5,8 @@ it dies. The machine's lock file stays behind on purpose: removing one that anot
 two in.
 
 A flock has no queue, so each process that waits has a ticket beside the machine's lock: a file named by the time when
-it came, which it touches at each look. A process that gets the lock while an earlier ticket is fresh gives it back.
-Only the order rests on tickets. The lock alone keeps runs apart.
+the process came, and touched by it at each look. A process that gets the lock while an earlier ticket is in use gives
+the lock back. Only the order rests on tickets. The lock alone keeps runs apart.
 
 The machine's lock lies where every user can write, so the file found there is distrusted: no links, regular files only,
 and what it says is shown as data. It is first opened without O_CREAT, because kernels refuse O_CREAT on another
@@ -33,11 +33,13 @@ from shootout.units import span
 FOLDER_LOCK = ".lock"
 _MOST_BYTES = 4_096
 _LOOKING_S = 1.0
-"""A process that waits looks again so often; a run that measures meanwhile doesn't feel it."""
-_STALE_S = 10.0
-"""A ticket that wasn't touched for so long is of a process that has ended, or is stopped."""
+"""Look again so often while waiting; a run that measures meanwhile doesn't feel it."""
+_STALE_S, _GONE_S = 10.0, 3.0
+"""Drop a ticket that wasn't touched for so long: its process has ended, or is stopped. The second limit holds for a
+process that isn't found here: it has ended, or it runs in another container and touches its ticket.
+"""
 OnWait = Callable[[str, float], None]
-"""Hears at each look which process this one waits for, and for how many seconds so far: 0 at the first look."""
+"""Takes, at each look, which process this one waits for, and for how many seconds so far: 0 at the first look."""
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -62,15 +64,15 @@ def machine_lock_path() -> Path:
 def machine_lock(
     owner: str, on_wait: OnWait, path: Path | None = None, *, limit: Deadline | None = None
 ) -> Iterator[float]:
-    """Hold this machine for measuring, and give the seconds that it was waited for: first come, first served.
+    """Hold this machine for measuring, and give the seconds that this took: first come, first served.
 
     Args:
-        owner: what the waiting should be told, e.g. the run's folder.
+        owner: what a process that waits shows, e.g. the run's folder.
         path: the lock file, when not the machine's.
         limit: when to stop waiting; None: never.
 
     Raises:
-        OutOfTime: the machine wasn't free in time; names who holds it.
+        OutOfTime: the machine wasn't free in time; names the process that holds it.
         UsageError: the lock file can't be used; says why and what to do.
     """
     waiting = Deadline(None)
@@ -102,7 +104,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def machine_lock_holder(path: Path | None = None) -> Holder | None:
-    """Who measures on this machine now, None when nobody does (or the lock file can't be read or locked)."""
+    """Return the process that measures on this machine now; None if there is none, or the lock file can't be used."""
     path = path or machine_lock_path()
     try:
         descriptor = os.open(path, _FLAGS)
@@ -117,26 +119,26 @@ def machine_lock_holder(path: Path | None = None) -> Holder | None:
 
 
 def _acquire(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) -> int:
-    waits = False
+    waits, does = False, ""
     with _Ticket(path) as ticket:
         while True:
             ticket.touch()
             descriptor = _open(path, 0o666)
             try:
                 if not _try_lock(descriptor, fcntl.LOCK_EX, path):
-                    holder = str(_read(descriptor))
+                    holder, does = str(_read(descriptor)), "measures on it"
                 elif not _still_there(descriptor, path):
                     holder = ""
                 elif ticket.is_first():
                     return descriptor
                 else:
                     _write(descriptor, b"")  # a holder that was killed may stand there, and others read it now
-                    holder = "one that came first"
+                    holder, does = "one that came first", "waits for it"
                 if holder:
                     if not limit.allows(0.0):
                         raise OutOfTime(
                             f"--max-time {span(limit.seconds or 0.0)} was over before this machine was free: {holder} "
-                            "measures on it; run the same command again then"
+                            f"{does}; run the same command again later"
                         )
                     on_wait(f"waiting for another run on this machine: {holder}", waiting.elapsed_s if waits else 0.0)
                     waits = True
@@ -149,7 +151,7 @@ def _acquire(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) ->
 
 
 class _Ticket:
-    """A place in the queue for a lock, until its end."""
+    """Hold a place in the queue for a lock, until its end."""
 
     def __init__(self, lock: Path) -> None:
         self._path = lock.with_name(f"{lock.name}.{now_ns():020d}.{os.getpid()}")
@@ -170,18 +172,30 @@ class _Ticket:
             os.utime(self._path)
 
     def is_first(self) -> bool:
-        """Whether no process that still waits came earlier; tickets of those that ended are removed."""
+        """Return whether no process that still waits came earlier, and remove the tickets of those that ended."""
         with suppress(OSError):
-            fresh_s = self._path.lstat().st_mtime - _STALE_S  # by the file system's own clock
+            now_s = self._path.lstat().st_mtime  # by the file system's own clock
             with os.scandir(self._path.parent) as found:
                 names = [one.name for one in found if one.name.startswith(self._prefix)]
             for earlier in (self._path.with_name(name) for name in names if name < self._path.name):
                 with suppress(FileNotFoundError):
-                    if earlier.lstat().st_mtime >= fresh_s:
+                    away_s = abs(now_s - earlier.lstat().st_mtime)  # in the future: the clock was set back since
+                    if away_s <= (_GONE_S if _has_ended(earlier.suffix[1:]) else _STALE_S):
                         return False
                 with suppress(OSError):
                     earlier.unlink()
         return True
+
+
+def _has_ended(pid: str) -> bool:
+    """Return whether this host has no process with this id; False if that can't be told."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):  # another user's process, or no id
+        pass
+    return False
 
 
 def _try_lock(descriptor: int, kind: int, path: Path) -> bool:

@@ -151,10 +151,41 @@ def test_a_free_machine_goes_to_the_process_that_came_first(path: Path, monkeypa
     assert [one.name for one in path.parent.iterdir() if one != path] == [later.name], "its own ticket goes with it"
 
 
-def test_a_process_that_ended_while_it_waited_keeps_no_other_waiting(path: Path):
-    ended = ticket(path, "0.1", age_s=3_600)
+@pytest.mark.parametrize("age_s", [3_600, -3_600], ids=["long ago", "by a clock that was set back since"])
+def test_a_process_that_ended_while_it_waited_keeps_no_other_waiting(path: Path, age_s: float):
+    ended = ticket(path, "0.1", age_s)
     with machine_lock("results/b", never, path):
         assert not ended.exists()
+
+
+@pytest.mark.parametrize(
+    ("pid", "age_s", "waits"),
+    [
+        ("gone", 4.0, False),
+        ("gone", 1.0, True),
+        (str(os.getpid()), 4.0, True),
+        ("1", 4.0, True),
+        ("1", -4.0, True),
+        ("no id", 4.0, True),
+        ("9" * 30, 4.0, True),
+    ],
+)
+def test_a_ticket_counts_while_its_process_is_there_or_touches_it(path: Path, pid: str, age_s: float, waits: bool):
+    """A process in another container isn't found here, and touches its ticket every second."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    ticket(path, f"0.{ended.pid if pid == 'gone' else pid}", age_s)
+    mine = locks._Ticket(path)
+    with mine:
+        mine.touch()
+        assert mine.is_first() is not waits
+
+
+def test_the_time_of_a_process_behind_another_that_waits_ends_in_a_true_sentence(path: Path):
+    ticket(path, f"0.{os.getpid()}")
+    words = "before this machine was free: one that came first waits for it; run the same command again later"
+    with pytest.raises(OutOfTime, match=words), machine_lock("b", never, path, limit=Deadline(0.0)):
+        pytest.fail("got the lock")
 
 
 def test_processes_that_wait_are_served_in_the_order_in_which_they_came(path: Path, monkeypatch: pytest.MonkeyPatch):
