@@ -17,7 +17,7 @@ from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
 from shootout.bundle.bundle import ModelBundle
 from shootout.clock import Deadline
-from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S, HANGING_SHARE
+from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.host import store
@@ -46,7 +46,7 @@ class Ledger(Protocol):
         """Whether this arm was skipped or failed."""
 
     def hung(self, group: str, arm: Arm) -> bool:
-        """Whether this arm gave no answer within its part of `--max-time` in an earlier process."""
+        """Return whether this arm gave no answer within its part of `--max-time` in an earlier process of the run."""
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
         """An arm is out."""
@@ -83,6 +83,7 @@ class Preparation:
     progress: Progress
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     begun_on: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    _waiting: set[Job] = field(default_factory=set, init=False)
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
@@ -112,6 +113,7 @@ class Preparation:
             progress=self.progress,
         )
         jobs = [Job(group, arm) for group in wanted for arm in self._needed(group)]
+        self._waiting.update(jobs)
         self.progress.stage(self._headline(jobs))
         beside = [job for job in longest_first(jobs) if not job.arm.target.device.is_gpu]
         alone = [job for job in jobs if job not in beside]
@@ -129,10 +131,13 @@ class Preparation:
                     self._hand_out([job for job in jobs if job.group is group], exports)
             limit = self.deadline.part(BUILD_SHARE)
             rest = [job for job in beside if job not in early]
-            self._begin(rest, crew, workshop, limit)
+            kept = self._kept([*rest, *alone], workshop) if limit.seconds is not None else set[Job]()
+            gone = [job for job in jobs if job.model.cancelled() or not _fits(job, limit)]
+            self._waiting.difference_update(kept, gone)
+            self._begin(rest, kept, crew, workshop, limit)
             ready = self._collect(crew, limit)
         with Crew[Job, BuiltArm](cpus[:1], workshop.stop) as crew:
-            self._begin(alone, crew, workshop, limit)
+            self._begin(alone, kept, crew, workshop, limit)
             ready |= self._collect(crew, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
@@ -146,11 +151,17 @@ class Preparation:
         takes = f"builds take about {span(builds_s)} where none is kept"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
-    def _begin(self, jobs: Sequence[Job], crew: Crew[Job, BuiltArm], workshop: Workshop, limit: Deadline) -> None:
-        """Begin the jobs that end in time, what is kept first; those that would take too long are noted down."""
-        found, kept = [job for job in jobs if not job.model.cancelled()], set[Job]()
+    def _kept(self, jobs: Sequence[Job], workshop: Workshop) -> set[Job]:
+        """Find the jobs whose builds are in the cache."""
+        found = [job for job in jobs if not job.model.cancelled()]
+        return {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
+
+    def _begin(
+        self, jobs: Sequence[Job], kept: set[Job], crew: Crew[Job, BuiltArm], workshop: Workshop, limit: Deadline
+    ) -> None:
+        """Begin the jobs that end in time, the kept ones first; note down those that would take too long."""
+        found = [job for job in jobs if not job.model.cancelled()]
         if limit.seconds is not None:
-            kept = {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
             late = [job for job in found if job not in kept and not _fits(job, limit)]
             for job in late:
                 self._not_reached(job)
@@ -163,12 +174,15 @@ class Preparation:
         return self.ledger.hung(job.group.record.name, job.arm)
 
     def _part(self, job: Job) -> Deadline:
-        """When a build that begins now has had its part of the time for builds."""
-        left_s = BUILD_SHARE * self.deadline.left_s
-        return Deadline(None if self.deadline.seconds is None else max(HANGING_SHARE * left_s, 2 * expected_s(job.arm)))
+        """Return the time that a build which begins now may take: all that builds have, if no other job waits."""
+        limit = self.deadline.part(BUILD_SHARE)
+        if limit.seconds is None or not self._waiting:
+            return limit
+        return Deadline(limit.part_of_one(expected_s(job.arm)))
 
     def _not_reached(self, job: Job) -> None:
         """Note that there was no time for it; of an arm that can't run here all the same, why it can't."""
+        self._waiting.discard(job)
         late = NotRun(NotRunKind.NOT_REACHED, "not built in the time that --max-time leaves for builds", MORE_TIME)
         self.ledger.note(job.group.record.name, job.arm, job.group.skips.get(job.arm.label, late))
 
@@ -217,6 +231,7 @@ class Preparation:
         return version, job.arm.label not in job.group.skips
 
     def _build(self, job: Job, workshop: Workshop, cpus: frozenset[int]) -> BuiltArm:
+        self._waiting.discard(job)
         version, runs = self._built_with(job)
         with ExitStack() as stack:
             worker = None
@@ -301,7 +316,7 @@ def _fits(job: Job, limit: Deadline) -> bool:
 
 
 def _why_unbuilt(job: Job, why: NotRun) -> NotRun:
-    """Return why an arm has no build: an arm that can't run here anyway is a skip, also if its build fails."""
+    """Return why an arm has no build; if it can't run here anyway, it is a skip though its build failed."""
     skip = job.group.skips.get(job.arm.label)
     if skip is None or not why.failed:
         return replace(why, during="build")

@@ -263,6 +263,14 @@ class ModelBundle:
         """Whether there is a report split, which is not read."""
         return (self.folder / REPORT).exists()
 
+    @property
+    def report_calls(self) -> int:
+        """Count the calls that the report split takes, 0 without one; its inputs are not read."""
+        if not self.has_report:
+            return 0
+        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
+            return -(-len(stored[LABELS]) // self.batch)
+
     def selection(self) -> Report | None:
         """The calibration split with its labels: what a search may look at; None for a model without a data set."""
         return self._split(SELECTION)

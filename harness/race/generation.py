@@ -112,16 +112,15 @@ class Generation:
 
     @contextmanager
     def _spending(self, step: str) -> Iterator[None]:
-        watch, hung_s = Stopwatch(), self.hung_s
-        try:
-            with watch:
-                yield
-        finally:
-            self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds - (self.hung_s - hung_s)
+        """Count the seconds of a step unless it raises: a turn that hangs is counted as `hung` alone."""
+        hung_s = self.hung_s
+        with Stopwatch() as watch:
+            yield
+        self.spent_s[step] = self.spent_s.get(step, 0.0) + watch.seconds - (self.hung_s - hung_s)
 
     @property
     def hung_s(self) -> float:
-        """Seconds so far that it waited for arms that gave no answer: the next generation won't take these."""
+        """Return the seconds waited so far for arms that gave no answer: the next restart won't take these."""
         return self.spent_s.get("hung", 0.0)
 
     def _count_hung(self, seconds: float) -> None:

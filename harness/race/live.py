@@ -20,7 +20,6 @@ from shootout.constants import (
     BLOCK_TIMEOUT_S,
     ENERGY_S,
     GRACE_S,
-    HANGING_SHARE,
     INPUT_BUFFERS,
     LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
@@ -35,7 +34,7 @@ from shootout.host.scratch import scratch
 from shootout.messages import Loaded, Offer, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.models.user.scoring import score
 from shootout.race.call_cap import too_slow
-from shootout.race.clock_check import ClockCheck
+from shootout.race.clock_check import ClockCheck, longer_than
 from shootout.race.loading import OWN
 from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Gpus, Placed
@@ -74,7 +73,7 @@ class LivePlayer:
         self._stopped = False
 
     def _ask(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
-        """Ask the worker; where the run's time is short, no arm takes all of it from the others.
+        """Ask the worker; if the run's time is short, no arm takes all of it from the others.
 
         Args:
             limit_s: the most seconds to wait in a run without end.
@@ -85,7 +84,7 @@ class LivePlayer:
             SkippedArm: the run's time was over, and there was none.
         """
         end = self._stage.loaded_by if command in ("load", "verify") else self._stage.deadline
-        part_s = max(0.0, min(end.left_s, max(HANGING_SHARE * end.left_s, 2 * takes_s)) + GRACE_S)
+        part_s = max(0.0, end.part_of_one(takes_s) + GRACE_S)
         try:
             return self._process.ask(command, min(limit_s, part_s), **arguments)
         except Hung as hung:
@@ -115,7 +114,7 @@ class LivePlayer:
 
     def verify(self) -> Verified:
         """Every buffer against the oracle; the first generation also runs the report split."""
-        calls_s = INPUT_BUFFERS * self._call_s
+        calls_s = (INPUT_BUFFERS + (self._built.bundle.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._stage.max_error
         ask = partial(self._ask, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
@@ -128,22 +127,33 @@ class LivePlayer:
         return replace(verified, executed=reported.account(verified.executed), scores=scores)
 
     def _score(self, outputs: Path, labels: Array) -> Scores:
-        """The user's own scores of the outputs in a folder, which are waited for as an answer is; see `_ask`.
+        """Score the outputs in a folder by the user's own metric, which is waited for as an answer is; see `_ask`.
 
         Raises:
+            Hung: the arm's part of the run's time was over, and there were no scores.
             SkippedArm: the run's time was over, and there were none.
         """
         end = self._stage.loaded_by
-        left_s = max(0.0, end.left_s + GRACE_S)
-        scores = score(self._stage.metric, outputs, labels, min(LOAD_TIMEOUT_S, left_s))
-        if scores.fault and left_s < LOAD_TIMEOUT_S and not end.allows(-GRACE_S):
-            raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
+        part_s = max(0.0, end.part_of_one() + GRACE_S)
+        part = Deadline(part_s)
+        scores = score(self._stage.metric, outputs, labels, min(LOAD_TIMEOUT_S, part_s))
+        if scores.fault and not part.allows(0.0):
+            if not end.allows(0.0):
+                raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
+            raise Hung(scores.fault, had_part=True)
         return scores
 
     def warm(self, calls: int, ns: int) -> Warming:
-        """Some warm-up calls."""
+        """Make some calls one after the other, and read each.
+
+        Raises:
+            ArmFailed: its clock is wrong.
+        """
         limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        warming: Warming = self._ask("warm", limit_s, self._call_s, calls=calls, ns=ns)
+        with Stopwatch() as watch:
+            warming: Warming = self._ask("warm", limit_s, self._call_s, calls=calls, ns=ns)
+        if fault := longer_than(float(warming.latency_ns.sum()), watch):
+            raise ArmFailed(fault)
         return warming
 
     def tune(self) -> Tuned:

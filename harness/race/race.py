@@ -36,7 +36,7 @@ class Race:
         served: by label, what each generation under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
         barred: labels that break what the run is for, so that nobody waits for who of them is faster.
-        hung: labels that gave no answer in an earlier process of the run.
+        hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last generation because they were killed: once more, and they are out.
         terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
     """
@@ -127,6 +127,7 @@ class Race:
         if found.is_cut:
             return found
         self.killed = killed
+        self.hung = {*self.hung} - {performance.arm.label for performance in found.performances}
         if self.terms and found.desk:
             self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
         for performance in found.performances:

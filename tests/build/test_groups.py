@@ -316,6 +316,14 @@ def test_a_build_that_hangs_is_ended_with_its_part_and_the_others_are_built(shop
     assert sorted(ready) == sorted([LABELS[2], LABELS[3]])
 
 
+@pytest.mark.parametrize(("kept", "waited_s"), [(LABELS[2:], 20.0), (LABELS[3:], 10.0)], ids=["alone", "not alone"])
+def test_a_build_that_no_other_waits_behind_has_all_of_the_time_for_builds(shop, monkeypatch, kept, waited_s):
+    monkeypatch.setattr(f"{__name__}.ARMS", ARMS[1:])
+    shop.hangs, shop.kept = LABELS[1], {*kept}
+    prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=Left(40.0))
+    assert shop.waited_s == [pytest.approx(waited_s, abs=0.5)]
+
+
 def test_a_build_that_hung_comes_behind_the_others_when_the_run_goes_on(shop, monkeypatch):
     monkeypatch.setattr(Ledger, "had_hung", {LABELS[1], LABELS[4]})
     prepared(monkeypatch, lambda *_: all_of("model"), deadline=Left(200.0), cpus=1)

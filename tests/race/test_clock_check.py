@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from support.races import fakes
 
+from shootout.clock import Deadline
 from shootout.constants import MIN_ROUNDS
-from shootout.contract import Arm, Scenario
-from shootout.messages import Scope, Turn
-from shootout.race.clock_check import ClockCheck
+from shootout.contract import Arm, Device, Scenario
+from shootout.errors import ArmFailed
+from shootout.messages import Scope, Turn, Warming
+from shootout.race.clock_check import ClockCheck, longer_than
+from shootout.race.live import LivePlayer
 
 MS = 1_000_000
 BEGAN = 10**12
@@ -41,8 +47,21 @@ def faults(
     Args:
         began_ms: when each began by the worker's clock, counted from the harness's; likewise when it ended.
     """
-    mine, check, found = Arm(target=fakes.arm("a").target, model="m", **arm), ClockCheck(), set[str]()
-    for number in range(turns):
+    return faults_of([(read_ms, took_ms)] * turns, began_ms=began_ms, ended_ms=ended_ms, per_reading=per_reading, **arm)
+
+
+def faults_of(
+    turns_ms: Sequence[tuple[float, float]],
+    *,
+    began_ms: float = 1,
+    ended_ms: float | None = None,
+    per_reading: int = 5,
+    device: Device = Device.CPU,
+    **arm: Any,
+) -> set[str]:
+    """What is found in turns that differ, likewise."""
+    mine, check, found = Arm(target=fakes.arm("a", device=device).target, model="m", **arm), ClockCheck(), set[str]()
+    for number, (read_ms, took_ms) in enumerate(turns_ms):
         began = BEGAN + number * 10**9
         ended = began + int((took_ms - 1 if ended_ms is None else ended_ms) * MS)
         latency_ns = {scope: np.full(10, read_ms * MS / 2 / 10 / per_reading) for scope in Scope}
@@ -53,12 +72,23 @@ def faults(
 
 
 @pytest.mark.parametrize(
-    ("read_ms", "took_ms", "began_ms"),
-    [(20, 25, 1), (20, 25, 0), (20, 190, 150), (2_000, 4_000, 1), (20, 90, 1)],
+    ("read_ms", "took_ms", "began_ms", "device"),
+    [
+        (20, 25, 1, Device.CPU),
+        (20, 25, 0, Device.CPU),
+        (20, 60, 30, Device.CPU),
+        (2_000, 4_000, 1, Device.CPU),
+        (20, 90, 1, Device.CUDA),
+    ],
     ids=["a quiet machine", "at once", "a busy one", "long calls", "a GPU's lead-in"],
 )
-def test_an_honest_arm_passes(read_ms: float, took_ms: float, began_ms: float):
-    assert faults(read_ms, took_ms, began_ms=began_ms) == {""}
+def test_an_honest_arm_passes(read_ms: float, took_ms: float, began_ms: float, device: Device):
+    assert faults(read_ms, took_ms, began_ms=began_ms, device=device) == {""}
+
+
+def test_the_best_of_all_turns_counts():
+    turns = [(20, 400)] * 3 + [(20, 25)] + [(20, 400)] * 8
+    assert faults_of(turns) == {""}
 
 
 def test_one_turn_that_was_held_up_proves_nothing():
@@ -84,6 +114,29 @@ def test_a_clock_that_runs_slowly_within_calls_leaves_turns_unexplained():
     found = faults(20, 400)
     assert len(found - {""}) > 0
     assert all(f.startswith("its calls come to at most 5% of its ") for f in found - {""})
+
+
+def test_a_clock_six_times_too_slow_within_calls_is_found_on_a_cpu():
+    """An honest turn of 25 ms has 20 ms of calls: now they take 120 ms, and are read as 20 ms."""
+    found = faults(20, 125) - {""}
+    assert found
+    assert all(fault.startswith("its calls come to at most 16% of its ") for fault in found)
+
+
+def test_calls_that_are_read_alone_come_to_no_more_than_the_harness_waited():
+    asked: Any = Asked(BEGAN, BEGAN + 10 * MS)
+    assert longer_than(10 * MS, asked) == ""
+    assert longer_than(12 * MS, asked).startswith("its calls come to 12 ms by its own clock, and to 10 ms by the harn")
+
+
+def test_an_arm_whose_single_calls_take_longer_than_the_harness_waited_fails():
+    stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
+    built: Any = SimpleNamespace(arm=fakes.arm("a"))
+    for call_ns, fails in [(1.0, False), (3.6e12, True)]:
+        process: Any = SimpleNamespace(ask=lambda *_, told=call_ns, **__: Warming(latency_ns=np.array([told])))
+        player = LivePlayer(process, built, stage, first=False)
+        with pytest.raises(ArmFailed, match="by its own clock") if fails else nullcontext():
+            player.warm(1, 1)
 
 
 @pytest.mark.parametrize("arm", [{"scenario": Scenario.THROUGHPUT}, {"scenario": Scenario.SERVE}, {"cold_l2": True}])

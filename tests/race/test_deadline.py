@@ -331,13 +331,15 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
     assert left() > 20.0
     assert gone[0] == pytest.approx(found.hung_s, abs=0.1)  # no generation to come is taken to need it
     assert sum(found.spent_s.values()) == pytest.approx(found.hung_s, abs=0.1)
+    assert min(found.spent_s.values()) >= 0.0
+    assert found.spent_s["rounds"] == pytest.approx(0.0, abs=0.1)
 
 
 def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = on_stage(monkeypatch)
-    asked = study(1, crossover=None, max_generations=4)
+    asked = study(1, crossover=None, goal="resolve 0.5%", max_generations=4)
     (group,) = plan_groups(asked, here())
     baseline = group.playing[0]
     file = Journal(tmp_path)
@@ -345,14 +347,19 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     file.append(header(asked), not_run(group.record.name, baseline, hung))
     file.close()
     assert run(tmp_path, asked)
-    spawned, count = [label for _, label in stage[0].spawned], len(group.playing)
+    spawned, count = list(stage[0].spawned), len(group.playing)
     assert len(spawned) > count
-    assert set(spawned[count - 1 :: count]) == {baseline.label}
+    assert spawned[count - 1] == (1, baseline.label)
     assert journal.read(tmp_path).lines[1].why == hung  # type: ignore[union-attr]
+    assert run(tmp_path / "none hung", asked)
+    drawn = stage[0].spawned[len(spawned) :]
+    assert spawned[:count] != drawn[:count]
+    assert spawned[count:] == drawn[count:], "it has played, so the order is drawn again"
 
 
-@pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 10.0 + GRACE_S), (-9.0, 0.0)])
+@pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 5.0 + GRACE_S), (-9.0, 0.0)])
 def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has an arm's part of the time, as an answer has."""
     limits: list[float] = []
 
     def score(metric: str, folder: Path, labels: object, timeout_s: float) -> Scores:
@@ -372,6 +379,35 @@ def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: p
             player._score(Path("outputs"), np.arange(3))
         assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert limits == [limit_s]
+
+
+def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shootout.race.live.score", lambda metric, *_: Scores(name=metric, fault=f"{metric} hung"))
+    monkeypatch.setattr("shootout.race.live.Deadline", lambda _: Told(lambda: -1.0))
+    end = Told(lambda: 10.0)
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
+    absent: Any = None
+    with pytest.raises(Hung) as found:
+        LivePlayer(absent, absent, stage, first=True)._score(Path("outputs"), np.arange(3))
+    assert found.value.why.kind is NotRunKind.NOT_REACHED
+    assert found.value.why.reason == "--max-time left it no more time: m.py:cost hung"
+
+
+@pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
+def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -> None:
+    end = Told(lambda: 100.0)
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, max_error=0.0, metric="")
+    limits: list[float] = []
+
+    def ask(command: str, limit_s: float, **_: object) -> None:
+        limits.append(limit_s)
+        raise Hung("hung")
+
+    process, built = SimpleNamespace(ask=ask), SimpleNamespace(bundle=SimpleNamespace(report_calls=30))
+    player = LivePlayer(process, built, stage, first=first)  # type: ignore[arg-type]
+    with pytest.raises(Hung):
+        player.verify()  # of one second each, as far as is known
+    assert limits == [max(50.0, 2.0 * calls) + GRACE_S]
 
 
 def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

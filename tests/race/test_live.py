@@ -131,8 +131,11 @@ class InProcessStage:
         return player_of(self.workers[arm.label], arm, self.live, first=generation == 0)
 
 
+NO_REPORT = SimpleNamespace(report_calls=0)
+
+
 def player_of(worker: InProcess, arm: Arm, live: LiveStage, *, first: bool) -> LivePlayer:
-    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm)), live, first=first)
+    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm, bundle=NO_REPORT)), live, first=first)
 
 
 @pytest.fixture

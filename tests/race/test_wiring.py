@@ -318,6 +318,7 @@ def labelled_bundle() -> Any:
         reference_outputs=lambda: None,
         band=lambda *_, **__: (1.0, 0.0),
         is_judged=lambda *_: True,
+        report_calls=3,
         report=lambda: Report(inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, labels=np.array([1, 0, 0])),
     )
 

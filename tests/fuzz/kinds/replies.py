@@ -185,7 +185,7 @@ def _use(command: str, process: WorkerProcess, folder: Path) -> None:
     """What the parent does with an answer to this command."""
     arm = Arm(target=Target(backend="numpy", device=Device.CUDA if command == "on_gpu" else Device.CPU), model="m")
     stage = LiveStage(built={}, placement=place(1), logs=folder)
-    built: Any = SimpleNamespace(arm=arm)
+    built: Any = SimpleNamespace(arm=arm, bundle=SimpleNamespace(report_calls=0))
     player = LivePlayer(process, built, stage, first=True)
     kept: Any = None
     match command:
