@@ -13,7 +13,7 @@ from enum import StrEnum
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
-"""So many letters of a library's words are kept: the journal holds them, and a person reads them."""
+"""Keep so many letters of a library's words: the journal holds them, and a person reads them."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -59,7 +59,7 @@ class NotRun:
 
     @property
     def hung(self) -> bool:
-        """Whether it was begun and gave no answer within its part of `--max-time`."""
+        """Return whether the arm was begun and gave no answer within its part of `--max-time`."""
         return self.kind is NotRunKind.NOT_REACHED and bool(self.during)
 
     @property
@@ -152,11 +152,11 @@ class ArmFailed(ArmOut):
 
 
 class Hung(ArmFailed):
-    """It gave no answer in time.
+    """Tell that an arm gave no answer in time.
 
     Args:
         reason: why, in one line.
-        had_part: whether that time was its part of `--max-time`: it may be slow alone, and the same command tries it
+        had_part: whether that time was its part of `--max-time`. The arm may only be slow, so the same command tries it
             again, behind the others.
     """
 

@@ -85,7 +85,7 @@ def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
     """Refuse data that don't fit the inputs, by their headers alone; raises as `read_sets`, but for NaN.
 
     Returns:
-        How many rows they are, all sets together; None where no input has the batch first.
+        The rows of all sets together; None if no input has the batch first.
     """
     forms = _forms(path, specs, _headers(path))
     return next((form.rows for form in forms.values() if form.rows is not None), None)

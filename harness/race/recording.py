@@ -96,7 +96,7 @@ class Recorder:
         return (group, arm.label) in self._gone
 
     def hung(self, group: str, arm: Arm) -> bool:
-        """Whether this arm of a group gave no answer within its part of `--max-time` in an earlier process."""
+        """Return whether this arm gave no answer within its part of `--max-time` in an earlier process of the run."""
         return (group, arm.label) in self._hung
 
     @property

@@ -208,7 +208,7 @@ def _cells(summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Se
     if row.end_to_end is None or row.outcome == "failed":
         cells |= {name: _STOPPED[row.outcome] for name in ("verdict", "to own fp32") if name in cells}
         cells |= {} if row.end_to_end else dict.fromkeys(cells.keys() & {"ratio"}, "")
-    if not is_judged(row):  # nobody knows what it computes, so its time is no good news
+    if not is_judged(row):  # its outputs are unchecked, so a fast time is no good news
         for cell in cells.values():
             if isinstance(cell, Text) and cell.style == "green":
                 cell.style = "yellow"

@@ -190,7 +190,7 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
 
 
 def _doubts(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
-    """What a reader must know of an error that was let pass."""
+    """List what a reader must know about an error that was let pass."""
     if found and found.standing is BandStanding.NOT_JUDGED and (found.relative_l2 or 0.0) > USEFUL_BAND:
         yield f"error {found.relative_l2:.1e}: its outputs are nearer to zeros than to right ones"
     if found and found.standing is BandStanding.TOLERATED:
