@@ -276,7 +276,7 @@ class LiveStarters:
         """
         for key in self._stage.beginnings(arm):
             starter = self._made(key, arm, lane, padding)
-            part_s = HANGING_SHARE * max(0.0, self._stage.loaded_by.left_s) + GRACE_S  # its import may hang
+            part_s = max(0.0, self._stage.loaded_by.part_of_one() + GRACE_S)  # its import may hang
             if starter is None or starter.is_ready(min(LOAD_TIMEOUT_S, part_s)):
                 return
 
