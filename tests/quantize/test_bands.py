@@ -25,6 +25,7 @@ from shootout.bundle.fidelity import compare, gate, widened
 from shootout.constants import USEFUL_BAND
 from shootout.contract import Artifact, Precision, Target
 from shootout.export import inputs, user_onnx
+from shootout.host.hardware import saturates
 from shootout.quantize import onnx_bands, onnx_rounding, torch_rounding
 from shootout.quantize.bands import to_e4m3
 from shootout.quantize.torch_bands import Rounded, fp32_floor, run, to_dtype, to_tf32
@@ -140,13 +141,16 @@ def quantized(bundles: list[ModelBundle]) -> list[np.ndarray]:
     """What NNCF's INT8 models of these give for their input buffers."""
     import nncf
     import openvino
+    from nncf.quantization.advanced_parameters import AdvancedQuantizationParameters, OverflowFix
 
+    fix = OverflowFix.ENABLE if saturates() else OverflowFix.FIRST_LAYER  # as the adapter has it
+    how = {"subset_size": 300, "advanced_parameters": AdvancedQuantizationParameters(overflow_fix=fix)}
     found = []
     for bundle in bundles:
         sets = [list(one.values()) for one in bundle.calibration()]
         model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
         hints = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
-        run = openvino.compile_model(nncf.quantize(model, nncf.Dataset(sets), subset_size=300), "CPU", hints)
+        run = openvino.compile_model(nncf.quantize(model, nncf.Dataset(sets), **how), "CPU", hints)
         found.append(np.stack([run(list(one.values()))[0] for one in bundle.input_buffers()]))
     return found
 

@@ -16,6 +16,7 @@ from shootout import backends
 from shootout.bundle import fidelity, onnx_files
 from shootout.bundle.bundle import ModelBundle
 from shootout.contract import Arm, Artifact, Precision
+from shootout.host.hardware import saturates
 from shootout.quantize import qdq
 from shootout.schemes import shown_as
 from shootout.testing.cases import OURS, bundles
@@ -70,7 +71,8 @@ def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[t
         patch.setattr(onnx_files, "INLINE_BYTES", LIMIT // 2)
         patch.setattr(writer, "serialize_proto", limited)
         bundles[-1] = replace(bundles[-1], folder=Path(shutil.copytree(bundles[-1].folder, folder / "shared")))
-        qdq.write_shared(bundles[0].path(Artifact.ONNX), bundles[0].calibration(), bundles[-1].path(Artifact.ONNX))
+        base, shared = bundles[0], bundles[-1].path(Artifact.ONNX)
+        qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), shared, reduced=saturates())
         for index, (bundle, arm) in enumerate(zip(bundles, arms, strict=True)):
             (place := folder / str(index)).mkdir()
             adapter = backends.get("onnxruntime")
