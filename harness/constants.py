@@ -25,7 +25,7 @@ BUILD_SHARE = 0.5
 LOADING_SHARE = 0.5
 """Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
 HANGING_SHARE = 0.5
-"""Of what is left for builds, for loads or for rounds, one arm may take so much to answer: the others get the rest."""
+"""The share of the time left for builds, loads or rounds that one arm may take to answer: the others get the rest."""
 LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
 """About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and `MIN_ROUNDS`."""
 AIMED_GENERATIONS = 4

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from shootout import backends
 from shootout.backends.adapter import Built
@@ -244,8 +244,8 @@ class Preparation:
                 except ArmOut:
                     pass  # what is wrong is told by the build
             model = job.model.result()
-            how: Any = {"runs": runs, "cpus": cpus, "worker": worker, "limit": self._part(job)}
-            return workshop.prepare(job.arm, model, version, **how)
+            limit = self._part(job)
+            return workshop.prepare(job.arm, model, version, runs=runs, cpus=cpus, worker=worker, limit=limit)
 
     def _collect(self, crew: Crew[Job, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
         """What was built, by group and label, each told to the ledger when it is there."""

@@ -91,11 +91,10 @@ def folder_lock(folder: Path) -> Iterator[None]:
     Raises:
         UsageError: another process writes there (it is named), or the folder can't be written.
     """
-    descriptor = _open(folder / FOLDER_LOCK, 0o644)
+    path = folder / FOLDER_LOCK
+    descriptor = _open(path, 0o644)
     try:
-        if not _try_lock(descriptor, fcntl.LOCK_EX, folder / FOLDER_LOCK) or not _still_there(
-            descriptor, folder / FOLDER_LOCK
-        ):
+        if not _try_lock(descriptor, fcntl.LOCK_EX, path) or not _still_there(descriptor, path):
             raise UsageError(f"{folder}: {_read(descriptor)} is writing there; wait for it or give another --out")
         with _signed(descriptor, "a run"):
             yield

@@ -11,11 +11,13 @@ import ctypes
 from typing import Any
 
 _LARGEST_BYTES, _SMALLEST_BYTES = 65536, 256
-"""Of the free blocks that are taken. The system gives larger arrays whole pages, and caches give most smaller ones."""
+"""Sizes of the free blocks that are taken. Larger arrays get whole pages from the system, most smaller ones come from
+caches.
+"""
 _LEAST_BYTES = 4096
 """More than any cache of free blocks holds."""
 _MOST_BYTES = 32 << 20
-"""What may be taken in all: another allocator than glibc's shows no end of its gaps."""
+"""The most that is taken in all: another allocator than glibc's shows no end of its gaps."""
 
 
 class _Statistics(ctypes.Structure):

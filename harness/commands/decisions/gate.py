@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from shootout.clock import Deadline
 from shootout.commands.output import print_answer, show_progress
@@ -165,9 +164,17 @@ def race(
         return judge_gate(out, names, reference, limits, packed=packed).outcome == "undecided"
 
     breach = watch_evidence(out, *names, limits, packed=packed)
-    how: dict[str, Any] = {"breach": breach, "goes_on": goes_on, "wait": limit.part()}
     try:
-        measure(contest.plan, out, fresh=fresh, limit=limit, progress=progress, **how)
+        measure(
+            contest.plan,
+            out,
+            fresh=fresh,
+            limit=limit,
+            progress=progress,
+            breach=breach,
+            goes_on=goes_on,
+            wait=limit.part(),
+        )
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
     found = judge_gate(out, names, reference, limits, packed=packed)
