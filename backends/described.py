@@ -70,8 +70,7 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed
         fix: what a user can do where one is broken.
     """
     left, again = dict(paths), True
-    keys = {name: _state(path) for name, path in paths}
-    found = {name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recalled(keys)}
+    found = {name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recalled(paths)}
     while left:
         with Child("shootout.backends", left) as child:
             ended = child.finish(LIMIT_S)
@@ -84,19 +83,19 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed
         elif left:  # they are asked in this order, so the first one without an answer ended the process
             name = next(iter(left))
             if ended.code is None:
-                _remember(keys[name], ended.how)
+                _remember(_state(left[name]), ended.how)
             found[name] = broken(f"{left.pop(name)} can't be loaded: {ended.how}", fix)
     return found
 
 
-def _recalled(keys: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _recalled(paths: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
     """Yield the names of those that hung today in the same state, and how that ended."""
     from shootout.host import store  # a worker needs none of it
 
     with suppress(UsageError):  # a cache that can't be used remembers nothing
         known = store.read_facts(HANGING)
-        for name, key in keys.items():
-            match known.get(key):
+        for name, path in paths if known else ():  # to hash a package's files takes a while
+            match known.get(_state(path)):
                 case [str(when), str(how)]:
                     again = "as any command does the next day, or when its files or packages change"
                     yield name, f"{how} (at {when}; `shootout doctor` tries it again, {again})"

@@ -153,11 +153,11 @@ def test_the_current_folder_is_no_part_of_what_decides_an_import(tmp_path: Path,
 
 def test_the_doctor_tries_one_that_hung_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    keys = {"hangs": described._state("hanging:Mine")}
-    described._remember(keys["hangs"], "took longer than 30 s and was killed")
-    assert "`shootout doctor` tries it again" in dict(described._recalled(keys))["hangs"]
+    paths = (("hangs", "hanging:Mine"),)
+    described._remember(described._state("hanging:Mine"), "took longer than 30 s and was killed")
+    assert "`shootout doctor` tries it again" in dict(described._recalled(paths))["hangs"]
     seen: list[object] = []
-    monkeypatch.setattr(doctor, "examine", lambda: seen.extend(described._recalled(keys)))
+    monkeypatch.setattr(doctor, "examine", lambda: seen.extend(described._recalled(paths)))
     monkeypatch.setattr(doctor, "render", str)
     monkeypatch.setattr(doctor, "as_data", lambda _: {})
     assert doctor.doctor({}, as_json=True) == 0
