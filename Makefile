@@ -71,7 +71,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m lab
 
 # A page for each reference run, and the figure in the README.
 report: $(STAMP)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.mutations import MUTATIONS
-from tests.bench.mutations.mutation import Mutation
+from lab.mutations import MUTATIONS
+from lab.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[1]
 

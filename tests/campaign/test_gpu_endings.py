@@ -20,11 +20,11 @@ from gpu.state import Status
 from gpu.steps import STEPS
 from support.races.made import ended, header, write
 
+from lab import __main__ as sections
+from lab import handoff
+from lab.common import Bench
 from shootout.errors import SkippedArm
 from shootout.host.placement import place
-from tests.bench import __main__ as sections
-from tests.bench import handoff
-from tests.bench.common import Bench
 
 pytestmark = pytest.mark.usefixtures("interruptible")  # as `session.hold` leaves it
 

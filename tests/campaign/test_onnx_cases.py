@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from lab.coverage import page
+from lab.coverage.onnx_cases import AGREES, BACKENDS, Result, run
+from lab.coverage.onnx_models import stored_cases
 from shootout.host.placement import place
-from tests.bench.coverage import page
-from tests.bench.coverage.onnx_cases import AGREES, BACKENDS, Result, run
-from tests.bench.coverage.onnx_models import stored_cases
 
 AGREED = {
     "test_Conv1d_dilated",

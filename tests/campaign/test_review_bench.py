@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lab.review import page
+from lab.review.claims import CLAIMS
+from lab.review.section import reproduced, unheard
 from shootout.stats.verdicts import compare
-from tests.bench.review import page
-from tests.bench.review.claims import CLAIMS
-from tests.bench.review.section import reproduced, unheard
 
 
 def ratio(value: float, spread: float) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from lab.common import Bench
+from lab.coverage import tensorrt_builds
 from shootout.contract import Arm
 from shootout.errors import ArmFailed, ModelError, SkippedArm
 from shootout.host.placement import place
-from tests.bench.common import Bench
-from tests.bench.coverage import tensorrt_builds
 
 FACTS = {
     "library": "tensorrt_rtx",

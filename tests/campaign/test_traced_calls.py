@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.bench.traced.calls import Traced, places_of, read_calls
-from tests.bench.traced.section import _files, _sockets
+from lab.traced.calls import Traced, places_of, read_calls
+from lab.traced.section import _files, _sockets
 
 LINES = r"""
 socketpair(AF_UNIX, SOCK_STREAM|SOCK_CLOEXEC, 0, [9<socket:[1]>, 10<socket:[2]>]) = 0

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.races.made import COPY, A, B, ended, header, played, rounds, write
 
+from lab.whole_runs import settled_s, shipped
 from shootout.results.analysis import analyse
-from tests.bench.whole_runs import settled_s, shipped
 
 
 @pytest.mark.parametrize(("generations", "answer"), [(1, None), (5, B.label)])

@@ -125,7 +125,7 @@ STEPS = (
         name="handoff",
         brings="what holding and releasing live contexts costs",
         weight=6,
-        command=("tests.bench", "--only", "handoff-gpu", "--json", "{out}/handoff.json"),
+        command=("lab", "--only", "handoff-gpu", "--json", "{out}/handoff.json"),
     ),
 )
 

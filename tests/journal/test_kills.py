@@ -1,4 +1,4 @@
-"""A seeded share of `python -m tests.bench --only kills`: kill -9 of a run, and of one of its processes."""
+"""A seeded share of `python -m lab --only kills`: kill -9 of a run, and of one of its processes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.kills.drill import ENDED, PARENT, WORKER, Drill, Found, as_row, as_sentence, drill
 from shootout.host.scratch import NAME
-from tests.bench.kills.drill import ENDED, PARENT, WORKER, Drill, Found, as_row, as_sentence, drill
 
 ROOT = Path(__file__).resolve().parents[2]
 

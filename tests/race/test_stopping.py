@@ -244,7 +244,7 @@ def test_nobody_plays_beyond_the_limit():
 
 def test_the_truly_fastest_arm_is_among_the_leaders_where_all_are_close():
     races = [race_for(BEST, CLOSE, sd=0.01, seed=seed) for seed in range(6)]
-    assert all(one.found for one in races), "tests/bench/simulate.py has the share"
+    assert all(one.found for one in races), "lab/simulate.py has the share"
 
 
 def test_a_race_for_the_best_ends_with_fewer_leaders_and_no_later():

@@ -7,9 +7,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from bench.coverage.footprints import write_table
 from rich.console import Console
 
+from lab.coverage.footprints import write_table
 from shootout import backends, cli
 from shootout.commands.decisions.report import render
 from shootout.contract import Precision
@@ -57,7 +57,7 @@ def test_what_the_backends_take_is_the_reference_run():
     found = re.search(r"<!-- (results/\S+) -->\n(.*?)\n\n", page, re.DOTALL)
     assert found
     assert found[2].splitlines() == [*write_table(analysis.analyse(ROOT / found[1]))], (
-        f"python -m tests.bench.coverage.footprints {found[1]}"
+        f"python -m lab.coverage.footprints {found[1]}"
     )
     assert found[2].count("\n") > 10
 

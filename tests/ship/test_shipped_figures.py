@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bench.shipped.table import write_table
+from lab.shipped.table import write_table
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED, RACED = "results/reference/shipped.json", "results/reference/shipped-races.json"
@@ -22,7 +22,7 @@ def test_the_table_is_the_measured_one():
     page = (ROOT / "docs" / "shipping.md").read_text()
     told = re.search(rf"<!-- {SHIPPED} -->\n(.*?)\n\n", page, re.DOTALL)
     assert told
-    assert told[1].splitlines() == [*write_table(*found())], f"python -m tests.bench.shipped.table {SHIPPED} {RACED}"
+    assert told[1].splitlines() == [*write_table(*found())], f"python -m lab.shipped.table {SHIPPED} {RACED}"
 
 
 def test_at_least_six_backends_answer_as_their_arms_do_where_nothing_else_is_installed():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench import __main__ as bench
-from tests.bench import simulate
+from lab import __main__ as bench
+from lab import simulate
 
 
 @pytest.mark.slow

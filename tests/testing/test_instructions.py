@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench.why.instructions import tell
+from lab.why.instructions import tell
 
 CODE = {
     100: b"\x62\xf1\x7c\x48",  # AVX-512

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.bench.common import attempt
-from tests.bench.parity import tools
+from lab.common import attempt
+from lab.parity import tools
 
 
 def test_a_tool_that_ends_badly_is_a_row_with_its_words(monkeypatch: pytest.MonkeyPatch):

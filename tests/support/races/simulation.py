@@ -1,4 +1,4 @@
-"""Seeded worlds in which the truth is known, for the tests of the statistics and for `tests/bench/simulate.py`.
+"""Seeded worlds in which the truth is known, for the tests of the statistics and for `lab/simulate.py`.
 
 They draw the log ratio of each generation directly (what it would hand to `evidence.compare`), so thousands of runs of
 20 generations take seconds. The package's own functions are called on them, never a faster copy of these.

@@ -1,0 +1,130 @@
+"""ONNX files that people ship in packages, raced as somebody with such a file would: who ran, who didn't, and when.
+
+One `shootout run --model FILE` for each, one after the other, nothing of it being exported or built before. A file that
+is done keeps its row in the bench's folder, beside those of other limits, and isn't run again: who stops the bench goes
+on with the same command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lab.common import Bench, Tables, say
+from lab.whole_runs import COMMAND
+from shootout.clock import Stopwatch
+from shootout.errors import one_line
+from shootout.journal import journal
+from shootout.results.analysis import analyse
+from shootout.results.document import Document, Row
+
+from .packages import CORPUS, Packaged, kept, stated, unpack
+
+TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
+MAX_TIME = "60s"
+QUICK = ("hey_jarvis_v0.1.onnx", "silero_vad.onnx")
+GIVEN_UP_S = 600.0
+"""A run that keeps to no limit is ended, and its row says so."""
+BUSY = "waiting for another run on this machine"
+"""What a run says whose time another one had: that is no answer about a file."""
+MEASURED = "measured"
+LETTERS = 300
+"""Of a reason."""
+
+
+def figures(bench: Bench) -> Tables:
+    """One row for each file, and one for each wheel."""
+    corpus = [one for one in CORPUS if not bench.quick or one.name in QUICK]
+    max_time = bench.max_time or MAX_TIME
+    folder, wheels = bench.folder / "files" / max_time, bench.folder / "wheels"
+    tables: Tables = {"packages": stated(corpus, wheels), "files": []}
+    for one in corpus:
+        make = partial(_row, one, folder, wheels, max_time)
+        row = kept(folder / f"{one.name}.json", make, _is_done)
+        tables["files"].append(row)
+        bench.keep(tables)
+        say(f"  {one.name}: {row['wall s']:.0f} s, {row['ships'] or row['no answer']} {row['open'] or ''}")
+    return tables
+
+
+def _row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, Any]:
+    place = folder / one.name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    return {"kind": one.kind, "file": one.name, **_run(one, place, wheels, max_time)}
+
+
+def _is_done(row: Mapping[str, Any]) -> bool:
+    return not row["waited"]
+
+
+def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, Any]:
+    file = unpack(one, place, wheels)
+    words = [str(file), *(f"--set={axis}={size}" for axis, size in one.sets.items())]
+    out, log = place / "run", place / "log"
+    asked = ["--backends", ",".join(TARGETS), "--max-time", max_time, "--out", str(out)]
+    command = [sys.executable, "-c", COMMAND, "run", "--model", *words, *asked]
+    cache = place.parent / "cache"
+    environment = {**os.environ, "SHOOTOUT_CACHE": str(cache)}
+    with log.open("w") as told, Stopwatch() as wall:
+        try:
+            code = subprocess.run(
+                command, env=environment, stdout=told, stderr=told, timeout=GIVEN_UP_S, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    for made in cache.glob("*/"):  # what is left tells which backends work here
+        shutil.rmtree(made)
+    ended = {"bytes": file.stat().st_size, "max time": max_time, "wall s": wall.seconds, "exit code": code}
+    said = log.read_text()
+    ended["waited"] = BUSY in said
+    last = one_line(said).rpartition(" | ")[2].replace(f"{place}/", "")
+    return {**ended, **_found(out, last if code else "")}
+
+
+def _found(out: Path, last: str) -> dict[str, Any]:
+    """What the run found.
+
+    Args:
+        last: its last word where it ended with an error.
+    """
+    document = analyse(out) if journal.begun(out) else None
+    rows = document.rows if document else ()
+    answer = document.answer[0] if document and document.answer else None
+    ship, reason = (answer.ship, answer.reason) if answer else (None, None)
+    return {
+        "ships": ship.arm if ship else None,
+        "open": reason if ship else None,
+        "tied": [rival.arm for rival in (*answer.tied, *answer.unsettled)] if answer else [],
+        "no answer": None if ship else reason or last,
+        "complete": document.complete if document else False,
+        "generations": _generations(document),
+        **{target: _told(_row_of(target, rows), last) for target in TARGETS},
+    }
+
+
+def _generations(document: Document | None) -> int:
+    return max((row.end_to_end.generations for row in document.rows if row.end_to_end), default=0) if document else 0
+
+
+def _row_of(target: str, rows: Sequence[Row]) -> Row | None:
+    """The row of a target; a backend's name alone stands for FP32, or for the precisions that the file itself holds."""
+    mine = (row for row in rows if row.arm == target or (row.backend == target and row.arm not in TARGETS))
+    return next(mine, None)
+
+
+def _told(row: Row | None, last: str) -> str:
+    """Whether a target was measured, how far off it was, and what it didn't run as asked; else why not."""
+    if row is None:
+        return f"failed: {last or 'no row'}"[:LETTERS]
+    if row.outcome != MEASURED:
+        return f"{row.outcome}: {row.reason}"[:LETTERS]
+    error = row.fidelity.relative_l2 if row.fidelity else None
+    beside = "; ".join((row.executed or {}).get("fallbacks", ()))[:LETTERS]
+    return f"{MEASURED}, error {'unknown' if error is None else f'{error:.1e}'}" + (f": {beside}" if beside else "")

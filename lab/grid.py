@@ -1,0 +1,98 @@
+"""Grids: seconds to plan 10,000 cells, and what a cell costs as a grid grows, through the real runner.
+
+The spin backend's call takes next to nothing, so that a cell's wall time is the harness's own: processes, warm-up,
+rounds, the journal. It must not grow with the grid, nor may memory by more than the plan and the journal need.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from shootout.clock import Deadline, Stopwatch
+from shootout.commands.run import measure
+from shootout.journal import journal
+from shootout.report import dry_run
+from shootout.report.progress import Progress
+from shootout.results.analysis import analyse
+from shootout.study import schema
+from shootout.study.plan import make_plan, plan_groups
+
+from .common import TARGETS, TOY, Bench, Tables
+
+ARMS = 10
+"""So many in each group, whose hidden copy comes on top."""
+
+
+def figures(bench: Bench) -> Tables:
+    """Planning by cells, and running by cells."""
+    grown = [_apart(bench.folder / f"grid-{cells}", cells) for cells in (10, 100, bench.size(1_000, 200))]
+    return {"planning a grid": [_planned(cells) for cells in (100, 1_000, 10_000)], "running a grid": grown}
+
+
+def _planned(cells: int) -> dict[str, Any]:
+    """Seconds from a study to its groups, with and without the probes of the backends, which any plan begins with."""
+    widths = tuple(range(1, cells // len(TARGETS) + 1))
+    fields = {"name": "grid", "model": TOY, "targets": TARGETS, "parameters": {"d_model": widths}}
+    asked = schema.checked(fields, "the bench")
+    with Stopwatch() as whole:
+        planned = make_plan(asked)
+    with Stopwatch() as alone:
+        plan_groups(asked, planned.here)
+    with Stopwatch() as telling:
+        told = dry_run.as_data(planned)
+    return {
+        "cells": told["cells"],
+        "groups": len(planned.groups),
+        "planning s": alone.seconds,
+        "with probes s": whole.seconds,
+        "telling s": telling.seconds,
+    }
+
+
+def _apart(out: Path, cells: int) -> dict[str, Any]:
+    """One grid in a process of its own, whose peak memory is the grid's."""
+    command = [sys.executable, "-m", "lab.grid", str(out), str(cells)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        return {"cells": cells, "failed": ended.stderr.strip().splitlines()[-1]}
+    found: dict[str, Any] = json.loads(ended.stdout)
+    return found
+
+
+def _ran(out: Path, cells: int) -> dict[str, Any]:
+    asked = schema.checked(
+        {
+            "name": out.name,
+            "model": "identity",
+            "targets": ("spin",) * ARMS,
+            "batch": tuple(range(1, cells // ARMS + 1)),
+            "options": {"spin": {"work": "1"}},
+            "max_generations": 1,
+        },
+        "the bench",
+    )
+    with Progress(Console(stderr=True, quiet=True)) as progress, Stopwatch() as whole:
+        planned = make_plan(asked)
+        document = measure(planned, out, fresh=False, limit=Deadline(None), progress=progress)
+    with Stopwatch() as reading:
+        analyse(out)
+    return {
+        "cells": cells,
+        "measured": sum(row.outcome == "measured" for row in document.rows),
+        "wall s": whole.seconds,
+        "s per cell": whole.seconds / cells,
+        "reading it again s": reading.seconds,
+        "journal MiB": (out / journal.NAME).stat().st_size / 2**20,
+        "peak MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(_ran(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,196 @@
+"""Each backend's arm, shipped: does it run where nothing but its runtime is installed, is it equal, and as fast?
+
+`ship` needs no quiet machine; `ship-race` races each folder beside the arm that it was made from. With `--folder`, the
+second takes the folders that the first has made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab.common import TOY, Bench, Table, Tables, say
+from shootout import load as open_run
+from shootout.bundle.npz import load_sets
+from shootout.bundle.shipped import Shipped, open_shipped
+from shootout.clock import Stopwatch
+from shootout.errors import ShootoutError
+
+TARGETS = (
+    "onnxruntime",
+    "openvino",
+    "litert",
+    "torch-compile+aoti",
+    "ncnn",
+    "numpy",
+    "torchscript",
+    "jax-jit",
+    "executorch",
+    "iree",
+)
+"""Every backend that can be shipped."""
+SHIPPED, RACED = "shipped folders in fresh environments", "shipped folders ÷ their own arms"
+RUN_S, RACE_S = 240, 60
+"""Seconds of the run that is shipped from, and of each race, where nobody says how long."""
+LIMIT_S = 1_200.0
+OUTPUTS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import load
+load.load()
+import numpy as np
+with np.load(Path(sys.argv[1]) / "evidence" / "inputs.npz") as stored:
+    names = [one[0] for one in load.INPUTS]
+    count = len({key.partition(".")[2] for key in stored.files})
+    sets = [{name: stored[f"{place}.{number}"] for place, name in enumerate(names)} for number in range(count)]
+answers = [load.predict(one) for one in sets]
+np.savez(sys.argv[2], **{f"{p}.{n}": a for n, one in enumerate(answers) for p, a in enumerate(one.values())})
+"""
+"""What a process of the fresh environment does: it has no shootout."""
+
+
+def figures(bench: Bench) -> Tables:
+    """Ship, install what requirements.txt says into a new environment, check, and compare the answers."""
+    return _of_each(bench, "ship", SHIPPED, _in_fresh_environment)
+
+
+def race_figures(bench: Bench) -> Tables:
+    """Race each folder beside its arm, which is the baseline."""
+    return _of_each(bench, "ship-race", RACED, _raced)
+
+
+def _of_each(bench: Bench, section: str, title: str, find: Callable[[Bench, str, str], dict[str, Any]]) -> Tables:
+    """A row of each target, kept as it comes."""
+    rows: Table = []
+    for target, label in _labels(bench):
+        say(f"{section}: {target} …")
+        rows.append({"target": target, **_told(find, bench, target, label)})
+        bench.keep({title: rows})
+    return {title: rows}
+
+
+def _labels(bench: Bench) -> Iterator[tuple[str, str]]:
+    """The targets, and the labels of their arms in the run that is shipped from."""
+    targets = tuple(bench.targets) or (TARGETS[:1] if bench.quick else TARGETS)
+    run = _place(bench, "run")
+    if not (run / "journal.jsonl").exists():
+        limit = "60s" if bench.quick else f"{RUN_S}s"
+        _shootout(
+            "run", TOY, "--backends", ",".join(targets), "--goal", "baseline", "--max-time", limit, "--out", str(run)
+        )
+    measured = {row.arm for row in open_run(run).document.rows if row.outcome == "measured"}
+    for target in targets:
+        yield target, next((label for label in measured if label.startswith(f"{target}:")), "")
+
+
+def _told(
+    figures: Callable[[Bench, str, str], dict[str, Any]], bench: Bench, target: str, label: str
+) -> dict[str, Any]:
+    """Its figures, or what went wrong: the others go on."""
+    try:
+        return figures(bench, target, label) if label else {"failed": "it was not measured"}
+    except (RuntimeError, ShootoutError) as error:
+        return {"failed": str(error)}
+
+
+def _in_fresh_environment(bench: Bench, target: str, label: str) -> dict[str, Any]:
+    shipped = _ship(bench, label, target)
+    place = _place(bench, "environments", _file_name(target))
+    python = place / "bin" / "python"
+    with Stopwatch() as watch:
+        _call([sys.executable, "-m", "venv", "--clear", str(place)])
+        before = _bytes(place)
+        _call([str(python), "-m", "pip", "install", "-q", "-r", str(shipped.folder / "requirements.txt")])
+    checked = _call([str(python), "-I", str(shipped.folder / "check.py")])
+    error = re.search(r"error (\S+) \(limit (\S+)\)", checked)
+    theirs, ours = (_place(bench, "answers", f"{_file_name(target)}-{whose}.npz") for whose in ("folder", "arm"))
+    theirs.parent.mkdir(exist_ok=True)
+    _call([str(python), "-I", "-c", OUTPUTS, str(shipped.folder), str(theirs)])
+    run = str(_place(bench, "run"))
+    _call([sys.executable, "-m", "lab.shipped.outputs", run, label, str(shipped.folder), str(ours)])
+    return {
+        "artifact_mb": _bytes(shipped.folder / "model") / 1e6,
+        "packages": len(shipped.versions),
+        "install_mb": (_bytes(place) - before) / 1e6,
+        "install_s": round(watch.seconds, 1),
+        "check": "passes",
+        "error": float(error[1]) if error else None,
+        "limit": float(error[2]) if error else None,
+        "max_abs_difference": _difference(shipped, theirs, ours),
+    }
+
+
+def _raced(bench: Bench, target: str, label: str) -> dict[str, Any]:
+    shipped = _ship(bench, label, target)
+    out = _place(bench, "races", _file_name(target))
+    limit = bench.max_time or ("30s" if bench.quick else f"{RACE_S}s")
+    words = ["--backends", f"{target},bundle:{shipped.folder}", "--baseline", label, "--goal", "resolve 1%"]
+    _shootout("run", TOY, *words, "--max-time", limit, "--out", str(out))
+    document = open_run(out).document
+    arm, folder = (next(row for row in document.rows if (row.arm == label) is own) for own in (True, False))
+    if not (arm.end_to_end and folder.end_to_end and folder.end_to_end.ratio):
+        return {"failed": folder.reason or arm.reason or "no ratio"}
+    ratio = folder.end_to_end.ratio
+    return {
+        "arm_us": arm.end_to_end.median_ns / 1e3,
+        "folder_us": folder.end_to_end.median_ns / 1e3,
+        "ratio": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
+        "verdict": ratio.verdict,
+        "generations": folder.end_to_end.generations,
+    }
+
+
+def _ship(bench: Bench, label: str, target: str) -> Shipped:
+    """The shipped folder, made unless it is there."""
+    folder = _place(bench, "folders", _file_name(target))
+    if not folder.exists():
+        _shootout("ship", str(_place(bench, "run")), "--arm", label, "-o", str(folder))
+    return open_shipped(folder)
+
+
+def _difference(shipped: Shipped, *files: Path) -> float:
+    """The largest difference of any element of any output; 0 where they are the same to the bit."""
+    names = [spec.name for spec in shipped.outputs]
+    ours, theirs = (load_sets(file, names) for file in files)
+    pairs = [(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in names]
+    return max(float(np.abs(a.astype("f8") - b.astype("f8")).max()) for a, b in pairs)
+
+
+def _place(bench: Bench, *parts: str) -> Path:
+    return bench.folder.joinpath("ship", *parts)
+
+
+def _file_name(target: str) -> str:
+    return target.replace("+", "-").replace(":", "-").replace("/", "-")
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def _shootout(*words: str) -> None:
+    _call([str(Path(sys.executable).parent / "shootout"), *words])
+
+
+def _call(words: Sequence[str]) -> str:
+    """What a command prints.
+
+    Raises:
+        RuntimeError: it ended with another code than 0; says its last words.
+    """
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        last = " | ".join((done.stdout + done.stderr).strip().splitlines()[-4:])
+        raise RuntimeError(f"{json.dumps(words[:4])} ended with {done.returncode}: {last}")
+    return done.stdout

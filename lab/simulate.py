@@ -1,0 +1,190 @@
+"""The method's error rates at full size, on seeded simulation: `python -m lab.simulate [--runs N] [--json]`.
+
+The same worlds as in CI, with 4,000 runs for each figure instead of hundreds; takes some minutes and measures nothing,
+so it may run on a busy machine. The figures in docs/measurement.md come from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass
+
+from lab.levels import COMPARISONS, levels
+from shootout.stats.goals import Aim, Goal
+from shootout.stats.warmup import steady_from
+from tests.support.races.goal_races import CLOSE, DEFAULT, race_for
+from tests.support.races.simulation import (
+    CLOSE_RIVAL_MS,
+    NOISES,
+    PINNED_SD,
+    SD,
+    STEADY,
+    Tally,
+    draw,
+    latencies,
+    race_share,
+    share,
+    t_test_ever_rejects,
+    tally,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One simulated share beside its target; `limit` is a least value where `at_least`, else a greatest one."""
+
+    name: str
+    value: float
+    limit: float | None = None
+    at_least: bool = False
+    note: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the target is met (so it is where there is none)."""
+        if self.limit is None:
+            return True
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+def peeking(runs: int) -> Iterator[Figure]:
+    """Identical arms, stopped at the worst of 20 looks; the worst of nine SDs."""
+    found = list(levels(max(runs // 10, 40), autocorrelations=(0.0,)))
+    for noise in NOISES:
+        for comparisons in COMPARISONS:
+            worst = max(one.value for one in found if (one.noise, one.comparisons) == (noise, comparisons))
+            yield Figure(name=f"A/A, any look, {comparisons} comparisons, {noise}", value=worst, limit=0.05)
+    rejected = share(map(t_test_ever_rejects, draw("gaussian", runs=runs // 10, seed=11)))
+    yield Figure(name="drill: t-test, any look, gaussian", value=rejected, note="must be far above 5 %")
+
+
+def at_the_stop(runs: int) -> Iterator[Figure]:
+    """False verdicts, wrong directions and coverage under the stopping rule itself."""
+    for noise in NOISES:
+        tallies = {effect: tally(noise, effect=effect, runs=runs, seed=12) for effect in (0.0, 0.005, 0.01, 0.02, 0.05)}
+        loaded = tally(noise, effect=0.0, runs=runs, seed=13, sd=0.05)
+        real = [found for effect, found in tallies.items() if effect > 0]
+        yield Figure(name=f"false faster or slower, A/A, {noise}", value=_told_apart(tallies[0.0]), limit=0.05)
+        yield Figure(name=f"any verdict, A/A at SD 5 %, {noise}", value=_told_apart(loaded) + loaded.same, limit=0.05)
+        yield Figure(name=f"faster or slower at the floor, {noise}", value=_told_apart(tallies[0.005]), limit=0.05)
+        yield Figure(name=f"same at 1 %, {noise}", value=tallies[0.01].same, limit=0.05)
+        yield Figure(name=f"wrong direction, {noise}", value=max(t.wrong_direction for t in real), limit=0.001)
+        yield Figure(
+            name=f"coverage at the stop, least of 6 effects and loads, {noise}",
+            value=min(t.covered for t in [*tallies.values(), loaded]),
+            limit=0.95,
+            at_least=True,
+        )
+
+
+def _told_apart(found: Tally) -> float:
+    return found.right + found.wrong_direction
+
+
+def wrong_under_load(runs: int) -> Iterator[Figure]:
+    """Real differences in noise far above the power targets' SD: the rare verdict should not be a wrong one."""
+    for sd in (0.01, 0.05):
+        for effect in (0.01, 0.02, 0.05):
+            found = tally("gaussian", effect=effect, runs=runs, seed=16, sd=sd)
+            yield Figure(name=f"wrong direction, {effect:.0%}, SD {sd:.0%}, gaussian", value=found.wrong_direction)
+
+
+def power(runs: int) -> Iterator[Figure]:
+    """Verdicts within 20 generations, for one comparison and with Bonferroni."""
+    targets = {0.05: 0.99, 0.02: 0.95, 0.01: 0.90}
+    for noise, sd in (("gaussian", SD), ("7 % bad generations", SD), ("gaussian", PINNED_SD), ("gaussian", 0.01)):
+        for comparisons in (1, 3, 28):
+            for effect, target in targets.items():
+                found = tally(noise, effect=effect, runs=runs, seed=14, comparisons=comparisons, sd=sd)
+                yield Figure(
+                    name=f"power {effect:.0%}, {comparisons} comparisons, SD {sd:.1%}, {noise}",
+                    value=found.right,
+                    limit=target if (noise, sd) == ("gaussian", SD) else None,
+                    at_least=True,
+                    note=f"{found.median_generations:.0f} generations",
+                )
+
+
+def goals(runs: int) -> Iterator[Figure]:
+    """What a race for the best arm takes beside one for the verdicts, and how often it misses the fastest."""
+    for sd in (0.01, 0.03, 0.05):
+        for goal in (Goal(), Goal(aim=Aim.BEST)):
+            found = [race_for(goal, DEFAULT, sd=sd, seed=seed, rounding=2) for seed in range(runs // 20)]
+            mean = [sum(figures) / len(found) for figures in zip(*map(astuple, found), strict=True)]
+            generations, played, told, _, leaders = mean
+            yield Figure(
+                name=f"ten arms, goal {goal}, SD {sd:.0%}: the fastest is no leader",
+                value=share(not one.found for one in found),
+                limit=0.05,
+                note=f"{generations:.1f} generations, {played:.0f} of arms, {told:.1f} verdicts, {leaders:.1f} leaders",
+            )
+    for sd in (0.005, 0.02, 0.05):
+        found = [race_for(Goal(aim=Aim.BEST), CLOSE, sd=sd, seed=seed) for seed in range(runs // 10)]
+        missed = share(not one.found for one in found)
+        yield Figure(name=f"five arms within 2 %, SD {sd:.1%}: the fastest is no leader", value=missed, limit=0.05)
+
+
+def races(runs: int) -> Iterator[Figure]:
+    """Calls of a race over those of round-robin."""
+    for sd in (SD, PINNED_SD):
+        calls, agreement = race_share(CLOSE_RIVAL_MS, runs=runs // 20, seed=15, sd=sd)
+        yield Figure(
+            name=f"six-arm race, rival 1 % off the baseline, SD {sd:.1%}",
+            value=calls,
+            limit=0.60 if sd == PINNED_SD else None,
+            note=f"verdicts equal in {agreement:.1%}",
+        )
+
+
+def warm_ups(runs: int) -> Iterator[Figure]:
+    """False alarms on steady tapes and detection on unsteady ones."""
+    for calls, tapes in ((60, runs // 10), (240, runs // 40)):
+        for kind in (*STEADY, "20 % step at 1/4", "slow start"):
+            found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(tapes)]
+            later = share(index is not None and index > 0 for index in found)
+            yield Figure(
+                name=f'"no steady state", {kind}, {calls} calls',
+                value=share(index is None for index in found),
+                limit=0.01,
+                note=f"later than call 0: {later:.1%}",
+            )
+        for kind in ("20 % step at 3/4", "5 % step at 3/4", "20 % drift", "start as long as the tape"):
+            found = [steady_from(latencies(kind, calls=calls, seed=seed)) for seed in range(tapes)]
+            yield Figure(
+                name=f"change seen, {kind}, {calls} calls",
+                value=share(index != 0 for index in found),
+                limit=0.95 if kind == "20 % step at 3/4" else None,
+                at_least=True,
+            )
+
+
+def figures(runs: int) -> Iterator[Figure]:
+    """Every simulated figure, as it comes in."""
+    for part in (peeking, at_the_stop, wrong_under_load, power, races, goals, warm_ups):
+        yield from part(runs)
+
+
+def line(figure: Figure) -> str:
+    """A figure as one line of the table."""
+    target = "" if figure.limit is None else f"{'≥' if figure.at_least else '≤'} {figure.limit:.1%}"
+    return f"{'  ' if figure.holds else '✗ '}{figure.name:<72} {figure.value:>7.2%}  {target:<9} {figure.note}"
+
+
+def main() -> int:
+    """Print the table (or JSON lines); exit 1 where a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=4_000, help="runs for each figure (at least 40)")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    options = parser.parse_args()
+    missed = 0
+    for figure in figures(max(40, options.runs)):
+        print(json.dumps({**asdict(figure), "holds": figure.holds}) if options.json else line(figure), flush=True)
+        missed += not figure.holds
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""How often a decision is right, simulated: who is chosen beside who truly is best, and how often nobody is.
+
+Six arms between one and two times the fastest, each with an artifact of its own, and a limit on p99 that about half of
+them keep. All play every generation, so that a figure is of the decision and not of who left early.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from datetime import date
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from lab.common import Bench, Table, Tables
+from shootout.contract import Array
+from shootout.decide.candidates import Candidate, Play, Question
+from shootout.decide.decision import Decision, decide
+from shootout.decide.policy import Policy, read_policy
+from shootout.journal.group import Group
+from shootout.results.document import Timing
+from shootout.stats.leaders import compare_pair
+from shootout.stats.quantiles import median_interval
+from shootout.stats.verdicts import Rules, ground_of
+from tests.support.races.candidates import HERE
+from tests.support.races.cells import cell, document, row
+
+ARMS = 6
+TAIL = 1.6
+"""Of an arm's p99 ÷ its median, in truth."""
+SDS = (0.01, 0.03, 0.10)
+GENERATIONS = (5, 10, 20)
+TODAY = date(2026, 11, 22)
+
+
+def figures(bench: Bench) -> Tables:
+    """By the noise between generations and how many there are."""
+    runs = bench.runs or bench.size(400, 4)
+    rows: Table = [_share(sd, generations, runs, bench.seed) for sd in SDS for generations in GENERATIONS]
+    return {"decisions beside the truth, simulated": rows}
+
+
+def _share(sd: float, generations: int, runs: int, seed: int) -> dict[str, Any]:
+    outcomes, right, broken, sure = Counter[str](), 0, 0, 0
+    for number in range(runs):
+        rng = np.random.default_rng((seed, number, generations, round(1_000 * sd)))
+        truth = np.exp(rng.uniform(0.0, math.log(2.0), ARMS))
+        limit = TAIL * float(np.median(truth)) * 1.02
+        found = _decide(truth, limit, sd, generations, rng)
+        outcomes[found.outcome] += 1
+        if found.chosen:
+            mine, kept = truth[int(found.chosen[1])], truth[TAIL * truth <= limit]
+            broken += TAIL * mine > limit
+            near = TAIL * mine <= limit and mine <= 1.05 * kept.min()
+            right += near
+            sure += found.outcome == "chosen" and not near
+    decided = outcomes["chosen"] + outcomes["tied"]
+    return {
+        "SD": sd,
+        "generations": generations,
+        "runs": runs,
+        "chosen": outcomes["chosen"] / runs,
+        "tied": outcomes["tied"] / runs,
+        "undecided": (outcomes["undecided"] + outcomes["infeasible"]) / runs,
+        "within 5 % of the best": right / decided if decided else None,
+        "breaks the limit": broken / decided if decided else None,
+        "chosen alone and wrong": sure / runs,
+    }
+
+
+def _decide(truth: Array, limit: float, sd: float, generations: int, rng: np.random.Generator) -> Decision:
+    labels = [f"b{index}" for index in range(ARMS)]
+    noise = sd / math.sqrt(2) * rng.standard_normal((ARMS, generations))
+    times = truth[:, None] * np.exp(noise) * 1e6
+    tails = TAIL * times * np.exp(sd / 2 * rng.standard_normal(times.shape))
+    question = _question(dict(zip(labels, times, strict=True)), dict(zip(labels, tails, strict=True)), rng)
+    return decide(_policy(limit), question, today=TODAY)
+
+
+def _policy(limit: float) -> Policy:
+    return read_policy(None, {"p99": f"{limit:.6f}ms"})
+
+
+def _question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.random.Generator) -> Question:
+    blocks = {f"{one}:cpu:fp32": {g: np.array([ns]) for g, ns in enumerate(mine)} for one, mine in times.items()}
+    first, *_ = blocks
+    rules = Rules(baseline=first, sentinel=None, comparisons=2 * ARMS - 3, max_generations=60, bias_floor=0.005)
+    ground = ground_of(blocks, rules)
+    rows = [
+        row(
+            one,
+            float(np.median(times[one])),
+            end_to_end=_timing(times[one], tails[one]),
+            artifact_bytes=int(rng.integers(1, 10)) * 1_000_000,
+        )
+        for one in times
+    ]
+    made = cell(
+        *rows,
+        rows=tuple(rows),
+        compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
+        generations_needed=lambda *_: None,
+    )
+    group = cast(Group, SimpleNamespace(blocks=lambda _: blocks))
+    plays = [Play(run="made", cell=made, row=one, group=group, right={}) for one in rows]
+    candidates = tuple(Candidate(label=one.row.arm, machine=HERE, plays=(one,)) for one in plays)
+    return Question(title=("toy",), candidates=candidates, documents=(document(made),), answers=())
+
+
+def _timing(times: Array, tails: Array) -> Timing:
+    middle, tail = median_interval(times), median_interval(tails)
+    return Timing(
+        median_ns=middle.median,
+        low_ns=middle.low,
+        high_ns=middle.high,
+        confidence=middle.confidence,
+        p90_ns=None,
+        p95_ns=None,
+        p99_ns=tail.high,
+        p99_low_ns=tail.low,
+        p99_highest_ns=float(tails.max()),
+        samples=10_000,
+        generations=times.size,
+        ratio=None,
+    )

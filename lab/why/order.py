@@ -1,0 +1,223 @@
+"""Why the arms come in the order they do on the toy model: overhead per layer, overhead per call, arithmetic.
+
+The same model at points that tell these apart. Layers 16 wide compute next to nothing, so their time is overhead; the
+same width at two depths splits a call into a part per layer and a part per call; wide layers with a batch leave only
+arithmetic. All arms of a point play in the same generations, so ratios hold on a busy machine too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from lab.common import TOY, Bench, Tables, attempt, generation, medians, say, watch
+from shootout.backends.adapter import Built
+from shootout.clock import Stopwatch
+from shootout.constants import LEAD_IN_CALLS
+from shootout.contract import Arm, NotRun
+from shootout.messages import Scope, Turn
+from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.protocols import Performance, Player, Starters
+
+BASELINE = "torch-eager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A size of the toy model; `without` are the targets whose build takes too long for what they would tell here."""
+
+    width: int
+    depth: int
+    batch: int = 1
+    without: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As it stands in a column's name."""
+        return f"{self.width}x{self.depth}" + (f"_batch{self.batch}" if self.batch > 1 else "")
+
+    @property
+    def flop(self) -> int:
+        """Floating-point operations of the products of one call."""
+        return 2 * self.batch * self.width**2 * self.depth
+
+
+TOY_POINT = Point(width=128, depth=128)
+THIN = Point(width=16, depth=128, without=("openvino:cpu:int8",))
+SHALLOW = Point(width=128, depth=32, without=("torch-compile", "torch-compile+aoti", "openvino:cpu:int8"))
+FAT = Point(width=1024, depth=8, batch=32, without=("torch-compile+aoti",))
+POINTS = (TOY_POINT, THIN, SHALLOW, FAT)
+
+
+@dataclass(slots=True)
+class Switches:
+    """A worker's voluntary context switches (waits for another thread, say) and the calls meanwhile."""
+
+    count: int = 0
+    calls: int = 0
+
+
+class CountingPlayer:
+    """A live player that also looks how often its process gave its CPU away during its turns."""
+
+    def __init__(self, player: LivePlayer, switches: Switches) -> None:
+        self._player, self._switches = player, switches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._player, name)
+
+    def turn(self, scopes: tuple[Scope, ...]) -> Turn:
+        """The turn; its two switches around the command itself are lost among some hundred calls."""
+        pid = self._player._process.pid
+        before = voluntary_switches(pid)
+        turn = self._player.turn(scopes)
+        self._switches.count += voluntary_switches(pid) - before
+        self._switches.calls += sum(latency.size + LEAD_IN_CALLS for latency in turn.latency_ns.values())
+        return turn
+
+
+@dataclass(frozen=True, slots=True)
+class CountingStage:
+    """A live stage whose players count; by arm label."""
+
+    inner: LiveStage
+    switches: defaultdict[str, Switches] = field(default_factory=lambda: defaultdict(Switches))
+
+    lanes: ClassVar[int] = 1
+
+    def place(self, arm: Arm, lane: int) -> frozenset[int]:
+        """As the stage inside."""
+        return self.inner.place(arm, lane)
+
+    def starters(self) -> Starters:
+        """As the stage inside."""
+        return self.inner.starters()
+
+    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+        return cast("Player", CountingPlayer(self.inner.spawn(arm, generation, padding), self.switches[arm.label]))
+
+
+def voluntary_switches(pid: int) -> int:
+    """Of all threads of a process so far; 0 where there is no /proc."""
+    total = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with suppress(OSError):  # a thread that has just ended
+            found = re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status.read_text(), re.MULTILINE)
+            total += int(found[1]) if found else 0
+    return total
+
+
+@dataclass(slots=True)
+class Found:
+    """One arm at one point over its generations: medians of the compute scope, and ratios of the same generation."""
+
+    compute_us: list[float] = field(default_factory=list)
+    times_eager: list[float] = field(default_factory=list)
+    last: Performance | None = None
+    switches: Switches = field(default_factory=Switches)
+    why: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def us(self) -> float | None:
+        """Microseconds of a call, None where the arm wasn't measured."""
+        return float(np.median(self.compute_us)) if self.compute_us else None
+
+
+def figures(bench: Bench) -> Tables:
+    """Every arm at every point."""
+    found: dict[Point, dict[str, Found]] = {}
+    points = []
+    for point in POINTS:
+        with Stopwatch() as wall:
+            found[point], facts = _point(bench, point)
+        points.append({"point": point.name, "mflop": point.flop / 1e6, **facts, "wall_s": wall.seconds})
+    arms = {target: {point: found[point][target] for point in POINTS} for target in bench.cpu_targets}
+    return {
+        "compute scope by size of the toy model (width x depth, us)": [
+            {"arm": target, **{point.name: one.us for point, one in arm.items()}, **_reasons(arm)}
+            for target, arm in arms.items()
+        ],
+        "what follows from it": [{"arm": target, **_follows(arm)} for target, arm in arms.items()],
+        "the sizes": points,
+    }
+
+
+def _point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str, Any]]:
+    """By target what was found, and facts on the generations."""
+    found = {target: Found() for target in bench.cpu_targets}
+    built: dict[str, Built] = {}
+    for target in bench.cpu_targets:
+        if target in point.without:
+            found[target].why = {"skipped": "its build takes too long"}
+            continue
+        say(f"  {point.name}: building {target}")
+        parameters = {"d_model": point.width, "n_layers": point.depth}
+        arm = bench.arm(target, TOY, parameters, batch=point.batch)
+        ready, found[target].why = attempt(partial(bench.built, arm))
+        if ready is not None:
+            built[target] = ready
+    return found, _play(bench, point, built, found)
+
+
+def _play(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, Found]) -> dict[str, Any]:
+    names = {one.arm.label: target for target, one in built.items()}
+    stage, eye, rng = CountingStage(bench.stage([*built.values()])), watch(bench.placement), bench.rng(point.name)
+    count = bench.size(3, 1)
+
+    def setback(arm: Arm, why: NotRun) -> None:
+        found[names[arm.label]].why = {"failed" if why.failed else "skipped": why.reason}
+
+    for index in range(count):
+        say(f"  {point.name}: generation {index + 1}/{count}")
+        played = generation(index, [one.arm for one in built.values()], stage, eye, rng, setback).performances
+        _note(played, names, found)
+    for label, target in names.items():
+        found[target].switches = stage.switches[label]
+    return {"generations": count, "arms": len(built), "rounds_disturbed_percent": 100 * eye.share}
+
+
+def _note(played: Sequence[Performance], names: dict[str, str], found: dict[str, Found]) -> None:
+    by_target = {names[label]: values for label, values in medians(played, Scope.COMPUTE).items()}
+    for one in played:
+        target = names[one.arm.label]
+        found[target].last = one
+        found[target].compute_us.append(float(np.median(by_target[target])) / 1e3)
+        if BASELINE in by_target:
+            found[target].times_eager.append(float(np.median(by_target[BASELINE] / by_target[target])))
+
+
+def _follows(found: dict[Point, Found]) -> dict[str, Any]:
+    """One arm's line: time per layer and per call, overhead, arithmetic, and who does the work."""
+    us = {point: one.us for point, one in found.items()}
+    toy, thin, shallow, fat = (us[point] for point in POINTS)
+    per_layer = (toy - shallow) / (TOY_POINT.depth - SHALLOW.depth) if toy and shallow else None
+    last, switches, times = found[TOY_POINT].last, found[TOY_POINT].switches, found[TOY_POINT].times_eager
+    nodes = last.verified.executed.compute_nodes_by_precision if last else {}
+    return {
+        "times_eager": float(np.median(times)) if times else None,
+        "layer_us": per_layer,
+        "call_us": toy - per_layer * TOY_POINT.depth if toy and per_layer else None,
+        "thin_layer_us": thin / THIN.depth if thin else None,
+        "overhead_percent": 100 * thin / toy if thin and toy else None,
+        "fat_gflop_per_s": FAT.flop / fat / 1e3 if fat else None,
+        "switches_per_call": switches.count / switches.calls if switches.calls else None,
+        "os_threads": last.placed.os_threads if last else None,
+        "compute_nodes": ", ".join(f"{count} {name}" for name, count in nodes.items()),
+    }
+
+
+def _reasons(found: dict[Point, Found]) -> dict[str, str]:
+    """`skipped` and `failed` of an arm, naming the points."""
+    reasons: dict[str, str] = {}
+    for point, one in found.items():
+        for kind, why in one.why.items():
+            reasons[kind] = "; ".join(filter(None, [reasons.get(kind), f"{point.name}: {why}"]))
+    return reasons
