@@ -28,7 +28,7 @@ from shootout.host.placement import MORE
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
 _FOLDERS = "shootout.backends._shipped.backend:ShippedRunner"
-"""Of targets that are shipped folders (`bundle:DIR`)."""
+"""Of targets that are shipped folders (`shipped:DIR`)."""
 
 
 def names(*, hidden: bool = False) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Availability, Capabilities, Device, Precision, Target, Value
 from shootout.session import Session
 
@@ -20,7 +20,7 @@ class Built:
     """An arm's artifact on disk: all that `load` needs, in any later process.
 
     Attributes:
-        bundle: the model it was built from.
+        exported: the model it was built from.
         folder: where `build` put its files; read-only from then on.
         facts: what `build` wants to tell `load` or the record (JSON values). `compute_nodes_by_precision` and
             `artifact_bytes`, where they are among them, go into the row of an arm that is built here but can't run;
@@ -28,7 +28,7 @@ class Built:
     """
 
     arm: Arm
-    bundle: ModelBundle
+    exported: ExportedModel
     folder: Path
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ class Shipment:
             `_open` without arguments, which gives the function that makes a call.
         options: its own settings as measured, JSON values, for `_open` to read as OPTIONS.
         environment: variables that must be set before the library is imported, beside the thread counts.
-        isa: instruction sets that the artifact itself needs, see `bundle.shipped.Shipped`.
+        isa: instruction sets that the artifact itself needs, see `exported.shipped.Shipped`.
         installs: requirements of `load.py`, where these are not all that the arm's process needs (`Entry.installs`).
     """
 
@@ -79,11 +79,11 @@ Ship = Callable[[Built, Path], Shipment]
 class Runner(Protocol):
     """Whoever makes an arm ready, and loads it."""
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""
 
     def load(self, built: Built) -> Session:
-        """A ready session, in each generation's fresh process; affinity and thread variables are already set."""
+        """A ready session, in each restart's fresh process; affinity and thread variables are already set."""
 
 
 class Adapter(Runner, Protocol):

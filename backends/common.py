@@ -31,7 +31,7 @@ from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 """The dtype in which an arm of a float precision holds its weights; TF32 is a way to multiply, not to store."""
@@ -147,14 +147,14 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def calibration_of(bundle: ModelBundle, scheme: Scheme) -> list[dict[str, Array]]:
+def calibration_of(exported: ExportedModel, scheme: Scheme) -> list[dict[str, Array]]:
     """The input sets that give static quantization its ranges.
 
     Raises:
         ValueError: the calibration data can't be used: it isn't finite, or has fewer sets than the scheme asks for
             (two, where it doesn't say).
     """
-    sets = bundle.calibration()
+    sets = exported.calibration()
     if len(sets) < (scheme.samples or 2):
         asked = f"samples-{scheme.samples}" if scheme.samples else "static quantization needs at least 2 sets"
         raise ValueError(f"{asked}: the calibration split has only {len(sets)}; give more with --calibration data.npz")

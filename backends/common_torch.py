@@ -1,11 +1,11 @@
-"""A bundle's torch module, for PyTorch's own adapters and for those that take one over, as torchax does."""
+"""An exported model's torch module, for PyTorch's own adapters and for those that take one over, as torchax does."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Artifact
 
 if TYPE_CHECKING:
@@ -13,44 +13,44 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def float32_module(bundle: ModelBundle) -> torch.nn.Module:
+def float32_module(exported: ExportedModel) -> torch.nn.Module:
     """The module with its weights as they are stored, in eval mode."""
     import torch
 
-    module = architecture(bundle)
-    if bundle.is_file:  # its program brings its weights
+    module = architecture(exported)
+    if exported.is_file:  # its program brings its weights
         return module
-    state = {name: torch.from_numpy(array) for name, array in bundle.weights().items()}
-    if bundle.source_sha256 and (odd := _odd_weights(module.state_dict(), state)):
-        raise ValueError(f"{bundle.model} makes another architecture each time it is called: {odd} differs")
+    state = {name: torch.from_numpy(array) for name, array in exported.weights().items()}
+    if exported.source_sha256 and (odd := _odd_weights(module.state_dict(), state)):
+        raise ValueError(f"{exported.model} makes another architecture each time it is called: {odd} differs")
     module.load_state_dict(state)
     return module.eval()
 
 
-def architecture(bundle: ModelBundle) -> torch.nn.Module:
+def architecture(exported: ExportedModel) -> torch.nn.Module:
     """The module without its weights; of a user's file, with them. Of a user's own model, this runs the user's code.
 
     Raises:
-        ValueError: that code isn't the one that the bundle was made from.
+        ValueError: that code isn't the one that the exported model was made from.
     """
-    if bundle.is_file:
-        return _as_module(exported_program(bundle))
+    if exported.is_file:
+        return _as_module(exported_program(exported))
     from shootout import models
     from shootout.models.user import factory
 
-    if bundle.source_sha256 and factory.source_now(bundle.model) != bundle.source_sha256:
-        raise ValueError(f"{bundle.model} was changed after it was exported; run again")
-    return models.get(bundle.model).module(bundle.parameters)
+    if exported.source_sha256 and factory.source_now(exported.model) != exported.source_sha256:
+        raise ValueError(f"{exported.model} was changed after it was exported; run again")
+    return models.get(exported.model).module(exported.parameters)
 
 
-def exported_program(bundle: ModelBundle) -> ExportedProgram:
-    """The bundle's program, from a file of its own, whose hash was checked."""
+def exported_program(exported: ExportedModel) -> ExportedProgram:
+    """The exported model's program, from a file of its own, whose hash was checked."""
     import torch
 
-    return torch.export.load(bundle.path(Artifact.PT2))
+    return torch.export.load(exported.path(Artifact.PT2))
 
 
-def core_module(bundle: ModelBundle, floats: str = "float32") -> torch.nn.Module:
+def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Module:
     """Return the module for libraries that take torch's core operators only.
 
     A user's file and a module given in Python are programs: their composite operators, which a module's Python would
@@ -64,13 +64,13 @@ def core_module(bundle: ModelBundle, floats: str = "float32") -> torch.nn.Module
     from shootout.models.user import program
     from shootout.quantize.retyping import retyped
 
-    if not (bundle.is_file or program.is_meant(bundle.model)):
-        return float32_module(bundle)
-    exported = exported_program(bundle).run_decompositions()
-    for node in list(exported.graph.nodes):
+    if not (exported.is_file or program.is_meant(exported.model)):
+        return float32_module(exported)
+    converted = exported_program(exported).run_decompositions()
+    for node in list(converted.graph.nodes):
         if node.target is torch.ops.aten._assert_async.msg:
-            exported.graph.erase_node(node)
-    module = _as_module(exported)
+            converted.graph.erase_node(node)
+    module = _as_module(converted)
     return retyped(module, getattr(torch, floats), torch.device("cpu")) if floats else module
 
 

@@ -29,7 +29,7 @@ from shootout.host.placement import CHANGING, MORE, hint, passed_on
 LIMIT_S = 30.0
 """An adapter's module imports no framework at its top."""
 HANGING = "hanging.json"
-"""Beside the bundles: adapters whose import took longer, by the day and the state of all that decides it."""
+"""Beside the exported models: adapters whose import took longer, by the day and the state of all that decides it."""
 _DECIDING = re.compile(r"PYTHON\w*|LD_\w+|PATH|VIRTUAL_ENV")
 """Variables that decide what is imported, beside those that change how libraries run and those that `--env` names."""
 ANYTHING = Capabilities(

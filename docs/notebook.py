@@ -40,7 +40,7 @@ run
 run.plot()
 
 # %% [markdown]
-# Any two arms that raced have a verdict, from the generations that both played.
+# Any two arms that raced have a verdict, from the restarts that both played.
 
 # %%
 print(run.verdict("onnxruntime", "openvino"))

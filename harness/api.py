@@ -98,7 +98,7 @@ class Run:
         return {(row.group, row.arm): timing.ratio for row, timing in timed if timing.ratio}
 
     def verdict(self, arm: str, other: str, *, group: str | None = None) -> Ratio:
-        """One arm's end-to-end time ÷ another's with its verdict, from the generations that both played.
+        """One arm's end-to-end time ÷ another's with its verdict, from the restarts that both played.
 
         It errs with the α that the run gave each of its verdicts; of many pairs looked at, so many the more may err.
 

@@ -244,7 +244,7 @@ def cache(
 def selftest(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Five generations only; stores nothing.", rich_help_panel=Group.STOP)
+        bool, typer.Option("--quick", help="Five restarts only; stores nothing.", rich_help_panel=Group.STOP)
     ] = False,
     device: Annotated[
         str,

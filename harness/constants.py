@@ -23,36 +23,36 @@ user's file takes some 7 s) comes on top, and the race tells more with the rest 
 BUILD_SHARE = 0.5
 """Of what is left behind them builds get so much, and the race of what is ready gets the rest."""
 LOADING_SHARE = 0.5
-"""Of the time that is left when a generation begins, its arms may take so much to load and to be checked."""
+"""Of the time that is left when a restart begins, its arms may take so much to load and to be checked."""
 HANGING_SHARE = 0.5
 """The share of the time left for builds, loads or rounds that one arm may take to answer: the others get the rest."""
 LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
-"""About so many calls an arm makes at least in a generation whose time is short: a few to warm up, and `MIN_ROUNDS`."""
-AIMED_GENERATIONS = 4
-"""Into so many the time of a race is parted; arms 1.36 times as slow are told apart by then."""
-LIMIT_GENERATIONS = 60
+"""About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and `MIN_ROUNDS`."""
+AIMED_RESTARTS = 4
+"""Into so many the time of a race is parted; arms 1.36 times as slow are distinguished by then."""
+LIMIT_RESTARTS = 60
 """Likewise where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that is known, and
-10 % slower likewise, where generations spread by 6 %."""
+10 % slower likewise, where restarts spread by 6 %."""
 FIRST_SHARE = 0.6
-"""Of the time, the first generation gets so much where not all arms fit: the second one is that of the fastest."""
+"""Of the time, the first restart gets so much where not all arms fit: the second one is that of the fastest."""
 WARMING_SHARE = 0.25
-"""Of what is left of a generation's part when its arms are loaded, they warm up in so much."""
+"""Of what is left of a restart's part when its arms are loaded, they warm up in so much."""
 GRACE_S = 3.0
 """Who hasn't answered so long after the end of the time is ended."""
 FORESEEING = 3
-"""From so many generations of a run on, how many more a verdict takes can be foreseen, roughly."""
+"""From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0
 """A race that would take so many times what is left of that time ends: an answer soon is worth more."""
 
 ROUNDS = 12
 MIN_ROUNDS = 4
-"""A generation whose time was over before so many does not count: it would weigh as much as a whole one."""
+"""A restart whose time was over before so many does not count: it would weigh as much as a whole one."""
 ROUNDS_BUDGET_NS = 40_000_000_000
-"""Rounds of one generation last about this long at most; long calls get fewer rounds instead: it is generations that
+"""Rounds of one restart last about this long at most; long calls get fewer rounds instead: it is restarts that
 are replicates, so the time is better spent on more of those.
 """
-MAX_GENERATIONS = 20
-MAX_GENERATIONS_IN_TIME = 60
+MAX_RESTARTS = 20
+MAX_RESTARTS_IN_TIME = 60
 """Where a race's own time ends it, or a closeness that was asked for."""
 MAX_CALL_S = 5.0
 """Cells whose call would take longer are left out, unless a study says otherwise."""
@@ -72,9 +72,9 @@ WINDOW_NS = 50_000_000
 SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
 SINGLE_LEAD_IN, SINGLE_CALLS = 100, 1_000
-"""Of such an arm so many more are read one by one, in each generation: the mean of k calls has no tail."""
+"""Of such an arm so many more are read one by one, in each restart: the mean of k calls has no tail."""
 TAIL_LEAST, TAIL_CALLS = 100, 166
-"""A generation has a p99 of its own from so many calls on; of so many each, four of them bound it."""
+"""A restart has a p99 of its own from so many calls on; of so many each, four of them bound it."""
 TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 
@@ -87,7 +87,7 @@ SERVE_STEP_S = 1.0
 SERVE_LEAD_IN = 0.1
 """So many more requests, as a share of these, come first and only fill the queue."""
 SERVE_ROUNDS = 9
-"""Steps of the search in a generation: two or three to have the rate between two others, the rest to halve that."""
+"""Steps of the search in a restart: two or three to have the rate between two others, the rest to halve that."""
 SERVE_LIMIT_FACTOR = 5.0
 """The limit on p99 where none is given, in calls of the baseline without load."""
 
@@ -117,14 +117,16 @@ every arm holds them all.
 CALIBRATION_ROWS = 256
 """About so many drawn rows give quantizers their ranges, where there is no data set."""
 FIDELITY_MARGIN = 4.0
-FP32_BAND_FLOOR = 1e-5
-USEFUL_BAND = 0.5
-"""Half the way to an answer of zeros: a band above this holds nothing on drawn inputs, and lets no larger error pass on
-real ones. Above this share of what the inputs move, half the way to an answer that ignores them, it holds, but proves
-little.
+FP32_BOUND_FLOOR = 1e-5
+USEFUL_BOUND = 0.5
+"""Half the way to an answer of zeros: an error bound above this holds nothing on drawn inputs, and lets no larger error
+pass on real ones. Above this share of what the inputs move, half the way to an answer that ignores them, it holds, but
+proves little.
 """
-WIDE_BAND = 1e-3
-"""About what rounding one product's operands to BF16 costs: an FP32 band above it proves little, and no conversion."""
+WIDE_BOUND = 1e-3
+"""About what rounding one product's operands to BF16 costs: an FP32 error bound above it proves little, and no
+conversion.
+"""
 INT8_LEVELS = 127
 """Steps on each side of zero of a symmetric 8-bit grid."""
 INT4_LEVELS = 7
@@ -152,7 +154,7 @@ HOLD_SHARE = 0.8
 """Slower by more than 2 % in the median, and slower in so many of the pairs, means that it does."""
 ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
-COPY = "#sentinel"
+COPY = "#control"
 """How the label of the baseline's hidden copy ends."""
-BUNDLE = "bundle"
+SHIPPED = "exported"
 """In a backend's place in a target: what follows is a shipped folder."""

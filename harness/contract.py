@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shootout.constants import BUNDLE, COPY
+from shootout.constants import COPY, SHIPPED
 from shootout.errors import COULD_RUN as COULD_RUN  # why an arm did not run is part of the contract
 from shootout.errors import NotRun as NotRun
 from shootout.errors import NotRunKind as NotRunKind
@@ -84,7 +84,7 @@ Gemms = Mapping[Precision, Callable[[int], Gemm]]
 
 
 class Artifact(StrEnum):
-    """The forms in which a bundle holds a model."""
+    """The forms in which an exported model holds a model."""
 
     FORWARD = "forward"  # the model's `forward(xp, weights, x)` and its safetensors weights
     MODULE = "module"  # the torch module and its safetensors weights
@@ -112,7 +112,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `bundle[@python]:DIR`.
+    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `exported[@python]:DIR`.
 
     Attributes:
         python: the name that the user gave another interpreter (`--python new=path`), "" for our own.
@@ -131,7 +131,7 @@ class Target:
     def __str__(self) -> str:
         if self.folder:
             python = f"@{self.python}" if self.python else ""
-            return f"{BUNDLE}{python}:{self.folder.rpartition('/')[2]}"
+            return f"{SHIPPED}{python}:{self.folder.rpartition('/')[2]}"
         words = (("+", self.mode), ("@", self.python), ("/", self.scheme))
         mode, python, scheme = (f"{sign}{word}" if word else "" for sign, word in words)
         return f"{self.backend}{mode}{python}:{self.device}:{self.precision}{scheme}"
@@ -144,7 +144,7 @@ class Arm:
     Attributes:
         file: where a group races several ONNX files, the name of this arm's, unless that is the first.
         ordinal: 2, 3 … when the same target is given again (A/A), shown as `#2`.
-        sentinel: the hidden copy of the baseline, shown as `#sentinel`.
+        control: the hidden copy of the baseline, shown as `#control`.
         parameters: the model's parameters, complete (defaults filled in).
         options: the backend's own knobs, `NUM_STREAMS` → `2`.
         threads: compute threads of one instance.
@@ -161,7 +161,7 @@ class Arm:
     threads: int = 1
     options: Mapping[str, str] = field(default_factory=dict)
     ordinal: int = 1
-    sentinel: bool = False
+    control: bool = False
     settings: str = "closed"
     quantizer: str = "none"
     scenario: Scenario = Scenario.LATENCY
@@ -178,7 +178,7 @@ class Arm:
     def label(self) -> str:
         """The arm's name inside its group, e.g. `numpy:cpu:fp32#2` or `openvino:cpu:fp32{threads=2}`."""
         told = f"{self.target}{f'({self.file})' if self.file else ''}" + (f"{{{self.setting}}}" if self.setting else "")
-        return told + (COPY if self.sentinel else f"#{self.ordinal}" if self.ordinal > 1 else "")
+        return told + (COPY if self.control else f"#{self.ordinal}" if self.ordinal > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +281,7 @@ class Capabilities:
     """What an adapter can be asked.
 
     Attributes:
-        consumes: the artifacts it can load, the preferred one first; a bundle with none of them is skipped.
+        consumes: the artifacts it can load, the preferred one first; an exported model with none of them is skipped.
         targets: every (device, precision) it has code for.
         native: the devices on which it runs a user's ONNX file in the precisions that the file itself holds.
         modes: the `+mode` suffixes it knows, "" (the plain one) among them; one may end in `*`, for all that begin so.
@@ -347,7 +347,7 @@ class Executed:
     software: bool = False
 
 
-class BandStanding(StrEnum):
+class BoundStanding(StrEnum):
     """How a row stands to the error that its label explains."""
 
     MET = "met"
@@ -358,22 +358,24 @@ class BandStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
-    """Outputs against the oracle, over all input buffers; float outputs except where said otherwise.
+    """Outputs against the reference outputs, over all input buffers; float outputs except where said otherwise.
 
     Attributes:
         max_abs: largest absolute error; None when an output has NaN or infinity, as are the next four.
         relative_l2: largest norm(error) of any buffer and output ÷ the RMS of that output's norm over all buffers.
-        sqnr_db: 10 log10(sum oracle² / sum error²); None also when there is no error at all.
+        sqnr_db: 10 log10(sum reference² / sum error²); None also when there is no error at all.
         cosine: of all outputs as one vector; None also when one side is zero.
-        top1_agreement: share of rows of the first output with the oracle's largest class, None unless (batch, classes).
+        top1_agreement: share of rows of the first output with the reference's largest class, None unless (batch,
+            classes).
         accuracy: share of the report split that is classified rightly; None without labels.
         right: of each row of that split in order, "1" where it was, so that rows can be compared in pairs; "" without,
             and where the journal has it in the line of the arm's first check.
-        reference_l2: as `relative_l2`, but against what the shared quantized model, or a file that races its original,
+        shared_l2: as `relative_l2`, but against what the shared quantized model, or a file that races its original,
             gives as it is written; None for other rows.
-        mismatches: integer or boolean output elements that differ from the oracle's.
-        band: the largest `relative_l2` that the label explains; None: nothing is known, or the run is an older one.
-        standing: to that band (see `ModelBundle.is_judged`, and `--max-error`).
+        mismatches: integer or boolean output elements that differ from the reference's.
+        error_bound: the largest `relative_l2` that the label explains; None: nothing is known, or the run is an older
+            one.
+        standing: to that error bound (see `ExportedModel.is_judged`, and `--max-error`).
         gradient_l2: of a training step, the worst gradient's error for the middle buffer; `relative_l2` is no smaller.
     """
 
@@ -383,9 +385,9 @@ class Fidelity:
     cosine: float | None
     top1_agreement: float | None
     mismatches: int = 0
-    reference_l2: float | None = None
+    shared_l2: float | None = None
     gradient_l2: float | None = None
     accuracy: float | None = None
     right: str = ""
-    band: float | None = None
-    standing: BandStanding = BandStanding.MET
+    error_bound: float | None = None
+    standing: BoundStanding = BoundStanding.MET

@@ -86,7 +86,7 @@ class UsageError(ShootoutError):
 
 
 class ModelError(ShootoutError):
-    """The model can't be measured: a broken file, a degenerate oracle, inputs that don't fit.
+    """The model can't be measured: a broken file, a degenerate reference outputs, inputs that don't fit.
 
     Args:
         reason: why, in one line.

@@ -250,12 +250,12 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The runtime's own account and the outputs' error against the oracle.
+    """The runtime's own account and the outputs' error against the reference outputs.
 
     Attributes:
         fault: why the gate closed.
         calls: that it took, without those for the accuracy.
-        scores: by the user's own metric, which no worker runs; None without one, and in an arm's later generations.
+        scores: by the user's own metric, which no worker runs; None without one, and in an arm's later restarts.
     """
 
     executed: Executed
@@ -274,7 +274,7 @@ class Warming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What the timed blocks of this generation will use: calls per reading, and about how long a call takes."""
+    """What the timed blocks of this restart will use: calls per reading, and about how long a call takes."""
 
     per_reading: Mapping[Scope, int]
     call_ns: Mapping[Scope, float]
@@ -362,5 +362,5 @@ class Progress(Protocol):
     def detail(self, text: str) -> None:
         """What happens right now."""
 
-    def generation(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
-        """A generation begins; the run is sure to take `left_s` seconds yet (0: who knows), and `standing` leads."""
+    def restart(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
+        """A restart begins; the run is sure to take `left_s` seconds yet (0: who knows), and `standing` leads."""

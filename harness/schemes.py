@@ -85,7 +85,9 @@ class Scheme:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the bundle's ONNX file already holds the quantized model, so that the backend only has to run it."""
+        """Whether the exported model's ONNX file already holds the quantized model, so that the backend only has to run
+        it.
+        """
         return _comes_quantized(self.variant)
 
     @property

@@ -82,4 +82,4 @@ class TrainingSession(Session, Protocol):
         """Back to the weights as they were loaded, and momenta of zero."""
 
     def state(self) -> tuple[Arrays, Arrays]:
-        """Weights and momenta on the host, by the names in `ModelBundle.trained`; no later `execute` changes them."""
+        """Weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes them."""

@@ -31,7 +31,6 @@ from shootout.study.points import describe
 from shootout.study.target import parse_targets
 
 from . import (
-    generations,
     grid,
     handoff,
     known,
@@ -39,6 +38,7 @@ from . import (
     mutations,
     rechecks,
     repeated,
+    restarts,
     same_target,
     simulate,
     verdicts,
@@ -107,7 +107,7 @@ def _named(bench: Bench) -> list[Target]:
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
     "known": known.figures,
     "handoff": handoff.figures,
-    "generations": generations.figures,
+    "restarts": restarts.figures,
     "grid": grid.figures,
     "parity": comparison.figures,
     "order": order.figures,
@@ -130,7 +130,7 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "repeated": repeated.figures,
     "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
-    "starts": generations.start_figures,
+    "starts": restarts.start_figures,
     "trace": traced.figures,
     "rechecks": rechecks.figures,
     "review": section.figures,
@@ -240,7 +240,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="what parity, order, generations, file-loads, conformance ask")
+    parser.add_argument("--targets", help="what parity, order, restarts, file-loads, conformance ask")
     return parser.parse_args()
 
 

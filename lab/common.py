@@ -1,6 +1,6 @@
-"""What the sections share: where they run, built arms, generations that are watched and timed, tables as plain rows.
+"""What the sections share: where they run, built arms, restarts that are watched and timed, tables as plain rows.
 
-A section goes through the harness's own stage, players and generations wherever it can, so that its figures are theirs.
+A section goes through the harness's own stage, players and restarts wherever it can, so that its figures are theirs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from shootout.host.noise import Disturbance, NoiseMeter, Own
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
-from shootout.race.generation import Generation
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes, Performance, Player, Stage, Starters
 from shootout.race.race import block_medians
+from shootout.race.restart import Restart
 from shootout.stats.verdicts import log_ratios
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
@@ -115,8 +115,8 @@ class Bench:
             machine=environment.fingerprint(environment.facts()),
             logs=self.folder / "logs",
         )
-        bundle = obtain(Request(model=arm.model, parameters=arm.parameters, batch=arm.batch))
-        return workshop.prepare(arm, bundle, environment.libraries().get(arm.target.backend, ""))
+        exported = obtain(Request(model=arm.model, parameters=arm.parameters, batch=arm.batch))
+        return workshop.prepare(arm, exported, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> LiveStage:
         """Return a stage for these artifacts; their arms' labels must differ."""
@@ -219,20 +219,20 @@ class TimedStage:
         """As the stage inside."""
         return self.inner.starters()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
         spawn = self.ledger.timed("spawn", self.inner.spawn)
-        return cast("Player", TimedPlayer(spawn(arm, generation, padding), self.ledger))
+        return cast("Player", TimedPlayer(spawn(arm, restart, padding), self.ledger))
 
 
-def generation(
+def restart(
     index: int,
     arms: Sequence[Arm],
     stage: Stage,
     eye: Disturbances,
     rng: random.Random,
     setback: Callable[[Arm, NotRun], None] | None = None,
-) -> Generation:
-    """One generation of the package's own.
+) -> Restart:
+    """One restart of the package's own.
 
     Args:
         setback: hears of an arm that fails, and the others go on; without it, such an arm ends the section.
@@ -247,7 +247,7 @@ def generation(
 
     notes = Notes(say=lambda _: None, setback=setback or fault)
     context = Context(stage=stage, watch=eye, notes=notes)
-    found = Generation(index=index, arms=arms, context=context, rng=rng).run()
+    found = Restart(index=index, arms=arms, context=context, rng=rng).run()
     if faults:
         raise RuntimeError("; ".join(faults))
     return found
@@ -259,7 +259,7 @@ def medians(performances: Sequence[Performance], scope: Scope) -> dict[str, Arra
 
 
 def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) -> float:
-    """A generation's x: the median over rounds of log(ours / theirs)."""
+    """A restart's x: the median over rounds of log(ours / theirs)."""
     return float(log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
 
 
@@ -274,5 +274,5 @@ def timed_s(performances: Sequence[Performance]) -> float:
 
 
 def pooled(performance: Performance, scope: Scope) -> Array:
-    """All readings (ns) of one arm in one generation."""
+    """All readings (ns) of one arm in one restart."""
     return np.concatenate([turn.latency_ns[scope] for turn in performance.turns])

@@ -74,7 +74,7 @@ def _ran(out: Path, cells: int) -> dict[str, Any]:
             "targets": ("spin",) * ARMS,
             "batch": tuple(range(1, cells // ARMS + 1)),
             "options": {"spin": {"work": "1"}},
-            "max_generations": 1,
+            "max_restarts": 1,
         },
         "the bench",
     )

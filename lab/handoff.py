@@ -1,7 +1,7 @@
 """What changing from one arm to the next costs: none of it is timed, but all of it takes from the measuring.
 
 Two figures: the hand-off itself (let an arm run, one command there and back, hold it until the kernel confirms), and
-its share of a generation's wall clock, with four arms alive and all but one held.
+its share of a restart's wall clock, with four arms alive and all but one held.
 Workers on a GPU hold their contexts meanwhile; without a GPU their rows say so.
 """
 
@@ -21,8 +21,8 @@ from shootout.host.placement import child_environment
 from shootout.race.pausing import on_gpu
 from shootout.worker.process import WorkerProcess
 
-from .common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, generation, say, timed_s, watch
-from .generations import split
+from .common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, restart, say, timed_s, watch
+from .restarts import split
 
 ARMS = 4
 ON_GPU = "torch-eager:cuda"
@@ -48,11 +48,11 @@ def figures(bench: Bench) -> Tables:
         steps, share = found or ([{"backend": name, **why}], {"backend": name, **why})
         hand_offs += steps
         shares.append(share)
-    return {f"hand-off among {ARMS} workers": hand_offs, f"share of a generation's wall clock, {ARMS} arms": shares}
+    return {f"hand-off among {ARMS} workers": hand_offs, f"share of a restart's wall clock, {ARMS} arms": shares}
 
 
 def _of(bench: Bench, name: str) -> tuple[Table, dict[str, Any]]:
-    """The steps of a hand-off among workers of one target, and its share of a generation."""
+    """The steps of a hand-off among workers of one target, and its share of a restart."""
     rows, built, mean_us = _steps(bench, name, bench.size(1_000, 20))
     return rows, {"backend": name, **_share(bench, built, mean_us / 1e6)}
 
@@ -117,12 +117,12 @@ def _row(name: str, step: str, values_us: Any) -> dict[str, Any]:
 
 
 def _share(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any]:
-    """Hand-offs, and everything untimed, as shares of some generations' wall clock."""
+    """Hand-offs, and everything untimed, as shares of some restarts' wall clock."""
     count, ledger, eye, rng = bench.size(3, 1), Ledger(), watch(bench.placement), bench.rng("hand-off")
     stage, played = TimedStage(bench.stage(built), ledger), []
     with Stopwatch() as wall:
         for index in range(count):
-            played += generation(index, [one.arm for one in built], stage, eye, rng).performances
+            played += restart(index, [one.arm for one in built], stage, eye, rng).performances
     share = 100 * ledger.calls["turn"] * hand_off_s / wall.seconds
     return {
         "hand_off_percent": share,

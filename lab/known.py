@@ -11,7 +11,7 @@ from shootout.clock import Stopwatch, quiet_collector, read_block
 from shootout.host.placement import on_cpus
 from shootout.messages import Scope
 
-from .common import Bench, Table, Tables, generation, medians, say, watch
+from .common import Bench, Table, Tables, medians, restart, say, watch
 
 DURATIONS_US = (10, 100, 1_000, 10_000)
 LIMITS_PERCENT = {100: 0.3, 1_000: 0.05}
@@ -32,8 +32,8 @@ def _planted(bench: Bench) -> Table:
     found: dict[str, list[float]] = {arm.label: [] for arm in arms}
     count = bench.size(10, 1)
     for index in range(count):
-        say(f"  spin: generation {index + 1}/{count}")
-        played = generation(index, arms, stage, eye, rng).performances
+        say(f"  spin: restart {index + 1}/{count}")
+        played = restart(index, arms, stage, eye, rng).performances
         for label, values in medians(played, Scope.COMPUTE).items():
             found[label].append(float(np.median(values)))
     return [
@@ -48,10 +48,10 @@ def _row(duration_us: int, measured_ns: Any, disturbed: float) -> dict[str, Any]
         "planted_us": duration_us,
         "measured_us": float(np.median(measured_ns)) / 1e3,
         "error_percent": float(np.median(errors)),
-        "worst_generation_percent": float(errors[np.argmax(np.abs(errors))]),
+        "worst_restart_percent": float(errors[np.argmax(np.abs(errors))]),
         "limit_percent": limit,
         "holds": None if limit is None else abs(float(np.median(errors))) <= limit,
-        "generations": measured_ns.size,
+        "restarts": measured_ns.size,
         "rounds_disturbed_percent": 100 * disturbed,
     }
 

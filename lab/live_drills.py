@@ -21,7 +21,7 @@ from shootout.messages import Scope
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.stats.verdicts import compare
 
-from .common import Bench, Table, Tables, copies, generation, log_ratio, medians, pooled, say, watch
+from .common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
 
 NEIGHBOURS = 4
 SPINNING = {"session.intra_op.allow_spinning": "1"}
@@ -71,9 +71,9 @@ class UnheldStage:
         """As the stage inside."""
         return self._inner.starters()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> Any:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
         """A player that nobody can hold."""
-        return Unheld(self._inner.spawn(arm, generation, padding))
+        return Unheld(self._inner.spawn(arm, restart, padding))
 
 
 class Fixed(random.Random):
@@ -99,11 +99,11 @@ def _neighbours(bench: Bench) -> Table:
 
 
 def _victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
-    """The first arm's end-to-end readings over some generations."""
+    """The first arm's end-to-end readings over some restarts."""
     eye, rng = watch(bench.placement), bench.rng("neighbours")
     found = []
     for index in range(bench.size(3, 1)):
-        played = generation(index, [one.arm for one in built], stage, eye, rng).performances
+        played = restart(index, [one.arm for one in built], stage, eye, rng).performances
         found += [pooled(one, Scope.END_TO_END) for one in played if one.arm.label == built[0].arm.label]
     return np.concatenate(found)
 
@@ -115,7 +115,7 @@ def _spawn_orders(bench: Bench) -> Table:
         say(f"  spawn order {order}")
         eye, x = watch(bench.placement), []
         for index in range(count):
-            played = generation(index, [one.arm for one in built], bench.stage(built), eye, rng).performances
+            played = restart(index, [one.arm for one in built], bench.stage(built), eye, rng).performances
             by_label = medians(played, Scope.END_TO_END)
             x.append(log_ratio(by_label[built[1].arm.label], by_label[built[0].arm.label]))
         found = compare(np.array(x), alpha=ALPHA, bias_floor=bias_floor())
@@ -127,7 +127,7 @@ def _spawn_orders(bench: Bench) -> Table:
                 "high": found.high,
                 "sd_percent": 100 * (found.sd or 0.0),
                 "verdict": found.verdict.value,
-                "generations": found.generations,
+                "restarts": found.restarts,
                 "rounds_disturbed_percent": 100 * eye.share,
             }
         )

@@ -56,7 +56,7 @@ def _row(one: Run) -> dict[str, Any]:
         "arms": len(able),
         "with a time": sum(row.end_to_end is not None for row in able),
         "verdicts": sum(ratio.decided for ratio in told),
-        "generations": document.groups[0].generations,
+        "restarts": document.groups[0].restarts,
         "ended": "goal reached" if document.complete else f"{document.budget_s or '--max-time'}",
         "flagged_percent": round(100 * document.void_share, 1),
         "sd_percent": round(100 * (document.groups[0].sd or 0.0), 1),
@@ -65,7 +65,7 @@ def _row(one: Run) -> dict[str, Any]:
 
 
 def _said(one: Run) -> dict[str, Any]:
-    """Its answer, after how many seconds (of racing, and since the command) it stood, and that of each generation."""
+    """Its answer, after how many seconds (of racing, and since the command) it stood, and that of each restart."""
     answer, answers = one.document.answer[0], one.answers()
     racing_s = settled_s(answers)
     return {
@@ -80,7 +80,7 @@ def _said(one: Run) -> dict[str, Any]:
 
 
 def _before_s(one: Run) -> float:
-    """Seconds from the command to the first generation; the start of the interpreter, under a second, is left out."""
+    """Seconds from the command to the first restart; the start of the interpreter, under a second, is left out."""
     return sum(one.document.spent_s.get(name, 0.0) for name in ("planning", "preparing"))
 
 

@@ -39,10 +39,10 @@ def _row(one: Run) -> dict[str, Any]:
         "run": one.folder.name,
         "beside": one.beside,
         "wall_s": round(one.wall_s, 1),
-        "generations": one.document.groups[0].generations,
+        "restarts": one.document.groups[0].restarts,
         "sd_percent": round(100 * (one.document.groups[0].sd or 0.0), 2),
         "flagged_percent": round(100 * one.document.void_share, 1),
-        "sentinel holds": one.document.sentinel.holds,
+        "control holds": one.document.control.holds,
         "verdicts": len(told),
         "false": sum(ratio.verdict in FALSE for ratio in told),
         "same": sum(ratio.verdict == Verdict.SAME for ratio in told),
@@ -54,7 +54,7 @@ def _row(one: Run) -> dict[str, Any]:
 
 
 def _together(rows: list[dict[str, Any]], beside: str) -> dict[str, Any]:
-    runs_with = sum(row["false"] > 0 or not row["sentinel holds"] for row in rows)
+    runs_with = sum(row["false"] > 0 or not row["control holds"] for row in rows)
     return {
         "beside": beside,
         "runs": len(rows),

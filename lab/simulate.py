@@ -93,9 +93,9 @@ def wrong_under_load(runs: int) -> Iterator[Figure]:
 
 
 def power(runs: int) -> Iterator[Figure]:
-    """Verdicts within 20 generations, for one comparison and with Bonferroni."""
+    """Verdicts within 20 restarts, for one comparison and with Bonferroni."""
     targets = {0.05: 0.99, 0.02: 0.95, 0.01: 0.90}
-    for noise, sd in (("gaussian", SD), ("7 % bad generations", SD), ("gaussian", PINNED_SD), ("gaussian", 0.01)):
+    for noise, sd in (("gaussian", SD), ("7 % bad restarts", SD), ("gaussian", PINNED_SD), ("gaussian", 0.01)):
         for comparisons in (1, 3, 28):
             for effect, target in targets.items():
                 found = tally(noise, effect=effect, runs=runs, seed=14, comparisons=comparisons, sd=sd)
@@ -104,7 +104,7 @@ def power(runs: int) -> Iterator[Figure]:
                     value=found.right,
                     limit=target if (noise, sd) == ("gaussian", SD) else None,
                     at_least=True,
-                    note=f"{found.median_generations:.0f} generations",
+                    note=f"{found.median_restarts:.0f} restarts",
                 )
 
 
@@ -114,12 +114,12 @@ def goals(runs: int) -> Iterator[Figure]:
         for goal in (Goal(), Goal(aim=Aim.BEST)):
             found = [race_for(goal, DEFAULT, sd=sd, seed=seed, rounding=2) for seed in range(runs // 20)]
             mean = [sum(figures) / len(found) for figures in zip(*map(astuple, found), strict=True)]
-            generations, played, told, _, leaders = mean
+            restarts, played, told, _, leaders = mean
             yield Figure(
                 name=f"ten arms, goal {goal}, SD {sd:.0%}: the fastest is no leader",
                 value=share(not one.found for one in found),
                 limit=0.05,
-                note=f"{generations:.1f} generations, {played:.0f} of arms, {told:.1f} verdicts, {leaders:.1f} leaders",
+                note=f"{restarts:.1f} restarts, {played:.0f} of arms, {told:.1f} verdicts, {leaders:.1f} leaders",
             )
     for sd in (0.005, 0.02, 0.05):
         found = [race_for(Goal(aim=Aim.BEST), CLOSE, sd=sd, seed=seed) for seed in range(runs // 10)]

@@ -1,4 +1,4 @@
-"""How long a verdict takes and how often it is right, as a user gets it: a whole run, with sentinel, journal and lock.
+"""How long a verdict takes and how often it is right, as a user gets it: a whole run, with control, journal and lock.
 
 The arms do a planted amount of work (the spin backend), so the right answer is known: two arms 2 % apart, and a race of
 six arms beside what round-robin would have taken.
@@ -16,7 +16,7 @@ from rich.console import Console
 from shootout.build.exports import probe_request
 from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
-from shootout.constants import MAX_GENERATIONS
+from shootout.constants import MAX_RESTARTS
 from shootout.contract import Arm, Target
 from shootout.export.client import Request, obtain_all
 from shootout.journal import journal
@@ -30,7 +30,7 @@ from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup, make_plan
 from tests.support.races.simulation import CLOSE_RIVAL_MS, race_share
 
-from .common import Bench, Table, Tables, generation, medians, say, watch
+from .common import Bench, Table, Tables, medians, restart, say, watch
 
 STEPS_PER_LOOK = 2_000
 SHARES = (0.02, 0.05)
@@ -56,19 +56,19 @@ def figures(bench: Bench) -> Tables:
 def _steps_per_ms(bench: Bench) -> int:
     arm = bench.arm("spin", "identity", options={"work": str(STEPS_PER_LOOK)})
     stage = bench.stage([bench.built(arm)])
-    played = generation(0, [arm], stage, watch(bench.placement), bench.rng("steps")).performances
+    played = restart(0, [arm], stage, watch(bench.placement), bench.rng("steps")).performances
     return round(STEPS_PER_LOOK * 1e6 / float(np.median(medians(played, Scope.END_TO_END)[arm.label])))
 
 
-def race(bench: Bench, name: str, steps: Sequence[int], generations: int) -> tuple[Document, float]:
+def race(bench: Bench, name: str, steps: Sequence[int], restarts: int) -> tuple[Document, float]:
     """Run spin arms with so many steps each, the first one as the baseline; returns the wall seconds too."""
     target, model = Target(backend="spin"), "identity"
-    asked = schema.Study(name=name, model=(model,), targets=("spin",), max_generations=generations, seed=bench.seed)
+    asked = schema.Study(name=name, model=(model,), targets=("spin",), max_restarts=restarts, seed=bench.seed)
     arms = [
         Arm(target=target, model=model, threads=bench.placement.threads, options={"work": str(count)}, ordinal=number)
         for number, count in enumerate(steps, start=1)
     ]
-    hidden = dataclasses.replace(arms[0], sentinel=True)
+    hidden = dataclasses.replace(arms[0], control=True)
     record = GroupRecord(name=name, baseline=arms[0].label, comparisons=len(arms) - 1, arms=(*arms, hidden))
     group = PlannedGroup(record=record, request=Request(model=model), skips={})
     with Stopwatch() as wall:
@@ -87,7 +87,7 @@ def _two_arms(bench: Bench, steps: int, share: float) -> dict[str, Any]:
         if rng.random() < 0.5:
             pair, right = pair[::-1], Verdict.FASTER
         say(f"  two arms {share:.0%} apart: run {index + 1}/{count}")
-        found, wall_s = race(bench, f"two-{100 * share:g}-{index}", pair, MAX_GENERATIONS)
+        found, wall_s = race(bench, f"two-{100 * share:g}-{index}", pair, MAX_RESTARTS)
         timing = found.rows[1].end_to_end
         ratio = timing.ratio if timing else None
         runs.append((wall_s, found, ratio, right))
@@ -106,30 +106,28 @@ def _two_arms(bench: Bench, steps: int, share: float) -> dict[str, Any]:
         "measuring_s_median": float(np.median([found.wall_s for _, found, *_ in runs])),
         "limit_s": LIMIT_S,
         "holds": float(np.median(walls)) <= LIMIT_S,
-        "generations_median": float(np.median([found.groups[0].generations for _, found, *_ in runs])),
+        "restarts_median": float(np.median([found.groups[0].restarts for _, found, *_ in runs])),
         "sd_percent_median": 100 * float(np.median([ratio.sd or 0.0 for *_, ratio, _ in runs if ratio])),
         "void_percent": 100 * float(np.mean([found.void_share for _, found, *_ in runs])),
     }
 
 
 def _six_arms(bench: Bench, steps: int) -> dict[str, Any]:
-    """One race; round-robin would have gone on with every arm until the last generation."""
+    """One race; round-robin would have gone on with every arm until the last restart."""
     say("  six arms")
-    generations = bench.size(MAX_GENERATIONS, 5)
-    found, wall_s = race(bench, "six", [round(steps * ms) for ms in CLOSE_RIVAL_MS], generations)
+    restarts = bench.size(MAX_RESTARTS, 5)
+    found, wall_s = race(bench, "six", [round(steps * ms) for ms in CLOSE_RIVAL_MS], restarts)
     lines = [line for line in journal.read(bench.folder / "six").lines if isinstance(line, Played)]
     labels = [row.arm for row in found.rows]
-    per_generation = {
-        row.arm: row.end_to_end.samples / row.end_to_end.generations for row in found.rows if row.end_to_end
-    }
-    raced = sum(per_generation[line.arm] for line in lines if line.arm in per_generation)
-    whole = sum(per_generation.values()) * found.groups[0].generations
+    per_restart = {row.arm: row.end_to_end.samples / row.end_to_end.restarts for row in found.rows if row.end_to_end}
+    raced = sum(per_restart[line.arm] for line in lines if line.arm in per_restart)
+    whole = sum(per_restart.values()) * found.groups[0].restarts
     share = 100 * raced / whole
     return {
         "calls_percent": share,
         "limit_percent": LIMIT_CALLS_PERCENT,
         "holds": share <= LIMIT_CALLS_PERCENT,
-        "generations": " ".join(str(sum(line.arm == label for line in lines)) for label in labels),
+        "restarts": " ".join(str(sum(line.arm == label for line in lines)) for label in labels),
         "verdicts": ", ".join(
             row.end_to_end.ratio.verdict for row in found.rows if row.end_to_end and row.end_to_end.ratio
         ),

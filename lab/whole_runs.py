@@ -101,7 +101,7 @@ class Run:
         return {pair: ratio_of(one) for pair, one in found.items() if one}
 
     def answers(self) -> list[tuple[float, str | None]]:
-        """After each generation, the seconds of racing so far, and the arm that would have been shipped."""
+        """After each restart, the seconds of racing so far, and the arm that would have been shipped."""
         lines = (self.folder / journal.NAME).read_bytes().splitlines(keepends=True)
         found, racing_s = [], 0.0
         with tempfile.TemporaryDirectory() as folder:

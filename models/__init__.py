@@ -1,7 +1,7 @@
 """What is measured: the shipped models, the harness's own probes, and users' models, each as a `Model`.
 
 In: a name. Out: `Model`. The registry is data: a model's module is imported when it is asked for.
-May use `bundle` and the root.
+May use `exported` and the root.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Model:
         task: the data set, or None.
         draw: the model's own input buffers at a batch size; None: seeded standard normal ones.
         calibration: input sets for quantization at a batch size; None: the data set's split, or drawn ones.
-        artifacts: what a bundle of it holds.
+        artifacts: what an exported model of it holds.
         write: writes the artifacts (safetensors weights among them) into a folder by itself and returns the weights,
             for a model that must not need torch; None: they are traced from `trained`.
         outputs: their names; None: one, called `y`.

@@ -28,7 +28,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: 
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """There is none; a bundle of this model never claims the MODULE artifact."""
+    """There is none; an exported model of this model never claims the MODULE artifact."""
     raise NotImplementedError(f"identity has no torch module (parameters {dict(parameters)})")
 
 

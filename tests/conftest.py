@@ -74,7 +74,12 @@ LONGEST = (
     *("backends/_openvino/test_openvino_quantized.py", "tune/test_search.py"),
     *("worker/test_availability.py", "campaign/test_onnx_cases.py", "stats/test_error_rates.py"),
     *("export/test_factory.py", "backends/_tensorrt/test_tensorrt_models.py", "worker/test_misbehaving.py"),
-    *("crossover/test_crossover.py", "commands/test_cli.py", "quantize/test_bands.py", "commands/test_tracing.py"),
+    *(
+        "crossover/test_crossover.py",
+        "commands/test_cli.py",
+        "quantize/test_error_bounds.py",
+        "commands/test_tracing.py",
+    ),
     *("campaign/test_gpu_setup.py", "models/test_models.py", "models/test_vision_models.py", "stats/test_evidence.py"),
     *("backends/_openvino/test_openvino.py", "backends/_onnxruntime/test_onnxruntime_quantized.py"),
 )

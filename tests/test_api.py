@@ -16,13 +16,13 @@ from shootout.errors import NothingMeasured, NotRun, NotRunKind, UsageError
 from shootout.journal.records import not_run
 from shootout.results.analysis import analyse
 
-REFERENCE = Path(__file__).resolve().parents[1] / "results" / "reference"
+SHARED_OUTPUTS = Path(__file__).resolve().parents[1] / "results" / "reference"
 POLICY = {"objective": "latency", "limits": {"size": "20MB", "max-error": "0.2"}}
 
 
 @pytest.fixture(scope="module")
 def run() -> shootout.Run:
-    return shootout.load(REFERENCE / "efficientnet-quantization")
+    return shootout.load(SHARED_OUTPUTS / "efficientnet-quantization")
 
 
 def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path):
@@ -73,7 +73,7 @@ def test_a_run_takes_a_policy_as_keys_too():
 
 def test_runs_of_different_models_are_no_question(run: shootout.Run):
     with pytest.raises(UsageError, match="model differs: efficientnet and digits"):
-        run.decide(POLICY, shootout.load(REFERENCE / "digits"))
+        run.decide(POLICY, shootout.load(SHARED_OUTPUTS / "digits"))
 
 
 def test_a_run_that_timed_nothing_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -88,7 +88,7 @@ def test_a_run_that_timed_nothing_is_no_result(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_run_is_found_after_the_working_directory_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(REFERENCE)
+    monkeypatch.chdir(SHARED_OUTPUTS)
     run = shootout.load("gap-after")
     arms = [row.arm for row in run.rows if row.end_to_end][:2]
     before = run.verdict(*arms), run.decide({}).decision

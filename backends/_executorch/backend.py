@@ -19,7 +19,7 @@ from shootout.host.environment import version_of
 from shootout.schemes import shown_as
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 TINY = Path(__file__).with_name("tiny.pte")
 """A sum of its only input with itself, in XNNPACK."""
@@ -44,7 +44,7 @@ class ExecuTorchAdapter:
         """Run a sum."""
         return trial("executorch", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The model as a .pte file, quantized for an integer precision, and what the runtime records of a call.
 
         Raises:
@@ -53,15 +53,15 @@ class ExecuTorchAdapter:
         """
         check_options(arm, self.capabilities.options)
         require_own_threads(arm, "ExecuTorch")
-        module, target = float32_module(bundle), arm.target
+        module, target = float32_module(exported), arm.target
         if target.precision in SCHEMES:
-            module = quantize(module, bundle, arm)
-        (folder / MODEL).write_bytes(lower(module, bundle, arm))
-        facts = account(folder / MODEL, arm.threads, examples(bundle))
+            module = quantize(module, exported, arm)
+        (folder / MODEL).write_bytes(lower(module, exported, arm))
+        facts = account(folder / MODEL, arm.threads, examples(exported))
         if target.precision in SCHEMES:
             _require_quantized(facts, target)
         notes = [NOTE, LOCKED] if arm.instances > 1 else [NOTE]
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"account": facts, "notes": notes})
+        return Built(arm=arm, exported=exported, folder=folder, facts={"account": facts, "notes": notes})
 
     def load(self, built: Built) -> ExecuTorchSession:
         """Read the file; XNNPACK packs the weights."""

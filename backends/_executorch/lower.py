@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 KERNELS, BUILTIN = "kernels", "builtin"
 INPUTS, NOT_PLANNED = "alloc_graph_input", "false"
@@ -34,15 +34,15 @@ OPTIONS = (
 )
 
 
-def examples(bundle: ModelBundle) -> tuple[torch.Tensor, ...]:
+def examples(exported: ExportedModel) -> tuple[torch.Tensor, ...]:
     """The first input set, in the module's order."""
     import torch
 
-    inputs = bundle.input_buffers()[0]
-    return tuple(torch.from_numpy(inputs[spec.name].copy()) for spec in bundle.inputs)
+    inputs = exported.input_buffers()[0]
+    return tuple(torch.from_numpy(inputs[spec.name].copy()) for spec in exported.inputs)
 
 
-def lower(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> bytes:
+def lower(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> bytes:
     """The file's content."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -51,7 +51,7 @@ def lower(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> bytes:
     from executorch.kernels import quantized  # noqa: F401 - for what stays outside XNNPACK of a quantized model
 
     with torch.no_grad():
-        program = write_out_gelu(torch.export.export(module, examples(bundle)))
+        program = write_out_gelu(torch.export.export(module, examples(exported)))
     takers = [] if arm.options.get(KERNELS) == BUILTIN else [XnnpackPartitioner()]
     plan = MemoryPlanningPass(alloc_graph_input=arm.options.get(INPUTS) != NOT_PLANNED)
     with fewer_patterns(program):

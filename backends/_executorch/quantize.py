@@ -13,7 +13,7 @@ from shootout.schemes import Scheme, parse
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 SCHEMES = {
     Precision.INT8: frozenset({"per-channel", "per-tensor", "minmax", "samples-*"}),
@@ -23,7 +23,7 @@ SMALLEST_SCALE = 2**-12
 """Of the quantizer's own observers, for one in their place."""
 
 
-def quantize(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torch.nn.Module:
     """The module with quantize and dequantize nodes around what XNNPACK computes in integers; inputs and outputs float.
 
     Raises:
@@ -34,13 +34,13 @@ def quantize(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> torch.nn
 
     scheme = parse(arm.target.scheme)
     with torch.no_grad():
-        graph = torch.export.export(module, examples(bundle)).module()
+        graph = torch.export.export(module, examples(exported)).module()
         prepared = prepare_pt2e(graph, quantizer_for(graph).set_global(_config(arm, scheme)))
         if arm.target.precision is Precision.INT8:
-            for one in calibration_of(bundle, scheme):
-                prepared(*(torch.from_numpy(one[spec.name]) for spec in bundle.inputs))
+            for one in calibration_of(exported, scheme):
+                prepared(*(torch.from_numpy(one[spec.name]) for spec in exported.inputs))
         else:  # for the weights' ranges
-            prepared(*examples(bundle))
+            prepared(*examples(exported))
         converted: torch.nn.Module = convert_pt2e(prepared)
     return converted
 

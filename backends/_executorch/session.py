@@ -27,7 +27,7 @@ class ExecuTorchSession:
     gpu = None
 
     def __init__(self, built: Built) -> None:
-        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         self._path = built.folder / MODEL
         self._runtime = import_runtime(built.arm.threads)
         self._method: Any = self._runtime._load_program(str(self._path)).load_method(FORWARD)
@@ -71,7 +71,7 @@ class ExecuTorchSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - a file of its own
         """The runtime's record of some calls of the same file, loaded once more: it is made from the start or not."""
-        inputs = self.stage(self._built.bundle.input_buffers()[0], 0)
+        inputs = self.stage(self._built.exported.input_buffers()[0], 0)
         recorded = record_calls(self._path, self._built.arm.threads, inputs, calls)
         return [event for one in recorded for event in map(_event, one)]
 

@@ -27,7 +27,7 @@ from shootout.errors import SkippedArm
 from shootout.host.environment import version_of
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 FLOATS = (Precision.FP32, Precision.FP16, Precision.BF16)
 TINY = """
@@ -80,7 +80,7 @@ class IreeAdapter:
         built = trial("iree", lambda: _build_tiny(device))
         return built if built.why else replace(built, why=replace(found.why, kind=NotRunKind.BUILT_ONLY))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The module, its weights, and what its code computes.
 
         Raises:
@@ -94,14 +94,14 @@ class IreeAdapter:
         require_own_threads(arm, "IREE")
         with tempfile.TemporaryDirectory() as place:
             scratch = Path(place)
-            graph = import_onnx(_narrowed(bundle, arm, scratch), folder)
+            graph = import_onnx(_narrowed(exported, arm, scratch), folder)
             compile_graph(graph, folder / MODULE, arm, account.dumps(scratch))
             graph.unlink()
             facts = account.survey(scratch)
         size = sum((folder / name).stat().st_size for name in (MODULE, WEIGHTS) if (folder / name).exists())
         facts |= {"artifact_bytes": size}
         facts |= {"elsewhere": why} if (why := foreign(arm)) else {}
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+        return Built(arm=arm, exported=exported, folder=folder, facts=facts)
 
     def load(self, built: Built) -> IreeSession | VulkanSession:
         """Map the module and its weights."""
@@ -120,9 +120,9 @@ def _require_half(arm: Arm) -> None:
         raise SkippedArm(f"{card.device} has no FP16 in Vulkan", "choose iree:vulkan:fp32")
 
 
-def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
+def _narrowed(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
     """The graph in the arm's precision."""
-    source, target = bundle.path(Artifact.ONNX), arm.target
+    source, target = exported.path(Artifact.ONNX), arm.target
     if target.precision in common_onnx.NARROWED:
         return common_onnx.write_half(source, target.precision, folder)
     if target.precision is Precision.INT8 and not schemes.parse(target.scheme).is_quantized:

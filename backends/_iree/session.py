@@ -58,7 +58,7 @@ class IreeSession:
     gpu = None
 
     def __init__(self, built: Built) -> None:
-        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         self._device = open_device(built.arm)
         self._context, self._function = load_module(self._device, built.folder)
         self._new_list = new_list()

@@ -23,6 +23,6 @@ def ship(built: Built, folder: Path) -> Shipment:
         "scope": SCOPE,
         "driver": name_of(arm),
         "flags": flags_of(arm),
-        "elements": [ELEMENTS[spec.dtype] for spec in built.bundle.inputs],
+        "elements": [ELEMENTS[spec.dtype] for spec in built.exported.inputs],
     }
     return Shipment(options=options, isa=() if arm.options.get(CPU) == GENERIC else native_flags())

@@ -45,7 +45,7 @@ class VulkanSession:
         from iree.runtime import _binding as runtime
 
         self._runtime = runtime
-        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         self._card = find_card()
         self._device = open_card(self._card)
         self._context, self._function = load_module(self._device, built.folder, waits=True)

@@ -56,7 +56,7 @@ from shootout.errors import NotRunKind, SkippedArm
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 REDUCED = (Precision.BF16, Precision.FP16)
@@ -120,7 +120,7 @@ class JaxJitAdapter:
         """Compile and run a small product."""
         return trial("jax", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Trace and compile; the executable goes into the folder.
 
         Raises:
@@ -131,39 +131,41 @@ class JaxJitAdapter:
         if arm.target.precision in REFUSED:
             raise SkippedArm(*REFUSED[arm.target.precision])
         device = open_device(arm.target.device, arm.threads, arm.options)
-        program = _program(bundle, arm)
-        state = training.momenta_of(bundle, device)
-        hlo = compile_program(program, bundle, arm, device, folder, state=state)
+        program = _program(exported, arm)
+        state = training.momenta_of(exported, device)
+        hlo = compile_program(program, exported, arm, device, folder, state=state)
         _refuse_widened(hlo, arm)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"weights": program.names, "notes": notes_of(arm)})
+        return Built(
+            arm=arm, exported=exported, folder=folder, facts={"weights": program.names, "notes": notes_of(arm)}
+        )
 
     def load(self, built: Built) -> JaxSession | training.JaxTrainingSession:
         """The stored executable and the weights on the device."""
-        return training.JaxTrainingSession(built) if built.bundle.trained else JaxSession(built)
+        return training.JaxTrainingSession(built) if built.exported.trained else JaxSession(built)
 
 
 class JaxSession:
     """A compiled function with its weights. Results are new arrays at each call, and immutable."""
 
     def __init__(self, built: Built) -> None:
-        arm, self._bundle, self._folder = built.arm, built.bundle, built.folder
+        arm, self._exported, self._folder = built.arm, built.exported, built.folder
         self._device = arm.target.device
         device = open_device(self._device, arm.threads, arm.options)
         self._run, staging = read_program(built.folder, device)
-        self._stage = stager(arm, built.bundle, device, staging)
+        self._stage = stager(arm, built.exported, device, staging)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
-        self._weights = read_weights(built.bundle, arm, built.facts["weights"], device, built.folder)
-        self._names = tuple(spec.name for spec in built.bundle.inputs)
-        self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.bundle.outputs)
+        self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
+        self._names = tuple(spec.name for spec in built.exported.inputs)
+        self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.exported.outputs)
         self._eviction = Eviction()
         self.gpu = gpu_side(arm, device, self._eviction)
-        self._as_is = self._device is Device.CPU and all(is_taken(arm, spec) for spec in built.bundle.inputs)
+        self._as_is = self._device is Device.CPU and all(is_taken(arm, spec) for spec in built.exported.inputs)
         self._pending: tuple[Any, ...] = ()
 
     @cached_property
     def executed(self) -> Executed:
         """The loaded executable's own account, after one call."""
-        result = self.execute(self.stage(self._bundle.input_buffers()[0], 0))[0]
+        result = self.execute(self.stage(self._exported.input_buffers()[0], 0))[0]
         stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
         return read_executed(self._run, result, self._device, stored)
 
@@ -174,7 +176,7 @@ class JaxSession:
         Otherwise copies on the device, floats in the arm's dtype, made by a compiled program of their own:
         `jax.device_put` takes six times as long for a small input.
         """
-        check_inputs(self._bundle.inputs, inputs)
+        check_inputs(self._exported.inputs, inputs)
         given = tuple(inputs[name] for name in self._names)
         if self._as_is:
             return given
@@ -210,18 +212,18 @@ class JaxSession:
             self.__dict__.pop(name, None)
 
 
-def _program(bundle: ModelBundle, arm: Arm) -> Program:
-    if bundle.trained:
-        return training.step_of(bundle, arm.target.mode)
+def _program(exported: ExportedModel, arm: Arm) -> Program:
+    if exported.trained:
+        return training.step_of(exported, arm.target.mode)
     target = arm.target
     floats = "" if target.precision is Precision.NATIVE else DTYPES.get(target.precision, "float32")
-    program = program_of(bundle, target.mode, floats)
+    program = program_of(exported, target.mode, floats)
     if target.device is not Device.CPU:
         return program
     if target.precision in REDUCED:
         return replace(program, run=with_wide_sums(program.run))
-    program = laid_out(program, bundle)
-    return quantize.quantized(program, bundle, arm) if target.precision in INTEGERS else program
+    program = laid_out(program, exported)
+    return quantize.quantized(program, exported, arm) if target.precision in INTEGERS else program
 
 
 def _refuse_widened(hlo: str, arm: Arm) -> None:

@@ -20,7 +20,7 @@ from shootout.contract import Array
 if TYPE_CHECKING:
     from jax.extend.core import JaxprEqn
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Read:
         return np.ascontiguousarray(np.asarray(self.weight.laid_out(array)).transpose(self.order))
 
 
-def laid_out(program: Program, bundle: ModelBundle) -> Program:
+def laid_out(program: Program, exported: ExportedModel) -> Program:
     """The same program on weights stored as it reads them; those it then has among its buffers, no others."""
-    stored = {**bundle.weights(), **program.buffers}
-    reads = _survey(program, [stored[name] for name in program.names], bundle)
+    stored = {**exported.weights(), **program.buffers}
+    reads = _survey(program, [stored[name] for name in program.names], exported)
     if not reads:
         return program
     shapes = [stored[name].shape for name in program.names]
@@ -56,12 +56,12 @@ def laid_out(program: Program, bundle: ModelBundle) -> Program:
     return replace(program, run=_runner(program, shapes, reads), buffers={**program.buffers, **turned})
 
 
-def _survey(program: Program, weights: Sequence[Array], bundle: ModelBundle) -> dict[int, Read]:
+def _survey(program: Program, weights: Sequence[Array], exported: ExportedModel) -> dict[int, Read]:
     """By a weight's index: how its readers read it, where that is alike and not as it is stored."""
     import jax
     import jax.numpy as jnp
 
-    inputs = [bundle.input_buffers()[0][spec.name] for spec in bundle.inputs]
+    inputs = [exported.input_buffers()[0][spec.name] for spec in exported.inputs]
     found: dict[int, dict[object, Read]] = {}
 
     def note(read: Read) -> None:

@@ -24,7 +24,7 @@ from shootout.schemes import parse
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 LEVELS = 127.0
 """Steps on each side of zero."""
@@ -41,20 +41,20 @@ class Site:
     inner: tuple[int, ...]
 
 
-def quantized(program: Program, bundle: ModelBundle, arm: Arm) -> Program:
+def quantized(program: Program, exported: ExportedModel, arm: Arm) -> Program:
     """The same model with its linear layers in INT8; what it needs is among its buffers, the float rest included.
 
     Raises:
         ValueError: it has no linear layer, or the calibration data can't be used.
     """
-    scheme, stored = parse(arm.target.scheme), {**bundle.weights(), **program.buffers}
-    jaxpr, sites, floats = _survey(program, stored, _sets(bundle, bundle.input_buffers()[:1])[0])
+    scheme, stored = parse(arm.target.scheme), {**exported.weights(), **program.buffers}
+    jaxpr, sites, floats = _survey(program, stored, _sets(exported, exported.input_buffers()[:1])[0])
     if not sites:
-        raise ValueError(f"nothing to quantize: {bundle.model} has no linear layer, and here others stay float")
+        raise ValueError(f"nothing to quantize: {exported.model} has no linear layer, and here others stay float")
     activations: list[Activation] = [_by_row] * len(sites)
     steps = [1.0] * len(sites)
     if arm.target.precision is Precision.INT8:
-        sets = _sets(bundle, calibration_of(bundle, scheme))
+        sets = _sets(exported, calibration_of(exported, scheme))
         steps = [float(largest) / LEVELS or 1.0 for largest in _ranges(jaxpr, program, stored, sets)]
         activations = [_in_steps_of(step) for step in steps]
     buffers = {program.names[index]: stored[program.names[index]] for index in floats}
@@ -148,8 +148,8 @@ def _weights(program: Program) -> list[Weight]:
     return [Weight(index) for index in range(len(program.names))]
 
 
-def _sets(bundle: ModelBundle, sets: Sequence[Arrays]) -> list[list[Array]]:
-    return [[one[spec.name] for spec in bundle.inputs] for one in sets]
+def _sets(exported: ExportedModel, sets: Sequence[Arrays]) -> list[list[Array]]:
+    return [[one[spec.name] for spec in exported.inputs] for one in sets]
 
 
 def _weight(site: Site, stored: Array, granularity: str) -> tuple[Array, Array]:

@@ -23,7 +23,7 @@ from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Prec
 from shootout.session import GpuSide
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 PRODUCTS = {Precision.FP32: "highest", Precision.NATIVE: "highest", Precision.TF32: "tensorfloat32"}
 """`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""
@@ -78,7 +78,7 @@ class Program:
 
     Attributes:
         run: (weights in the order of `names`, inputs in the model's order) → the outputs in the model's order.
-        buffers: what the function needs beside the bundle's weights; all that it needs, where it was quantized.
+        buffers: what the function needs beside the exported model's weights; all that it needs, where it was quantized.
     """
 
     run: Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]
@@ -86,24 +86,24 @@ class Program:
     buffers: Arrays = field(default_factory=dict)
 
 
-def from_forward(bundle: ModelBundle) -> Program:
+def from_forward(exported: ExportedModel) -> Program:
     """The model's own `forward` in jax.numpy."""
     import jax.numpy as jnp
 
     from shootout import models
 
-    forward, names = models.get(bundle.model).forward, tuple(bundle.weights())
-    assert forward is not None, f"{bundle.model} has a FORWARD artifact but no forward"
+    forward, names = models.get(exported.model).forward, tuple(exported.weights())
+    assert forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
-        named = {spec.name: array for spec, array in zip(bundle.inputs, inputs, strict=True)}
-        outputs = forward(jnp, dict(zip(names, weights, strict=True)), bundle.parameters)(named)
-        return tuple(outputs[spec.name] for spec in bundle.outputs)
+        named = {spec.name: array for spec, array in zip(exported.inputs, inputs, strict=True)}
+        outputs = forward(jnp, dict(zip(names, weights, strict=True)), exported.parameters)(named)
+        return tuple(outputs[spec.name] for spec in exported.outputs)
 
     return Program(run=run, names=names)
 
 
-def from_module(bundle: ModelBundle, floats: str = "float32") -> Program:
+def from_module(exported: ExportedModel, floats: str = "float32") -> Program:
     """The torch module on floats of this dtype ("": as they are), translated by torchax; buffers outside the state come
     along.
     """
@@ -112,10 +112,10 @@ def from_module(bundle: ModelBundle, floats: str = "float32") -> Program:
 
     from shootout.quantize.retyping import place_programs
 
-    module = core_module(bundle, floats)
+    module = core_module(exported, floats)
     place_programs(module, torch.device("jax"))  # a program names the CPU, where no traced array can go
     states, call = torchax.extract_jax(module)
-    names, stored = tuple(states), bundle.weights()
+    names, stored = tuple(states), exported.weights()
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         raw = call(dict(zip(names, weights, strict=True)), tuple(inputs))
@@ -155,13 +155,13 @@ def is_async(options: Mapping[str, str]) -> bool:
 
 
 def compile_program(
-    program: Program, bundle: ModelBundle, arm: Arm, device: Any, folder: Path, *, state: Sequence[Any] = ()
+    program: Program, exported: ExportedModel, arm: Arm, device: Any, folder: Path, *, state: Sequence[Any] = ()
 ) -> str:
     """Compile the model and what stages its inputs, and write both into `folder`.
 
     Args:
         program: what to compile.
-        bundle, arm, device: what it is compiled for.
+        exported model, arm, device: what it is compiled for.
         folder: where it goes.
         state: of a training step, arrays behind the weights; each call is given all of them for good, and returns all.
 
@@ -180,10 +180,10 @@ def compile_program(
         return tuple(jnp.array(array, _dtype(array, arm), copy=True) for array in inputs)
 
     save_file(dict(program.buffers), folder / BUFFERS)
-    host = tuple(bundle.input_buffers()[0][spec.name] for spec in bundle.inputs)
+    host = tuple(exported.input_buffers()[0][spec.name] for spec in exported.inputs)
     with jax.default_device(device), jax.default_matmul_precision(PRODUCTS.get(arm.target.precision, "default")):
         stage = jax.jit(staging).lower(host).compile()
-        weights = (*read_weights(bundle, arm, program.names, device, folder), *state)
+        weights = (*read_weights(exported, arm, program.names, device, folder), *state)
         lowered = jax.jit(program.run, donate_argnums=(0,) if state else ()).lower(weights, stage(host))
         compiled = _compile(lowered, arm)
     (folder / EXECUTABLE).write_bytes(pickle.dumps([serialize(compiled), serialize(stage)]))
@@ -200,20 +200,22 @@ def read_program(folder: Path, device: Any) -> tuple[Any, Any]:
     return compiled, stage
 
 
-def read_weights(bundle: ModelBundle, arm: Arm, names: Sequence[str], device: Any, folder: Path) -> tuple[Any, ...]:
+def read_weights(exported: ExportedModel, arm: Arm, names: Sequence[str], device: Any, folder: Path) -> tuple[Any, ...]:
     """The weights on the device, floats in the arm's dtype, in the order of `names`."""
     import jax
     from safetensors.numpy import load_file
 
     stored: dict[str, Array] = load_file(folder / BUFFERS)
     if absent := set(names) - stored.keys():  # a quantized program brings all of its own
-        stored |= bundle.weights(absent)
+        stored |= exported.weights(absent)
     host = tuple(stored[name].astype(_dtype(stored[name], arm), copy=False) for name in names)
     weights: tuple[Any, ...] = jax.device_put(host, device)
     return weights
 
 
-def stager(arm: Arm, bundle: ModelBundle, device: Any, program: Any) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+def stager(
+    arm: Arm, exported: ExportedModel, device: Any, program: Any
+) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """What brings the inputs to the device by the way that the arm's options name: by the compiled staging `program`,
     or by `jax.device_put`, and the program behind it only where there is something to convert.
     """
@@ -223,7 +225,7 @@ def stager(arm: Arm, bundle: ModelBundle, device: Any, program: Any) -> Callable
     import jax
 
     put: Callable[[tuple[Any, ...]], tuple[Any, ...]] = partial(jax.device_put, device=device)
-    if all(is_taken(arm, spec) for spec in bundle.inputs):
+    if all(is_taken(arm, spec) for spec in exported.inputs):
         return put
     return lambda arrays: program(put(arrays))
 
@@ -237,10 +239,10 @@ def notes_of(arm: Arm) -> list[str]:
     ]
 
 
-def program_of(bundle: ModelBundle, mode: str, floats: str = "float32") -> Program:
-    """The bundle's model as a function of floats of this dtype, by the road that the target's mode names."""
-    plain = not mode and Artifact.FORWARD in bundle.artifacts
-    return from_forward(bundle) if plain else from_module(bundle, floats)
+def program_of(exported: ExportedModel, mode: str, floats: str = "float32") -> Program:
+    """The exported model's model as a function of floats of this dtype, by the road that the target's mode names."""
+    plain = not mode and Artifact.FORWARD in exported.artifacts
+    return from_forward(exported) if plain else from_module(exported, floats)
 
 
 def _compile(lowered: Any, arm: Arm) -> Any:

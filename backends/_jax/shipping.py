@@ -27,7 +27,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     shutil.copyfile(built.folder / EXECUTABLE, folder / EXECUTABLE)
     stored = dict(load_file(built.folder / BUFFERS))
     if absent := set(names) - stored.keys():
-        stored |= built.bundle.weights(absent)
+        stored |= built.exported.weights(absent)
     np.savez(folder / WEIGHTS, *(stored[name] for name in names))  # without names: arr_0, arr_1 …
     native = arm.target.precision is Precision.NATIVE
     options = {

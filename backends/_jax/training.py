@@ -32,19 +32,19 @@ from shootout.contract import Array, Arrays, Executed
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 
-def step_of(bundle: ModelBundle, mode: str) -> Program:
+def step_of(exported: ExportedModel, mode: str) -> Program:
     """The training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of these anew).
 
     Args:
-        bundle: of the training step; the target and the learning rate are its last two inputs.
+        exported: of the training step; the target and the learning rate are its last two inputs.
         mode: the road to the model (see `program_of`).
     """
-    *own, target, _ = bundle.inputs
-    model = replace(bundle, inputs=tuple(own), outputs=(replace(target, name="y"),), trained=())
-    program, trained, count = program_of(model, mode), bundle.trained, len(bundle.trained)
+    *own, target, _ = exported.inputs
+    model = replace(exported, inputs=tuple(own), outputs=(replace(target, name="y"),), trained=())
+    program, trained, count = program_of(model, mode), exported.trained, len(exported.trained)
     names = (*trained, *(name for name in program.names if name not in trained))
 
     def run(state: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -67,14 +67,14 @@ def step_of(bundle: ModelBundle, mode: str) -> Program:
     return Program(run=run, names=names, buffers=program.buffers)
 
 
-def momenta_of(bundle: ModelBundle, device: Any) -> tuple[Any, ...]:
+def momenta_of(exported: ExportedModel, device: Any) -> tuple[Any, ...]:
     """A momentum of zero for each trained weight; none for a model that isn't trained, whose weights aren't read."""
-    if not bundle.trained:
+    if not exported.trained:
         return ()
     import jax
 
-    stored = bundle.weights()
-    zeros: tuple[Any, ...] = jax.device_put(tuple(np.zeros_like(stored[name]) for name in bundle.trained), device)
+    stored = exported.weights()
+    zeros: tuple[Any, ...] = jax.device_put(tuple(np.zeros_like(stored[name]) for name in exported.trained), device)
     return zeros
 
 
@@ -82,12 +82,12 @@ class JaxTrainingSession:
     """A compiled step and the arrays it goes on from; a `TrainingSession`."""
 
     def __init__(self, built: Built) -> None:
-        arm, self._built, self._bundle = built.arm, built, built.bundle
+        arm, self._built, self._exported = built.arm, built, built.exported
         self._device = open_device(arm.target.device, arm.threads, arm.options)
         self._run, staging = read_program(built.folder, self._device)
-        self._stage = stager(arm, built.bundle, self._device, staging)
-        self._names = tuple(spec.name for spec in built.bundle.inputs)
-        self._output = built.bundle.outputs[0].name
+        self._stage = stager(arm, built.exported, self._device, staging)
+        self._names = tuple(spec.name for spec in built.exported.inputs)
+        self._output = built.exported.outputs[0].name
         self._eviction = Eviction()
         self.gpu = gpu_side(arm, self._device, self._eviction)
         self._state: tuple[Any, ...] = ()
@@ -97,14 +97,14 @@ class JaxTrainingSession:
     @cached_property
     def executed(self) -> Executed:
         """The loaded executable's own account, after one step."""
-        loss = self.execute(self.stage(self._bundle.input_buffers()[0], 0))
-        weights = self._state[: -len(self._bundle.trained)]
+        loss = self.execute(self.stage(self._exported.input_buffers()[0], 0))
+        weights = self._state[: -len(self._exported.trained)]
         stored = (self._built.folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in weights)
         return read_executed(self._run, loss, self._built.arm.target.device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
         """Copies on the device, made by a compiled program of their own."""
-        check_inputs(self._bundle.inputs, inputs)
+        check_inputs(self._exported.inputs, inputs)
         staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
         self._pending = staged[-1]
         return staged
@@ -126,13 +126,13 @@ class JaxTrainingSession:
     def reset(self) -> None:
         """New arrays: the old ones may have been given up."""
         names, device = self._built.facts["weights"], self._device
-        weights = read_weights(self._bundle, self._built.arm, names, device, self._built.folder)
-        self._state = (*weights, *momenta_of(self._bundle, device))
+        weights = read_weights(self._exported, self._built.arm, names, device, self._built.folder)
+        self._state = (*weights, *momenta_of(self._exported, device))
         self._pending = self._state[-1]
 
     def state(self) -> tuple[Arrays, Arrays]:
         """Copies of weights and momenta."""
-        count = len(self._bundle.trained)
+        count = len(self._exported.trained)
         return self._copies(self._state[:count]), self._copies(self._state[-count:])
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
@@ -146,4 +146,4 @@ class JaxTrainingSession:
             self.__dict__.pop(name, None)
 
     def _copies(self, arrays: Sequence[Any]) -> dict[str, Array]:
-        return {name: np.array(array) for name, array in zip(self._bundle.trained, arrays, strict=True)}
+        return {name: np.array(array) for name, array in zip(self._exported.trained, arrays, strict=True)}

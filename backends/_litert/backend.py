@@ -23,7 +23,7 @@ from shootout.host.environment import version_of
 from shootout.schemes import parse, shown_as
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 TINY = Path(__file__).with_name("tiny.tflite")
 """A sum of its only input with itself."""
@@ -55,7 +55,7 @@ class LiteRtAdapter:
         """Run a sum."""
         return trial("litert", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The model as a .tflite file, quantized for an integer precision, and what it computes.
 
         Raises:
@@ -64,14 +64,17 @@ class LiteRtAdapter:
         """
         check_options(arm, self.capabilities.options)
         target, scheme = arm.target, parse(arm.target.scheme)
-        source, notes = convert(bundle)
-        content = quantize(source, bundle, arm, scheme) if target.precision in INTEGERS else source.read_bytes()
+        source, notes = convert(exported)
+        content = quantize(source, exported, arm, scheme) if target.precision in INTEGERS else source.read_bytes()
         (folder / MODEL).write_bytes(content)
         account = survey(folder / MODEL)
         if target.precision in INTEGERS:
             _require_quantized(account, target)
         return Built(
-            arm=arm, bundle=bundle, folder=folder, facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]}
+            arm=arm,
+            exported=exported,
+            folder=folder,
+            facts={"account": account, "notes": [*notes, *notes_of(arm, scheme)]},
         )
 
     def load(self, built: Built) -> LiteRtSession:

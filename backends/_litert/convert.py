@@ -1,4 +1,6 @@
-"""A bundle's torch module as a float .tflite file, made once for all precisions: Google's quantizer starts from it."""
+"""An exported model's torch module as a float .tflite file, made once for all precisions: Google's quantizer starts
+from it.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +17,25 @@ from shootout.host.store import cache_folder, mark_used
 from shootout.sealed import open_sealed, sealed
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 FILE, RECORD = "model.tflite", "made.json"
 MAKERS = ("litert-torch", "litert-converter", "torch")
 """Whose version decides what a file holds."""
 
 
-def convert(bundle: ModelBundle) -> tuple[Path, list[str]]:
+def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
     """The float file, from the cache or converted now, and what a row should say of it.
 
     Raises:
         SkippedArm: the converter can't be had.
     """
     installed = require_converter()
-    stored = cache_folder() / "tflite" / _key(bundle)
+    stored = cache_folder() / "tflite" / _key(exported)
     with alone(stored):
         if not _is_whole(stored):
             with scratch(cache_folder()) as folder:
-                _convert(bundle, folder / FILE)
+                _convert(exported, folder / FILE)
                 (folder / RECORD).write_text(sealed({"digest": _digest(folder / FILE)}), encoding="utf-8")
                 shutil.rmtree(stored, ignore_errors=True)
                 folder.rename(stored)
@@ -54,18 +56,18 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _convert(bundle: ModelBundle, path: Path) -> None:
+def _convert(exported: ExportedModel, path: Path) -> None:
     import torch
 
     with torch.no_grad():
         import litert_torch
 
-        inputs = bundle.input_buffers()[0]
-        example = tuple(torch.from_numpy(inputs[spec.name]) for spec in bundle.inputs)
-        litert_torch.convert(float32_module(bundle), example).export(str(path))
+        inputs = exported.input_buffers()[0]
+        example = tuple(torch.from_numpy(inputs[spec.name]) for spec in exported.inputs)
+        litert_torch.convert(float32_module(exported), example).export(str(path))
 
 
-def _key(bundle: ModelBundle) -> str:
+def _key(exported: ExportedModel) -> str:
     """Of all that the file is made from; another torch exports another graph. The converter has to be there."""
     code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    return hashlib.sha256(f"{bundle.key} {[version_of(one) for one in MAKERS]} {code}".encode()).hexdigest()
+    return hashlib.sha256(f"{exported.key} {[version_of(one) for one in MAKERS]} {code}".encode()).hexdigest()

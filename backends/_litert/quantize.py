@@ -14,7 +14,7 @@ from shootout.contract import Arm, Array, Arrays, Option, Precision
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 GROUP_SIZE = "group_size"
 OPTIONS = (
@@ -35,12 +35,12 @@ SIGNATURE = "serving_default"
 EVERYTHING = ".*"
 
 
-def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> bytes:
+def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) -> bytes:
     """The float file in the arm's integer precision; inputs and outputs stay float.
 
     Args:
         source: the float .tflite file.
-        bundle: gives the calibration split.
+        exported: gives the calibration split.
 
     Raises:
         ValueError: there is nothing to quantize, or the calibration data can't be used.
@@ -57,7 +57,7 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> byt
         quantizing.add_static_config(EVERYTHING, all_kinds, 8, bits, granularity)
         for end in (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT):
             quantizing.update_quantization_recipe(EVERYTHING, end, algorithm_key="no_quantize")
-        ranges = _ranges(source, [*_as_named(calibration_of(bundle, scheme), bundle)], arm, scheme)
+        ranges = _ranges(source, [*_as_named(calibration_of(exported, scheme), exported)], arm, scheme)
     elif arm.target.precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8":
         quantizing.add_dynamic_config(EVERYTHING, all_kinds, bits, granularity)
     else:
@@ -94,10 +94,10 @@ def _ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme: Scheme
     return ranges
 
 
-def _as_named(sets: Iterable[Arrays], bundle: ModelBundle) -> Iterable[dict[str, Array]]:
+def _as_named(sets: Iterable[Arrays], exported: ExportedModel) -> Iterable[dict[str, Array]]:
     """Input sets by the converter's names for the module's arguments, in the types that it gives them."""
     for one in sets:
-        yield {f"args_{place}": _narrowed(one[spec.name]) for place, spec in enumerate(bundle.inputs)}
+        yield {f"args_{place}": _narrowed(one[spec.name]) for place, spec in enumerate(exported.inputs)}
 
 
 def _narrowed(array: Array) -> Array:

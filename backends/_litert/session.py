@@ -45,7 +45,7 @@ class LiteRtSession:
     gpu = None
 
     def __init__(self, built: Built) -> None:
-        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         before = _tasks()
         self._model: Any = compile_model(built.folder / MODEL, built.arm)
         begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls

@@ -26,7 +26,7 @@ from shootout.errors import SkippedArm
 from shootout.schemes import parse
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 WEIGHTS_ONLY = "weights-only"
 TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 out0 0=0 1=1 2=1.0"))
@@ -60,7 +60,7 @@ class NcnnAdapter:
         """Run a sum."""
         return trial("ncnn", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The model's `.param` and `.bin`, and what the net that they make computes in.
 
         Raises:
@@ -70,10 +70,10 @@ class NcnnAdapter:
         """
         check_options(arm, self.capabilities.options)
         with tempfile.TemporaryDirectory() as place:
-            ends = convert(bundle, folder, Path(place), half=stores_half(arm))
-        facts = survey(load_net(folder, arm), folder, bundle.input_buffers()[0], ends["takes"])
+            ends = convert(exported, folder, Path(place), half=stores_half(arm))
+        facts = survey(load_net(folder, arm), folder, exported.input_buffers()[0], ends["takes"])
         _require_precision(arm.target, facts)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, **ends})
+        return Built(arm=arm, exported=exported, folder=folder, facts={**facts, **ends})
 
     def load(self, built: Built) -> NcnnSession:
         """Read the two files."""

@@ -19,7 +19,7 @@ from shootout.errors import NotRunKind, SkippedArm, install, one_line
 from shootout.host.child import ending
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 TYPES = {"float32": "f32", "int64": "i64", "int32": "i32"}
 """Inputs that a net takes, by pnnx's names; it narrows int64 to int32."""
@@ -37,8 +37,8 @@ End = tuple[str, str, int]
 """One input or output: its blob, its name in the model, and which axis ncnn takes as the batch's."""
 
 
-def convert(bundle: ModelBundle, folder: Path, place: Path, *, half: bool) -> dict[str, list[End]]:
-    """Write the `.param` and `.bin` of a bundle's ONNX file into `folder`.
+def convert(exported: ExportedModel, folder: Path, place: Path, *, half: bool) -> dict[str, list[End]]:
+    """Write the `.param` and `.bin` of an exported model's ONNX file into `folder`.
 
     Args:
         place: an empty folder for what else pnnx writes.
@@ -50,14 +50,14 @@ def convert(bundle: ModelBundle, folder: Path, place: Path, *, half: bool) -> di
     Raises:
         SkippedArm: pnnx is not installed, or can't convert this model.
     """
-    refuse_types(bundle.inputs)
+    refuse_types(exported.inputs)
     others = {"pnnxparam": "graph.param", "pnnxbin": "graph.bin", "pnnxpy": "graph.py", "pnnxonnx": "graph.onnx"}
     files = {**{key: place / name for key, name in others.items()}, "ncnnpy": place / "net.py"}
     files |= {"ncnnparam": folder / PARAM, "ncnnbin": folder / BIN}
-    shapes = ",".join(f"[{','.join(map(str, spec.shape))}]{TYPES[spec.dtype]}" for spec in bundle.inputs)
+    shapes = ",".join(f"[{','.join(map(str, spec.shape))}]{TYPES[spec.dtype]}" for spec in exported.inputs)
     settings = [f"inputshape={shapes}", f"fp16={int(half)}", *(f"{key}={path}" for key, path in files.items())]
     ended = subprocess.run(  # noqa: S603 - the converter that was installed with pnnx
-        [program(), _linked(bundle.path(Artifact.ONNX), place), *settings],
+        [program(), _linked(exported.path(Artifact.ONNX), place), *settings],
         capture_output=True,
         check=False,
         timeout=TIMEOUT_S,
@@ -70,7 +70,7 @@ def convert(bundle: ModelBundle, folder: Path, place: Path, *, half: bool) -> di
         raise SkippedArm(reason, _ELSEWHERE, NotRunKind.UNFIT)
     refuse_layers(folder / PARAM)
     loop = files["ncnnpy"].read_text(encoding="utf-8")
-    return {"takes": _ends("in", bundle.inputs, _TAKES, loop), "gives": _ends("out", bundle.outputs, _GIVES, loop)}
+    return {"takes": _ends("in", exported.inputs, _TAKES, loop), "gives": _ends("out", exported.outputs, _GIVES, loop)}
 
 
 def _linked(source: Path, place: Path) -> Path:

@@ -35,7 +35,7 @@ class NcnnSession:
     """A loaded net."""
 
     def __init__(self, built: Built) -> None:
-        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         self._takes = [(blob, name, axis) for blob, name, axis in built.facts["takes"]]
         gives = zip(built.facts["gives"], self._outputs, strict=True)
         self._gives = [(blob, spec, axis) for (blob, _, axis), spec in gives]

@@ -37,7 +37,7 @@ from shootout.errors import NotRunKind, SkippedArm, install
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 WEIGHTS = "weights.safetensors"
 MATRIX = 2
@@ -60,26 +60,26 @@ class NumpyAdapter:
         """Multiply two small matrices."""
         return trial("", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The weights as BLAS reads them fastest (see `_store`); of an ONNX file nothing.
 
         Raises:
             ValueError: the arm has options; NumPy takes none.
         """
         check_options(arm, self.capabilities.options)
-        if Artifact.FORWARD in bundle.artifacts and (weights := bundle.weights()):
-            _store(weights, models.get(bundle.model).tables, folder)
-        return Built(arm=arm, bundle=bundle, folder=folder)
+        if Artifact.FORWARD in exported.artifacts and (weights := exported.weights()):
+            _store(weights, models.get(exported.model).tables, folder)
+        return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> NumpySession:
         """The weights in memory.
 
         Raises:
-            SkippedArm: the bundle is an ONNX file and the `onnx` package is missing.
+            SkippedArm: the exported model is an ONNX file and the `onnx` package is missing.
         """
-        bundle = built.bundle
-        run, observe, size = _from_forward(built) if Artifact.FORWARD in bundle.artifacts else _from_onnx(bundle)
-        return NumpySession(bundle, run, observe, size)
+        exported = built.exported
+        run, observe, size = _from_forward(built) if Artifact.FORWARD in exported.artifacts else _from_onnx(exported)
+        return NumpySession(exported, run, observe, size)
 
 
 class NumpySession:
@@ -87,13 +87,13 @@ class NumpySession:
 
     gpu = None
 
-    def __init__(self, bundle: ModelBundle, run: Run, observe: Observe, artifact_bytes: int) -> None:
-        self._bundle, self._run, self._observe, self._artifact_bytes = bundle, run, observe, artifact_bytes
+    def __init__(self, exported: ExportedModel, run: Run, observe: Observe, artifact_bytes: int) -> None:
+        self._exported, self._run, self._observe, self._artifact_bytes = exported, run, observe, artifact_bytes
 
     @cached_property
     def executed(self) -> Executed:
         """Counts from one run on the first input buffer."""
-        products = self._observe(self._bundle.input_buffers()[0])
+        products = self._observe(self._exported.input_buffers()[0])
         return Executed(
             library="numpy",
             version=np.__version__,
@@ -106,7 +106,7 @@ class NumpySession:
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
         """Check the inputs and hand them on."""
-        check_inputs(self._bundle.inputs, inputs)
+        check_inputs(self._exported.inputs, inputs)
         return inputs
 
     def execute(self, staged: Arrays) -> Mapping[str, Array]:
@@ -122,7 +122,7 @@ class NumpySession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
         """The operations of some calls."""
-        return profile_operations(self._run, self._bundle.input_buffers()[0], calls)
+        return profile_operations(self._run, self._exported.input_buffers()[0], calls)
 
     def close(self) -> None:
         """Drop the weights."""
@@ -173,14 +173,14 @@ def _stored(folder: Path, tables: Collection[str]) -> dict[str, Array]:
 
 
 def _from_forward(built: Built) -> tuple[Run, Observe, int]:
-    bundle, model = built.bundle, models.get(built.bundle.model)
+    exported, model = built.exported, models.get(built.exported.model)
     weights = _stored(built.folder, model.tables)
-    assert model.forward is not None, f"{bundle.model} has a FORWARD artifact but no forward"
-    run = model.forward(np, weights, bundle.parameters)
+    assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
+    run = model.forward(np, weights, exported.parameters)
     return run, lambda inputs: products_of(run, inputs), sum(array.nbytes for array in weights.values())
 
 
-def _from_onnx(bundle: ModelBundle) -> tuple[Run, Observe, int]:
+def _from_onnx(exported: ExportedModel) -> tuple[Run, Observe, int]:
     try:
         from onnx.reference import ReferenceEvaluator
 
@@ -188,7 +188,7 @@ def _from_onnx(bundle: ModelBundle) -> tuple[Run, Observe, int]:
     except ImportError:
         reason = "NumPy runs an ONNX file through the onnx package, which is not installed"
         raise SkippedArm(reason, install("onnxruntime"), NotRunKind.NOT_INSTALLED) from None
-    path, names = bundle.path(Artifact.ONNX), [spec.name for spec in bundle.outputs]
+    path, names = exported.path(Artifact.ONNX), [spec.name for spec in exported.outputs]
     evaluator = ReferenceEvaluator(str(path), new_ops=[*CORRECTED])
 
     def run(inputs: Arrays) -> Mapping[str, Array]:

@@ -29,11 +29,11 @@ def ship(built: Built, folder: Path) -> Shipment:
     Raises:
         SkippedArm: NumPy runs the model by `onnx.reference`, or its `forward` needs other code of ours.
     """
-    bundle = built.bundle
-    if Artifact.FORWARD not in bundle.artifacts:
+    exported = built.exported
+    if Artifact.FORWARD not in exported.artifacts:
         raise SkippedArm("NumPy runs a file by onnx.reference, which is made to be read", "ship another backend")
-    model = models.get(bundle.model)
-    assert model.forward is not None, f"{bundle.model} has a FORWARD artifact but no forward"
+    model = models.get(exported.model)
+    assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
     (folder / FORWARD).write_text(source_of(model.forward), encoding="utf-8")
     stored: Mapping[str, Any] = {}
     if (built.folder / WEIGHTS).exists():
@@ -44,7 +44,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     turned = [name for name, array in stored.items() if array.ndim == MATRIX and name not in model.tables]
     options = {
         "function": model.forward.__name__,
-        "parameters": dict(bundle.parameters),
+        "parameters": dict(exported.parameters),
         "weights": list(stored),
         "turned": turned,
         "threads": [name.replace("get_num", "set_num").replace("Get_Max", "Set_Num") for name in BLAS_THREAD_SYMBOLS],

@@ -52,7 +52,7 @@ from shootout.contract import (
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 ON_CUDA = (Precision.FP32, Precision.TF32, *common_onnx.NARROWED, Precision.INT8)
 
@@ -94,7 +94,7 @@ class OnnxRuntimeAdapter:
         """Run a product and a sum."""
         return trial("onnxruntime", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The graph that sessions run, and what it executes; with the mode `tensorrt` also TensorRT's engine.
 
         Raises:
@@ -110,8 +110,8 @@ class OnnxRuntimeAdapter:
             plugins.register(arm.target, arm.options)
         providers.require(providers.of(arm.target))
         with tempfile.TemporaryDirectory() as place:
-            facts = _made(bundle, arm, folder, Path(place))
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+            facts = _made(exported, arm, folder, Path(place))
+        return Built(arm=arm, exported=exported, folder=folder, facts=facts)
 
     def load(self, built: Built) -> OnnxRuntimeSession:
         """A session on the graph."""
@@ -120,29 +120,29 @@ class OnnxRuntimeAdapter:
         return OnnxRuntimeSession(built) if in_host_memory else OnnxRuntimeGpuSession(built)
 
 
-def _made(bundle: ModelBundle, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
+def _made(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
     """Write the graph into `folder`; returns what `Executed` says of it."""
     if arm.target.mode == providers.MODE:
-        return tensorrt.build(_narrowed(bundle, arm, place), arm, folder)
+        return tensorrt.build(_narrowed(exported, arm, place), arm, folder)
     if plugins.is_asked(arm.target):
-        return tensorrt.build_plugin(_narrowed(bundle, arm, place), arm, folder, bundle.input_buffers()[0])
-    source, precision = _narrowed(bundle, arm, place), arm.target.precision
+        return tensorrt.build_plugin(_narrowed(exported, arm, place), arm, folder, exported.input_buffers()[0])
+    source, precision = _narrowed(exported, arm, place), arm.target.precision
     scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
     if scheme.is_quantized:
         recoded, added = recode(source, place)
         path = optimise(recoded, arm, folder, without=HARMFUL)
         notes = [ADDED.format(added)] * bool(added)
     elif precision in SCHEMES:
-        path = optimise(quantize(source, bundle, arm, scheme, place), arm, folder)
+        path = optimise(quantize(source, exported, arm, scheme, place), arm, folder)
         notes = notes_of(precision, scheme)
     else:
         path = optimise(source, arm, folder)
-    return {**account(path, arm, bundle.input_buffers()[0]), "notes": notes}
+    return {**account(path, arm, exported.input_buffers()[0]), "notes": notes}
 
 
-def _narrowed(bundle: ModelBundle, arm: Arm, place: Path) -> Path:
+def _narrowed(exported: ExportedModel, arm: Arm, place: Path) -> Path:
     """The model in half precision where that is the arm's, or its INT8's rest."""
-    source, target = bundle.path(Artifact.ONNX), arm.target
+    source, target = exported.path(Artifact.ONNX), arm.target
     precision = schemes.rest_of(target) if target.precision is Precision.INT8 else target.precision
     return common_onnx.write_half(source, precision, place) if precision in common_onnx.NARROWED else source
 

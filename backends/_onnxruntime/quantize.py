@@ -31,7 +31,7 @@ from shootout.quantize.ort import Sets, quietly
 from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 S8S8, N_BITS = "s8s8", "matmul-nbits"
 OWN = (S8S8, N_BITS)
@@ -113,7 +113,7 @@ def refuse_options(arm: Arm) -> None:
         raise ValueError(f"option {BLOCK_SIZE!r} is MatMulNBits' own, for int4 and int8/weights-only, not for {what}")
 
 
-def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder: Path) -> Path:
+def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, folder: Path) -> Path:
     """The model at `source` (float) as ONNX Runtime's quantizer for the arm writes it into `folder`.
 
     Raises:
@@ -121,7 +121,7 @@ def quantize(source: Path, bundle: ModelBundle, arm: Arm, scheme: Scheme, folder
     """
     precision = arm.target.precision
     method = _method(precision, scheme)
-    sets = calibration_of(bundle, scheme) if method is STATIC or scheme.method == GPTQ else []
+    sets = calibration_of(exported, scheme) if method is STATIC or scheme.method == GPTQ else []
     _require(source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none")
     target = folder / "quantized.onnx"
     with quietly():

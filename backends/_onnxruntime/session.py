@@ -62,7 +62,7 @@ class OnnxRuntimeSession:
 
     def __init__(self, built: Built, stream: int | None = None) -> None:
         self._built = built
-        self._inputs, self._outputs = built.bundle.inputs, built.bundle.outputs
+        self._inputs, self._outputs = built.exported.inputs, built.exported.outputs
         self._graph = built.arm.options.get(providers.GRAPH) == "1"
         self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
         self._slots: dict[int, Slot] = {}
@@ -115,7 +115,7 @@ class OnnxRuntimeSession:
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own profiler
         """Some calls of a session of its own that writes ONNX Runtime's profile."""
-        return trace(self._built.folder / MODEL, self._built.arm, self._built.bundle.input_buffers()[0], calls)
+        return trace(self._built.folder / MODEL, self._built.arm, self._built.exported.input_buffers()[0], calls)
 
     def close(self) -> None:
         """Drop the session and its tensors, also where a caller has kept a slot."""
@@ -161,7 +161,7 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
             RuntimeError: TensorRT doesn't take the engine that was built, and made another one.
         """
         before = tensorrt.engines(built.folder)
-        self._narrow = any(spec.dtype == "float16" for spec in built.bundle.outputs)
+        self._narrow = any(spec.dtype == "float16" for spec in built.exported.outputs)
         self._cuda = Cuda(built.arm.options.get(COPIES.name, PINNED))
         super().__init__(built, self._cuda.stream)
         if tensorrt.engines(built.folder) != before:

@@ -30,11 +30,11 @@ def ship(built: Built, folder: Path) -> Shipment:
         raise SkippedArm(reason, "ship an arm on the CPU, or TensorRT's own engine by hand")
     for path in built.folder.glob(f"{MODEL}*"):
         shutil.copyfile(path, folder / path.name)
-    bundle = built.bundle
+    exported = built.exported
     options = {
         "provider": providers.CPU,
         "session": settings_of(built.arm, optimised=True),
-        "large": any(map(is_shared, bundle.inputs)) or any(map(is_handed_out, bundle.outputs)),
+        "large": any(map(is_shared, exported.inputs)) or any(map(is_handed_out, exported.outputs)),
     }
     return Shipment(options=options, isa=_isa_of(folder / MODEL))
 

@@ -50,7 +50,7 @@ from shootout.contract import (
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 STEP = 0.01
 """Of the grid that a byte product's operands are rounded to; any will do."""
@@ -106,7 +106,7 @@ class OpenVinoAdapter:
         """Run a product and a sum."""
         return trial("openvino", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The model as IR, quantized for an integer precision, and what its compiled form computes.
 
         Raises:
@@ -121,18 +121,18 @@ class OpenVinoAdapter:
         require_precision(precision, arm.target.device)
         require_precision(floats_of(arm), arm.target.device)
         openvino = import_openvino()
-        model = read_file(bundle.path(Artifact.ONNX), folder)
-        model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in bundle.inputs})
+        model = read_file(exported.path(Artifact.ONNX), folder)
+        model.reshape({spec.name: openvino.PartialShape(list(spec.shape)) for spec in exported.inputs})
         notes = notes_of(arm, scheme)
         if precision in INTEGERS and not scheme.is_quantized:
-            model, undone = quantize(model, bundle, arm, scheme)
+            model, undone = quantize(model, exported, arm, scheme)
             notes += undone
         # Its default would store the weights in FP16: half the file, and no longer the model under test.
         openvino.save_model(model, folder / IR, compress_to_fp16=False)
-        facts = survey(folder / IR, arm, bundle.input_buffers()[0])
+        facts = survey(folder / IR, arm, exported.input_buffers()[0])
         if rounds_activations(arm):
             _require_rounded(facts)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "notes": notes})
+        return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": notes})
 
     def load(self, built: Built) -> OpenVinoSession:
         """Read the IR and compile it."""

@@ -26,7 +26,7 @@ from shootout.host.hardware import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle, Report
+    from shootout.bundle.bundle import ExportedModel, Report
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (
@@ -114,12 +114,12 @@ def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
     return percentile * (scheme.ranges == "percentile") + beside * bool(named) + bits
 
 
-def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
+def quantize(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
     """`model` in the arm's integer precision, and a note where NNCF left undone what a word asks for.
 
     Args:
         model: an OpenVINO model with float weights.
-        bundle: gives the calibration split, and for `accuracy-control` its labels.
+        exported: gives the calibration split, and for `accuracy-control` its labels.
 
     Raises:
         SkippedArm: NNCF is not installed, or accuracy can't be controlled without labels.
@@ -130,8 +130,8 @@ def quantize(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tuple
 
     def quantized() -> tuple[Any, list[str]]:
         if arm.target.precision is Precision.INT8 and _is_static(scheme):
-            return _static(model, bundle, scheme, arm.options), []
-        return _compressed(model, bundle, arm, scheme)
+            return _static(model, exported, scheme, arm.options), []
+        return _compressed(model, exported, arm, scheme)
 
     with without_torch():
         try:
@@ -163,8 +163,8 @@ def _forget(package: str) -> None:
         del sys.modules[name]
 
 
-def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[str, str]) -> Any:
-    samples = calibration_of(bundle, scheme)
+def _static(model: Any, exported: ExportedModel, scheme: Scheme, options: Mapping[str, str]) -> Any:
+    samples = calibration_of(exported, scheme)
     nncf = _import_nncf()
     settings = {
         "subset_size": len(samples),
@@ -177,12 +177,12 @@ def _static(model: Any, bundle: ModelBundle, scheme: Scheme, options: Mapping[st
     with redirect_stdout(io.StringIO()):
         if scheme.search:
             settings["advanced_quantization_parameters"] = advanced
-            return _with_accuracy_control(nncf, model, bundle, dataset, settings)
+            return _with_accuracy_control(nncf, model, exported, dataset, settings)
         return nncf.quantize(model, dataset, advanced_parameters=advanced, **settings)
 
 
 def _with_accuracy_control(
-    nncf: Any, model: Any, bundle: ModelBundle, dataset: Any, settings: Mapping[str, Any]
+    nncf: Any, model: Any, exported: ExportedModel, dataset: Any, settings: Mapping[str, Any]
 ) -> Any:
     """`model` in INT8, except where that costs too much accuracy: layers go back to float until it doesn't.
 
@@ -196,14 +196,14 @@ def _with_accuracy_control(
     Raises:
         SkippedArm: the model comes without labels.
     """
-    split = bundle.selection()
+    split = exported.selection()
     if split is None:
-        reason = f"accuracy-control needs labelled data to select by, and {bundle.model} has none"
+        reason = f"accuracy-control needs labelled data to select by, and {exported.model} has none"
         raise SkippedArm(reason, "choose a model with a task, such as digits, or another scheme")
     return nncf.quantize_with_accuracy_control(
         model,
         dataset,
-        nncf.Dataset(_items(split, bundle.batch), lambda item: item[0]),
+        nncf.Dataset(_items(split, exported.batch), lambda item: item[0]),
         _validate,
         max_drop=MAX_DROP,
         drop_type=nncf.DropType.ABSOLUTE,
@@ -224,7 +224,7 @@ def _validate(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
     return float(np.concatenate(right).mean()), [float(one.mean()) for one in right]
 
 
-def _compressed(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
+def _compressed(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
     """Weights in few bits, activations being seen only at run time; and a note where AWQ had nothing to scale."""
     nncf = _import_nncf()
     from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
@@ -240,7 +240,7 @@ def _compressed(model: Any, bundle: ModelBundle, arm: Arm, scheme: Scheme) -> tu
         }
         settings |= {name: True for name in (scheme.method, scheme.scales.replace("-", "_")) if name}
         if scheme.method or scheme.scales:
-            sets = calibration_of(bundle, scheme)
+            sets = calibration_of(exported, scheme)
             settings |= {"dataset": nncf.Dataset([dict(one) for one in sets]), "subset_size": len(sets)}
         if scheme.ratio is not None:
             settings["ratio"] = scheme.ratio

@@ -45,7 +45,7 @@ class OpenVinoSession:
     def __init__(self, built: Built) -> None:
         self._on_cpu = built.arm.target.device is Device.CPU
         self.gpu = None if self._on_cpu else GpuSide(copies="staged")
-        self._built, self._inputs, self._outputs = built, built.bundle.inputs, built.bundle.outputs
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         self._compiled: Any = compile_model(built.folder / IR, built.arm)
         self._slots: dict[int, Slot] = {}
 
@@ -85,7 +85,7 @@ class OpenVinoSession:
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own counters
         """One call's nodes, from a model compiled once more with counters; they tell whole microseconds only."""
         counted = compile_model(self._built.folder / IR, self._built.arm, PERF_COUNT=True)
-        return profile_nodes(counted, self._built.bundle.input_buffers()[0])
+        return profile_nodes(counted, self._built.exported.input_buffers()[0])
 
     def close(self) -> None:
         """Drop the model and its requests."""

@@ -18,6 +18,6 @@ def ship(built: Built, folder: Path) -> Shipment:
     options = {
         "device": PLUGINS[built.arm.target.device],
         "properties": properties_of(built.arm),
-        "shared": [spec.name for spec in built.bundle.inputs if is_shared(spec)],
+        "shared": [spec.name for spec in built.exported.inputs if is_shared(spec)],
     }
     return Shipment(options=options)

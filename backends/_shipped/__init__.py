@@ -1,1 +1,1 @@
-"""A shipped folder as an arm (`bundle:DIR`): its own `load.py` runs it, as whoever mounts it would."""
+"""A shipped folder as an arm (`shipped:DIR`): its own `load.py` runs it, as whoever mounts it would."""

@@ -20,7 +20,7 @@ import numpy as np
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.shipped import LOAD, Shipped, open_shipped, read_row
 from shootout.contract import Arm, Arrays, Executed
 from shootout.errors import NotRunKind, SkippedArm
@@ -34,14 +34,14 @@ _NUMBERS = count()
 class ShippedRunner:
     """Builds nothing: it all lies in the folder."""
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Check the folder, and tell what was recorded of it and which packages are others here.
 
         Raises:
             UsageError: one of its files was changed.
         """
         shipped = open_shipped(Path(arm.target.folder))
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=_facts(shipped))
+        return Built(arm=arm, exported=exported, folder=folder, facts=_facts(shipped))
 
     def load(self, built: Built) -> ShippedSession:
         """What `load.py` loads.
@@ -66,10 +66,10 @@ class ShippedSession:
 
     def __init__(self, built: Built, predict: Callable[[Arrays], Arrays]) -> None:
         self.gpu = GpuSide() if built.arm.target.device.is_gpu else None
-        self._facts, self._inputs, self._target = built.facts, built.bundle.inputs, built.arm.target
+        self._facts, self._inputs, self._target = built.facts, built.exported.inputs, built.arm.target
         self._wanted = [(spec.name, spec.shape, np.dtype(spec.dtype)) for spec in self._inputs]
         self.execute = predict  # a method of ours would be timed too
-        self._narrow = any(spec.dtype == "float16" for spec in built.bundle.outputs)
+        self._narrow = any(spec.dtype == "float16" for spec in built.exported.outputs)
 
     @cached_property
     def executed(self) -> Executed:

@@ -23,7 +23,7 @@ from shootout.errors import NotRunKind, SkippedArm
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 STEP_WIDTH = 64
 """A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""
@@ -57,7 +57,7 @@ class SpinAdapter:
         """Do one step."""
         return trial("torch" if device is Device.CUDA else "", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Nothing to build.
 
         Raises:
@@ -65,13 +65,13 @@ class SpinAdapter:
                 of at least 0.
         """
         _amount(arm)
-        return Built(arm=arm, bundle=bundle, folder=folder)
+        return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> SpinSession | SpinGpuSession:
         """A session that spins as the arm's option says."""
         if built.arm.target.device is Device.CUDA:
-            return SpinGpuSession(built.bundle, int(_amount(built.arm)[1]))
-        return SpinSession(built.bundle, _burden(built.arm))
+            return SpinGpuSession(built.exported, int(_amount(built.arm)[1]))
+        return SpinSession(built.exported, _burden(built.arm))
 
 
 class SpinSession:
@@ -79,8 +79,8 @@ class SpinSession:
 
     gpu = None
 
-    def __init__(self, bundle: ModelBundle, burden: Callable[[], None]) -> None:
-        self._specs, self._names, self._burden = bundle.inputs, [spec.name for spec in bundle.outputs], burden
+    def __init__(self, exported: ExportedModel, burden: Callable[[], None]) -> None:
+        self._specs, self._names, self._burden = exported.inputs, [spec.name for spec in exported.outputs], burden
 
     @property
     def executed(self) -> Executed:
@@ -117,12 +117,12 @@ class SpinSession:
 class SpinGpuSession(SpinSession):
     """The same on a GPU."""
 
-    def __init__(self, bundle: ModelBundle, steps: int) -> None:
+    def __init__(self, exported: ExportedModel, steps: int) -> None:
         import torch
 
         self._cuda: Any = torch.cuda
         sleep, cycles = self._cuda._sleep, steps * STEP_CYCLES
-        super().__init__(bundle, lambda: sleep(cycles))
+        super().__init__(exported, lambda: sleep(cycles))
 
     @property
     def executed(self) -> Executed:

@@ -38,7 +38,7 @@ from shootout.contract import (
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 PRECISIONS = (
     *(Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16),
@@ -89,7 +89,7 @@ class TensorRtAdapter:
             why = replace(built.why, reason=f"{why.reason}, and without a GPU {built.why.reason}")
         return Availability(version=built.version, why=why)
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.
 
         Raises:
@@ -106,15 +106,15 @@ class TensorRtAdapter:
         here = capability is not None and library.runs_on(capability)
         precision = arm.target.precision
         rest = schemes.rest_of(arm.target)
-        plan = Plan(precision=precision, rest=rest, inputs=bundle.inputs, current=here, options=arm.options)
+        plan = Plan(precision=precision, rest=rest, inputs=exported.inputs, current=here, options=arm.options)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            source = _narrowed(bundle, arm, Path(scratch))
+            source = _narrowed(exported, arm, Path(scratch))
             facts = compile_engine(library, source, plan, folder)
         if capability is not None:
             facts["gpu"] = f"{cuda_memory.device_name()} ({capability})"
-        built = Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+        built = Built(arm=arm, exported=exported, folder=folder, facts=facts)
         if here and library.is_rtx:
-            (folder / KERNELS).write_bytes(_warm(self.load(built), bundle))
+            (folder / KERNELS).write_bytes(_warm(self.load(built), exported))
         return built
 
     def load(self, built: Built) -> TensorRtSession:
@@ -126,8 +126,8 @@ class TensorRtAdapter:
         kernels = built.folder / KERNELS
         setup = Setup(
             plan=(built.folder / ENGINE).read_bytes(),
-            inputs=built.bundle.inputs,
-            outputs=built.bundle.outputs,
+            inputs=built.exported.inputs,
+            outputs=built.exported.outputs,
             network=load_network(built.folder),
             kernels=kernels.read_bytes() if kernels.exists() else b"",
             graph=built.arm.options.get(GRAPH) == "1",
@@ -136,15 +136,15 @@ class TensorRtAdapter:
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
 
 
-def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
+def _narrowed(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
     """The graph in the arm's precision."""
-    source, precision = bundle.path(Artifact.ONNX), arm.target.precision
+    source, precision = exported.path(Artifact.ONNX), arm.target.precision
     if precision in common_onnx.NARROWED:
         return common_onnx.write_half(source, precision, folder)
     if precision is Precision.INT4:
         return write_int4(source, folder)
     if precision is Precision.FP8:
-        return write_half_float8(source, calibration_of(bundle, schemes.parse(arm.target.scheme)), folder)
+        return write_half_float8(source, calibration_of(exported, schemes.parse(arm.target.scheme)), folder)
     if precision is not Precision.INT8:
         return source
     if not schemes.parse(arm.target.scheme).is_quantized:
@@ -154,9 +154,9 @@ def _narrowed(bundle: ModelBundle, arm: Arm, folder: Path) -> Path:
     return common_onnx.write_half(source, rest, folder) if rest in common_onnx.NARROWED else source
 
 
-def _warm(session: TensorRtSession, bundle: ModelBundle) -> bytes:
+def _warm(session: TensorRtSession, exported: ExportedModel) -> bytes:
     """Run once, so that what TensorRT-RTX compiles for this GPU is compiled in the build and not in each load."""
-    session.execute(session.stage(bundle.input_buffers()[0], 0))
+    session.execute(session.stage(exported.input_buffers()[0], 0))
     session.synchronize()
     kernels = session.kernels()
     session.close()

@@ -72,7 +72,7 @@ from shootout.errors import SkippedArm
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 AOTI, GRAPHS = "aoti", "cudagraphs"
 """The modes beside the plain one."""
@@ -133,7 +133,8 @@ FIXTURE = Fixture(
     # Each compiles for long: `make test` has static INT8, eager's, and the program that a package is made of.
     slow=frozenset((AOTI, one) for one in (Precision.FP16, Precision.BF16, *SCALED))
     | {("", one) for one in (Precision.FP16, Precision.BF16, Precision.INT8_DYNAMIC, Precision.INT4)}
-    # Another package to compile: FP32's band refuses all other precisions, and the plain mode's kernels are probed.
+    # Another package to compile: FP32's error bound refuses all other precisions, and the plain mode's kernels are
+    # probed.
     | {(AOTI, Precision.FP32, "probe_agrees")},
     lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),
     warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
@@ -160,7 +161,7 @@ class TorchCompileAdapter:
         """Ask for torch, the compiler and the headers, on a GPU for Triton too; Inductor itself shows in the build."""
         return trial("torch", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The compiled kernels (or the package), and what Inductor scheduled.
 
         Raises:
@@ -169,22 +170,22 @@ class TorchCompileAdapter:
         """
         check_options(arm, self.capabilities.options)
         config = configuration(arm)
-        _refuse(bundle, arm)
+        _refuse(exported, arm)
         require_toolchain()
         configure(arm)
         import_inductor()
         recorder, tally, kernels = kernel_recorder(arm.target.device)
         with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
             if arm.target.mode == AOTI:
-                _build_package(_program(bundle, arm), str(folder / PACKAGE))
-            elif bundle.trained:
-                compile_student(bundle, arm)
+                _build_package(_program(exported, arm), str(folder / PACKAGE))
+            elif exported.trained:
+                compile_student(exported, arm)
             else:
-                _store(bundle, arm, folder)
-                compile_module(stored_module(folder, bundle, arm), bundle, arm)
+                _store(exported, arm, folder)
+                compile_module(stored_module(folder, exported, arm), exported, arm)
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={**facts, "notes": quantize.notes_of(arm)})
+        return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": quantize.notes_of(arm)})
 
     def load(self, built: Built) -> TorchSession | TorchTrainingSession:
         """The package, or the module with its kernels out of the cache, called once (to capture it, three times).
@@ -194,7 +195,7 @@ class TorchCompileAdapter:
             SkippedArm: CUDA graphs of several sessions were asked for.
         """
         configure(built.arm)
-        if built.bundle.trained:
+        if built.exported.trained:
             return load_step(built)
         is_package = built.arm.target.mode == AOTI
         return load_package(built) if is_package else load_cache(built)
@@ -210,15 +211,15 @@ def configuration(arm: Arm) -> dict[str, Any]:
     return {FREEZING: True, **switches} if needed and arm.target.device is Device.CPU else switches
 
 
-def stored_module(folder: Path, bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
-    """The quantized module that the build wrote into its folder, or the bundle's float one."""
+def stored_module(folder: Path, exported: ExportedModel, arm: Arm) -> torch.nn.Module:
+    """The quantized module that the build wrote into its folder, or the exported model's float one."""
     if arm.target.precision is Precision.INT8:
         return quantize.load_program(folder)
     quantized = arm.target.precision in SCALED
-    return quantize.load_module(bundle, folder) if quantized else module_of(bundle, arm)
+    return quantize.load_module(exported, folder) if quantized else module_of(exported, arm)
 
 
-def compile_module(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> Any:
+def compile_module(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> Any:
     """The module's compiled form after the first calls: compilation and capture happen there.
 
     The example is made in inference mode, as staged tensors are: Dynamo's guards tell it from others.
@@ -228,7 +229,7 @@ def compile_module(module: torch.nn.Module, bundle: ModelBundle, arm: Arm) -> An
     torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
     run: Any = torch.compile(module, fullgraph=True, dynamic=False)
     with torch.inference_mode():
-        example = example_of(bundle, arm)
+        example = example_of(exported, arm)
         for _ in range(CALLS_TO_CAPTURE if arm.target.mode == GRAPHS else 1):
             run(*example)
     return run
@@ -251,8 +252,8 @@ def load_cache(built: Built) -> TorchSession:
     torch.compiler.set_stance("default")  # it is the process's, and a session before may have asked for another
 
     def compile_again() -> tuple[torch.nn.Module, Any]:
-        module = stored_module(built.folder, built.bundle, arm)
-        return module, compile_module(module, built.bundle, arm)
+        module = stored_module(built.folder, built.exported, arm)
+        return module, compile_module(module, built.exported, arm)
 
     (module, run), told, cache = _with_cache(built, compile_again)
     keep(run)
@@ -267,14 +268,14 @@ def load_cache(built: Built) -> TorchSession:
         outside = outside_graphs(captured, since, built.facts["graph_parts"]) if captured else ()
         return {**told(*breaks(), *outside), "artifact_bytes": artifact}
 
-    session = session_on(run, arm, built.bundle, account)
+    session = session_on(run, arm, built.exported, account)
     weakref.finalize(session, shutil.rmtree, str(cache), True)
     return session
 
 
 def load_step(built: Built) -> TorchTrainingSession:
     """A training step, compiled again with its kernels out of the cache."""
-    student, told, cache = _with_cache(built, lambda: compile_student(built.bundle, built.arm))
+    student, told, cache = _with_cache(built, lambda: compile_student(built.exported, built.arm))
     keep(student.module)
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
@@ -295,7 +296,7 @@ def load_package(built: Built) -> TorchSession:
         run: Any = aoti_load_package(str(built.folder / PACKAGE))
     shutil.rmtree(cache)
     facts = {**_built_facts(built), "artifact_bytes": (built.folder / PACKAGE).stat().st_size}
-    return session_on(run, built.arm, built.bundle, lambda _: facts)
+    return session_on(run, built.arm, built.exported, lambda _: facts)
 
 
 def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, Callable[..., Facts], Path]:
@@ -344,7 +345,7 @@ def _bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def _refuse(bundle: ModelBundle, arm: Arm) -> None:
+def _refuse(exported: ExportedModel, arm: Arm) -> None:
     """What a mode can't do, and options that would do nothing.
 
     Raises:
@@ -352,35 +353,35 @@ def _refuse(bundle: ModelBundle, arm: Arm) -> None:
         ValueError: such an option.
     """
     mode = arm.target.mode
-    if bundle.trained and mode:
+    if exported.trained and mode:
         raise SkippedArm(NO_STEP[mode], "ask for torch-compile")
-    frozen = arm.options.get(FREEZING) != "0" and not bundle.trained
+    frozen = arm.options.get(FREEZING) != "0" and not exported.trained
     if arm.options.get(AUTOTUNE) == ON and arm.target.device is Device.CPU and not (mode or frozen):
         raise ValueError(f"option {AUTOTUNE!r}: the kernels that are tuned for a CPU take frozen weights only")
-    if bundle.trained and (asked := {FREEZING, UNGUARDED} & arm.options.keys()):
+    if exported.trained and (asked := {FREEZING, UNGUARDED} & arm.options.keys()):
         raise ValueError(f"option {min(asked)!r} is for inference, not for a training step")
     if mode == AOTI and arm.target.device is Device.CUDA:
         require_cuda_headers()
 
 
-def _store(bundle: ModelBundle, arm: Arm, folder: Path) -> None:
-    """Write the quantized model; a float one is in the bundle."""
+def _store(exported: ExportedModel, arm: Arm, folder: Path) -> None:
+    """Write the quantized model; a float one is in the exported model."""
     if arm.target.precision is Precision.INT8:
-        quantize.save_program(quantize.quantize_program(bundle, arm), folder)
+        quantize.save_program(quantize.quantize_program(exported, arm), folder)
     elif arm.target.precision in SCALED:
-        quantize.save_module(quantize.quantize_module(bundle, arm), folder)
+        quantize.save_module(quantize.quantize_module(exported, arm), folder)
 
 
-def _program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
+def _program(exported: ExportedModel, arm: Arm) -> torch.export.ExportedProgram:
     """The exported model, quantized where asked."""
     import torch
 
     if arm.target.precision is Precision.INT8:
-        return quantize.quantize_program(bundle, arm)
+        return quantize.quantize_program(exported, arm)
     quantized = arm.target.precision in SCALED
-    module = quantize.quantize_module(bundle, arm) if quantized else module_of(bundle, arm)
+    module = quantize.quantize_module(exported, arm) if quantized else module_of(exported, arm)
     with torch.no_grad():
-        return torch.export.export(module, example_of(bundle, arm))
+        return torch.export.export(module, example_of(exported, arm))
 
 
 def _build_package(program: torch.export.ExportedProgram, path: str) -> None:

@@ -41,7 +41,7 @@ from shootout.contract import (
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 __all__ = ["FIXTURE", "TorchEagerAdapter", "TorchSession"]
 
@@ -70,7 +70,7 @@ class TorchEagerAdapter:
         """Run one small linear layer."""
         return trial("torch", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The quantized weights; for float precisions nothing: eager mode has no artifact of its own.
 
         Raises:
@@ -78,23 +78,23 @@ class TorchEagerAdapter:
             SkippedArm: this GPU can't multiply so, or not what this model multiplies.
         """
         check_options(arm, self.capabilities.options)
-        if MEMORY_FORMAT in arm.options and bundle.trained:
+        if MEMORY_FORMAT in arm.options and exported.trained:
             raise ValueError(f"option {MEMORY_FORMAT!r} is for inference, not for a training step")
         if arm.target.precision in SCALED:
-            module = quantize.quantize_module(bundle, arm)
+            module = quantize.quantize_module(exported, arm)
             if arm.target.device is Device.CUDA:
-                counts = count_operations(module, list(example_of(bundle, arm)), Device.CUDA).products
+                counts = count_operations(module, list(example_of(exported, arm)), Device.CUDA).products
                 quantize.require_integers(counts, arm)
             quantize.save_module(module, folder)
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"notes": quantize.notes_of(arm)})
+        return Built(arm=arm, exported=exported, folder=folder, facts={"notes": quantize.notes_of(arm)})
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
         """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
         arm, quantized = built.arm, built.arm.target.precision in SCALED
         configure(arm)
-        if built.bundle.trained:
+        if built.exported.trained:
             return training.eager_session(built)
-        module = quantize.load_module(built.bundle, built.folder) if quantized else module_of(built.bundle, arm)
+        module = quantize.load_module(built.exported, built.folder) if quantized else module_of(built.exported, arm)
 
         def account(staged: list[torch.Tensor]) -> Facts:
             """The ATen operations of one run by the dtype of their operands, and torch's own flags."""
@@ -104,7 +104,7 @@ class TorchEagerAdapter:
             artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
             return {**facts, "artifact_bytes": artifact}
 
-        return gpu.session_on(module, arm, built.bundle, account)
+        return gpu.session_on(module, arm, built.exported, account)
 
 
 def gemms(threads: int) -> Gemms:

@@ -25,7 +25,7 @@ from shootout.session import GpuSide
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 DEVICE = str(Device.CUDA)
 """The GPU that torch calls its current one: the first that CUDA_VISIBLE_DEVICES leaves."""
@@ -170,8 +170,8 @@ class OnCuda:
 class TorchGpuSession(TorchSession):
     """The same on the GPU."""
 
-    def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
-        super().__init__(run, arm, bundle, account)
+    def __init__(self, run: Callable[..., Raw], arm: Arm, exported: ExportedModel, account: Account) -> None:
+        super().__init__(run, arm, exported, account)
         self._cuda = OnCuda(arm, self._dtype)
         self._run = self._cuda.on_stream(run)
         self.gpu = self._cuda.side(self.execute)
@@ -198,8 +198,8 @@ class TorchGpuSession(TorchSession):
         self.__dict__.pop("synchronize", None)
 
 
-def session_on(run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> TorchSession:
+def session_on(run: Callable[..., Raw], arm: Arm, exported: ExportedModel, account: Account) -> TorchSession:
     """A session on the arm's device; see `TorchSession`."""
     if arm.target.device is Device.CUDA:
-        return TorchGpuSession(run, arm, bundle, account)
-    return TorchSession(run, arm, bundle, account)
+        return TorchGpuSession(run, arm, exported, account)
+    return TorchSession(run, arm, exported, account)

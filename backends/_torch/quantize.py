@@ -32,7 +32,7 @@ from shootout.schemes import Scheme
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 TARGETS = frozenset(
     [
@@ -102,14 +102,14 @@ def lacks(target: Target) -> bool:
     return target.precision is Precision.FP8 and lacks_float8(capability() or "")
 
 
-def quantize_module(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+def quantize_module(exported: ExportedModel, arm: Arm) -> torch.nn.Module:
     """The module with torchao's weights in its linear layers.
 
     Raises:
         ValueError: no layer can be quantized; says why.
         SkippedArm: this GPU multiplies no FP8.
     """
-    module = float32_module(bundle).requires_grad_(False).to(arm.target.device, dtype_of(arm))
+    module = float32_module(exported).requires_grad_(False).to(arm.target.device, dtype_of(arm))
     swap = {Precision.INT8_DYNAMIC: _int8_dynamic, Precision.FP8: _float8, Precision.INT4: _int4}
     if not swap[arm.target.precision](module, arm):
         raise ValueError(f"nothing to quantize: {_unfit(module, arm.target.precision)}")
@@ -150,15 +150,15 @@ def save_module(module: torch.nn.Module, folder: Path) -> None:
     torch.save({**dict(module.named_buffers(remove_duplicate=False)), **module.state_dict()}, folder / WEIGHTS)
 
 
-def load_module(bundle: ModelBundle, folder: Path) -> torch.nn.Module:
-    """The module with the weights that `save_module` wrote; the bundle's float ones stay on disk."""
+def load_module(exported: ExportedModel, folder: Path) -> torch.nn.Module:
+    """The module with the weights that `save_module` wrote; the exported model's float ones stay on disk."""
     with torchao_quietly():  # registers its classes with the unpickler, which takes no others
         import torchao.prototype.quantization.int4
         import torchao.quantization  # noqa: F401
     import torch
 
     with torch.device("meta"):
-        module = architecture(bundle)
+        module = architecture(exported)
     state, own = torch.load(folder / WEIGHTS, weights_only=True), module.state_dict().keys()
     for name in [name for name, _ in module.named_buffers(remove_duplicate=False) if name not in own]:
         place, _, last = name.rpartition(".")
@@ -253,7 +253,7 @@ def _unfit(module: torch.nn.Module, precision: Precision) -> str:
     return f"{precision} takes linear layers with inputs in {inputs}s and outputs in {outputs}s; the model has none"
 
 
-def quantize_program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProgram:
+def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.ExportedProgram:
     """The model as an exported program with INT8 weights.
 
     Raises:
@@ -263,13 +263,13 @@ def quantize_program(bundle: ModelBundle, arm: Arm) -> torch.export.ExportedProg
 
     with torchao_quietly():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-    scheme, example = schemes.parse(arm.target.scheme), example_of(bundle, arm)
-    sets = calibration_of(bundle, scheme)
+    scheme, example = schemes.parse(arm.target.scheme), example_of(exported, arm)
+    sets = calibration_of(exported, scheme)
     with torch.no_grad():
-        module = float32_module(bundle).requires_grad_(False)
+        module = float32_module(exported).requires_grad_(False)
         prepared = prepare_pt2e(torch.export.export(module, example).module(), _quantizer(scheme))
         for one in sets:
-            prepared(*tensors_of(bundle, one))
+            prepared(*tensors_of(exported, one))
         converted = convert_pt2e(prepared)
         if not any("quantize_per" in str(node.target) for node in converted.graph.nodes):
             raise ValueError("nothing to quantize: torchao's x86 quantizer finds no layer of a kind that it knows")

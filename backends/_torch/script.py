@@ -30,7 +30,7 @@ from shootout.contract import Arm, Artifact, Availability, Capabilities, Device
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 FILE = "model.pt"
 PROFILING_RUNS = 3
@@ -50,7 +50,7 @@ class TorchScriptAdapter:
         """Script, optimise and run one small linear layer."""
         return trial("torch", lambda: _try(device))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """The frozen module as a file; the facts say whether it was scripted or traced.
 
         Raises:
@@ -60,10 +60,10 @@ class TorchScriptAdapter:
         import torch
 
         configure(arm)
-        module = module_of(bundle, arm)
-        scripted, how = _scripted(module, example_of(bundle, arm))
+        module = module_of(exported, arm)
+        scripted, how = _scripted(module, example_of(exported, arm))
         torch.jit.save(torch.jit.freeze(scripted), str(folder / FILE))
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=how)
+        return Built(arm=arm, exported=exported, folder=folder, facts=how)
 
     def load(self, built: Built) -> TorchSession:
         """The saved module, optimised for inference and run until its executor has specialised."""
@@ -73,7 +73,7 @@ class TorchScriptAdapter:
         configure(arm)
         jit: Any = torch.jit
         saved = jit.load(str(path), map_location=str(arm.target.device))
-        module, example = jit.optimize_for_inference(saved), example_of(built.bundle, arm)
+        module, example = jit.optimize_for_inference(saved), example_of(built.exported, arm)
         with torch.inference_mode():
             for _ in range(PROFILING_RUNS):
                 module(*example)
@@ -83,7 +83,7 @@ class TorchScriptAdapter:
             facts = count_operations(module, staged, arm.target.device).facts()
             return {**facts, "artifact_bytes": path.stat().st_size}
 
-        return gpu.session_on(module, arm, built.bundle, account)
+        return gpu.session_on(module, arm, built.exported, account)
 
 
 def _scripted(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, str]]:

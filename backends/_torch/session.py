@@ -29,7 +29,7 @@ from shootout.trace_events import Event
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]
@@ -63,14 +63,14 @@ class TorchSession:
 
     gpu: GpuSide | None = None
 
-    def __init__(self, run: Callable[..., Raw], arm: Arm, bundle: ModelBundle, account: Account) -> None:
+    def __init__(self, run: Callable[..., Raw], arm: Arm, exported: ExportedModel, account: Account) -> None:
         import torch
 
-        self._torch, self._run, self._bundle, self._account = torch, run, bundle, account
+        self._torch, self._run, self._exported, self._account = torch, run, exported, account
         self._is_held: Callable[[], bool] = torch.is_inference_mode_enabled
         self._dtype, self._device = dtype_of(arm), arm.target.device
-        self._inputs, self._output = bundle.inputs, bundle.outputs[0].name
-        self._outputs = tuple(spec.name for spec in bundle.outputs)
+        self._inputs, self._output = exported.inputs, exported.outputs[0].name
+        self._outputs = tuple(spec.name for spec in exported.outputs)
         floats = {getattr(torch, spec.dtype) for spec in self._inputs if np.dtype(spec.dtype).kind == "f"}
         # Settled once: each of these steps would cost as much in every call as wrapping the array does.
         native = arm.target.precision is Precision.NATIVE
@@ -80,7 +80,7 @@ class TorchSession:
     @cached_property
     def executed(self) -> Executed:
         """The adapter's own account, beside the device of a real output."""
-        return read_account(self, self._bundle, self._account)
+        return read_account(self, self._exported, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[torch.Tensor]:  # noqa: ARG002 - each call has its own tensors
         """Tensors in the model's input order; floats in the arm's dtype."""
@@ -126,11 +126,11 @@ class TorchSession:
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
 
-def read_account(session: Session, bundle: ModelBundle, account: Account) -> Executed:
+def read_account(session: Session, exported: ExportedModel, account: Account) -> Executed:
     """What a session runs: the adapter's own account, the device of a real output and torch's own thread count."""
     import torch
 
-    staged = session.stage(bundle.input_buffers()[0], 0)
+    staged = session.stage(exported.input_buffers()[0], 0)
     raw = session.execute(staged)
     session.synchronize()
     inference.leave()
@@ -211,7 +211,7 @@ def _set_older_flags(*, rounds: bool) -> None:
         torch.backends.cudnn.allow_tf32 = rounds
 
 
-def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
+def module_of(exported: ExportedModel, arm: Arm) -> torch.nn.Module:
     """The module with its weights, for inference, on the arm's device, in its dtype and its order of axes.
 
     Of the weights with four axes only filters are laid out, as torch's own utility does it: what follows a convolution
@@ -225,29 +225,29 @@ def module_of(bundle: ModelBundle, arm: Arm) -> torch.nn.Module:
 
     from shootout.quantize.retyping import retyped
 
-    device, stored = torch.device(arm.target.device), float32_module(bundle).requires_grad_(False)
+    device, stored = torch.device(arm.target.device), float32_module(exported).requires_grad_(False)
     native = arm.target.precision is Precision.NATIVE
     module = stored.to(device) if native else retyped(stored, dtype_of(arm), device)
     if arm.options.get(MEMORY_FORMAT) != CHANNELS_LAST:
         return module
     if not any(isinstance(one, torch.nn.Conv2d | torch.nn.ConvTranspose2d) for one in module.modules()):
-        raise ValueError(f"option {MEMORY_FORMAT!r}: the module of {bundle.model} has no Conv2d layer to lay out")
+        raise ValueError(f"option {MEMORY_FORMAT!r}: the module of {exported.model} has no Conv2d layer to lay out")
     return convert_conv2d_weight_memory_format(module, torch.channels_last)
 
 
-def example_of(bundle: ModelBundle, arm: Arm) -> tuple[torch.Tensor, ...]:
+def example_of(exported: ExportedModel, arm: Arm) -> tuple[torch.Tensor, ...]:
     """One input set as the arm's sessions stage it, for a compiler to look at."""
-    tensors, floats = tensors_of(bundle, bundle.input_buffers()[0]), dtype_of(arm)
+    tensors, floats = tensors_of(exported, exported.input_buffers()[0]), dtype_of(arm)
     if arm.target.precision is Precision.NATIVE:
         return tensors
     return tuple(one.to(arm.target.device, floats if one.is_floating_point() else one.dtype) for one in tensors)
 
 
-def tensors_of(bundle: ModelBundle, inputs: Arrays) -> tuple[torch.Tensor, ...]:
+def tensors_of(exported: ExportedModel, inputs: Arrays) -> tuple[torch.Tensor, ...]:
     """One input set as it is, in the model's order."""
     import torch
 
-    return tuple(torch.from_numpy(inputs[spec.name]) for spec in bundle.inputs)
+    return tuple(torch.from_numpy(inputs[spec.name]) for spec in exported.inputs)
 
 
 def weight_bytes(tensors: Iterable[torch.Tensor]) -> int:

@@ -28,7 +28,7 @@ from shootout.trace_events import Event
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
 
 STEP_GRAPHS = 2
 """A compiled step has so many: forward with its loss (and its backward), and the optimiser's."""
@@ -39,7 +39,7 @@ class Student:
     """A module that learns.
 
     Attributes:
-        weights: what is trained, by name in the bundle's order.
+        weights: what is trained, by name in the exported model's order.
         optimizer: holds a momentum for each weight from the start, so that no step is special.
         step: (the model's inputs, the target, the learning rate as a number) → the loss.
     """
@@ -55,9 +55,9 @@ class Student:
         return {name: self.optimizer.state[weight]["momentum_buffer"] for name, weight in self.weights.items()}
 
 
-def make_student(bundle: ModelBundle, arm: Arm) -> Student:
+def make_student(exported: ExportedModel, arm: Arm) -> Student:
     """The module and its step, call by call."""
-    module, weights = _module(bundle, arm)
+    module, weights = _module(exported, arm)
     optimizer = _optimizer(weights, 0.0)
 
     def step(*inputs: Any) -> torch.Tensor:
@@ -72,14 +72,14 @@ def make_student(bundle: ModelBundle, arm: Arm) -> Student:
     return Student(module=module, weights=weights, optimizer=optimizer, step=step)
 
 
-def compile_student(bundle: ModelBundle, arm: Arm) -> Student:
+def compile_student(exported: ExportedModel, arm: Arm) -> Student:
     """The module and its compiled step, called twice: all of it is then compiled, or taken from Inductor's cache.
 
     The learning rate is a tensor, as PyTorch's documentation asks: a number would be part of the code.
     """
     import torch
 
-    module, weights = _module(bundle, arm)
+    module, weights = _module(exported, arm)
     held = torch.zeros((), device=str(arm.target.device))
     optimizer = _optimizer(weights, held)
 
@@ -100,16 +100,16 @@ def compile_student(bundle: ModelBundle, arm: Arm) -> Student:
         return loss.detach()
 
     student = Student(module=module, weights=weights, optimizer=optimizer, step=step)
-    inputs = bundle.input_buffers()[0]
-    placed = [tensor.to(str(arm.target.device)) for tensor in on_host(tensors_in(bundle), inputs)]
+    inputs = exported.input_buffers()[0]
+    placed = [tensor.to(str(arm.target.device)) for tensor in on_host(tensors_in(exported), inputs)]
     for _ in range(2):
         step(*placed, rate_in(inputs))
     return student
 
 
-def tensors_in(bundle: ModelBundle) -> list[str]:
+def tensors_in(exported: ExportedModel) -> list[str]:
     """The names of all inputs that are staged as tensors: the model's own and the target."""
-    return [spec.name for spec in bundle.inputs if spec.name != RATE]
+    return [spec.name for spec in exported.inputs if spec.name != RATE]
 
 
 def on_host(names: list[str], inputs: Arrays) -> list[torch.Tensor]:
@@ -131,9 +131,9 @@ class TorchTrainingSession:
     """
 
     def __init__(self, student: Student, built: Built, account: Account) -> None:
-        self._student, self._bundle, self._account = student, built.bundle, account
-        self._step, self._device, self._output = student.step, built.arm.target.device, built.bundle.outputs[0].name
-        self._tensors = tensors_in(built.bundle)
+        self._student, self._exported, self._account = student, built.exported, account
+        self._step, self._device, self._output = student.step, built.arm.target.device, built.exported.outputs[0].name
+        self._tensors = tensors_in(built.exported)
         self._cuda: OnCuda | None = None
         self.gpu: GpuSide | None = None
         if self._device is Device.CUDA:
@@ -143,11 +143,11 @@ class TorchTrainingSession:
     @cached_property
     def executed(self) -> Executed:
         """The adapter's own account, beside the device of a real loss."""
-        return read_account(self, self._bundle, self._account)
+        return read_account(self, self._exported, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[Any]:
         """The inputs as tensors on the device, on CUDA the slot's own; behind them the learning rate as a number."""
-        check_inputs(self._bundle.inputs, inputs)
+        check_inputs(self._exported.inputs, inputs)
         tensors = on_host(self._tensors, inputs)
         placed = self._cuda.to_device(tensors, slot) if self._cuda else tensors
         return [*placed, rate_in(inputs)]
@@ -169,7 +169,7 @@ class TorchTrainingSession:
         """Write the stored weights over the trained ones, and zeros over the momenta: what was compiled stays valid."""
         import torch
 
-        stored = self._bundle.weights()
+        stored = self._exported.weights()
         with torch.no_grad():
             for name, weight in self._student.weights.items():
                 weight.copy_(torch.from_numpy(stored[name]))
@@ -198,7 +198,7 @@ def eager_session(built: Built) -> TorchTrainingSession:
     """An eager student, with the ATen operations of a whole step as its account."""
     import torch
 
-    student = make_student(built.bundle, built.arm)
+    student = make_student(built.exported, built.arm)
 
     def account(staged: list[Any]) -> Facts:
         step = torch.enable_grad()(student.step)
@@ -208,15 +208,15 @@ def eager_session(built: Built) -> TorchTrainingSession:
     return TorchTrainingSession(student, built, account)
 
 
-def _module(bundle: ModelBundle, arm: Arm) -> tuple[torch.nn.Module, dict[str, torch.nn.Parameter]]:
+def _module(exported: ExportedModel, arm: Arm) -> tuple[torch.nn.Module, dict[str, torch.nn.Parameter]]:
     import torch
 
-    module = float32_module(bundle).to(str(arm.target.device)).requires_grad_(False)
+    module = float32_module(exported).to(str(arm.target.device)).requires_grad_(False)
     for layer in module.modules():
         if isinstance(layer, torch.nn.RNNBase) and not layer.dropout:
             layer.train()  # the same function, but oneDNN and cuDNN keep what its backward needs
     named = dict(module.named_parameters())
-    return module, {name: named[name].requires_grad_(True) for name in bundle.trained}  # type: ignore[misc]
+    return module, {name: named[name].requires_grad_(True) for name in exported.trained}  # type: ignore[misc]
 
 
 def _optimizer(weights: dict[str, torch.nn.Parameter], rate: Any) -> torch.optim.SGD:

@@ -23,7 +23,7 @@ from shootout.host import store
 from shootout.host.environment import machine_key
 
 PASSED = "vector-units.json"
-"""Beside the bundles: hashes of the tests that were passed."""
+"""Beside the exported models: hashes of the tests that were passed."""
 NEEDED = ("VecISA", "valid_vec_isa_list", "x86_isa_checker", "supported_vec_isa_list")
 """What must be in Inductor's module of the vector units."""
 CHOSEN = "ATEN_CPU_CAPABILITY"

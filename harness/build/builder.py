@@ -1,4 +1,4 @@
-"""Export and build, once per arm and cached by content: after this, a generation only has to load.
+"""Export and build, once per arm and cached by content: after this, a restart only has to load.
 
 Each build runs in a process of its own, placed and limited as the arm itself will be, since some runtimes choose code
 by the threads and CPUs they see. There a probe also settles what the arm really computes in.
@@ -21,8 +21,7 @@ from shootout.backends import code, reported
 from shootout.backends.adapter import Built
 from shootout.backends.installed import install_bytes
 from shootout.build.exports import ProbeKey, probe_key
-from shootout.bundle import bundle
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel, sha256
 from shootout.bundle.shipped import MANIFEST
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
@@ -71,7 +70,7 @@ class Workshop:
 
     cache: Path
     placement: Placement
-    probes: Mapping[ProbeKey, ModelBundle]
+    probes: Mapping[ProbeKey, ExportedModel]
     machine: str
     logs: Path
     interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
@@ -89,7 +88,7 @@ class Workshop:
     def prepare(
         self,
         arm: Arm,
-        model: ModelBundle,
+        model: ExportedModel,
         version: str,
         *,
         runs: bool = True,
@@ -130,7 +129,7 @@ class Workshop:
         there = (other.folders, other.version) if other else ()
         return replace(found, install_bytes=install_bytes(arm.target, *there))
 
-    def holds(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> bool:
+    def holds(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> bool:
         """Whether this build is in the cache, as far as can be told without reading it."""
         return (self.cache / "built" / self._key(arm, model, version, runs) / _RECORD).exists()
 
@@ -160,14 +159,14 @@ class Workshop:
         lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
         return lane.narrowed(arm.threads).arms
 
-    def _kept(self, folder: Path, arm: Arm, model: ModelBundle) -> BuiltArm | None:
+    def _kept(self, folder: Path, arm: Arm, model: ExportedModel) -> BuiltArm | None:
         """A whole entry of the cache; None when there is none, or one that isn't as it was written."""
         if not folder.exists():
             return None
         try:
             record = open_sealed(folder / _RECORD)
             for name, digest in record["files"].items():
-                if bundle.sha256(folder / name) != digest:
+                if sha256(folder / name) != digest:
                     raise ValueError(f"{name} was changed after it was written")
             mark_used(folder)
             return _opened(folder, arm, model, record, cached=True)
@@ -180,7 +179,7 @@ class Workshop:
     def _build(
         self,
         arm: Arm,
-        model: ModelBundle,
+        model: ExportedModel,
         folder: Path,
         runs: bool,
         place: AbstractContextManager[process.WorkerProcess],
@@ -189,11 +188,11 @@ class Workshop:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch(self.cache) as fresh:
             with place as worker:
-                said, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, bundle=model, arm=arm, folder=fresh)
+                said, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=fresh)
                 facts = dict(reported.facts(said))
                 probe = self._probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
-            record["files"] = {str(p.relative_to(fresh)): bundle.sha256(p) for p in fresh.rglob("*") if p.is_file()}
+            record["files"] = {str(p.relative_to(fresh)): sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(sealed(record), encoding="utf-8")
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
@@ -201,34 +200,34 @@ class Workshop:
 
     def _probe(self, worker: process.WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
         """A probe through the same adapter, in the same process, on a model of its own."""
-        probe = self._probe_bundle(arm)
+        probe = self._probe_exported(arm)
         if probe is None:
             return None
         asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
         with scratch(self.cache) as folder:
-            facts, _ = ask(worker, "build", BUILD_TIMEOUT_S, limit, bundle=probe, arm=asked, folder=folder)
-            built = Built(arm=asked, bundle=probe, folder=folder, facts=facts)
+            facts, _ = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=probe, arm=asked, folder=folder)
+            built = Built(arm=asked, exported=probe, folder=folder, facts=facts)
             answer: str = ask(worker, "probe", LOAD_TIMEOUT_S, limit, built=built)
         return answer
 
-    def _probe_bundle(self, arm: Arm) -> ModelBundle | None:
+    def _probe_exported(self, arm: Arm) -> ExportedModel | None:
         if Artifact.NONE in backends.capabilities(arm.target.backend).consumes:
             return None
         key = probe_key(arm)
         return self.probes.get(key) if key else None
 
-    def _key(self, arm: Arm, model: ModelBundle, version: str, runs: bool) -> str:
+    def _key(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> str:
         """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU; of a
         shipped folder its manifest, which hashes the rest.
         """
-        backend, probe = arm.target.backend, self._probe_bundle(arm)
+        backend, probe = arm.target.backend, self._probe_exported(arm)
         content = [
             model.key,
             str(arm.target),
             arm.threads,
             sorted(arm.options.items()),
             version,
-            [bundle.sha256(file) for file in [*_code_of(arm.target), Path(str(precision_checks.__file__))]],
+            [sha256(file) for file in [*_code_of(arm.target), Path(str(precision_checks.__file__))]],
             self.machine,
             cuda_driver.model() if arm.target.device is Device.CUDA else None,  # the machine's facts need NVML for it
             probe.key if probe and runs else None,
@@ -260,9 +259,9 @@ def _code_of(target: Target) -> list[Path]:
     return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 
 
-def _opened(folder: Path, arm: Arm, model: ModelBundle, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:
+def _opened(folder: Path, arm: Arm, model: ExportedModel, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:
     return BuiltArm(
-        built=Built(arm=arm, bundle=model, folder=folder, facts=record["facts"]),
+        built=Built(arm=arm, exported=model, folder=folder, facts=record["facts"]),
         build_s=record["build_s"],
         cached=cached,
         probe=record["probe"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.bundle.bundle import INPUTS, ModelBundle, sha256
+from shootout.bundle.bundle import INPUTS, ExportedModel, sha256
 from shootout.clock import Deadline
 from shootout.contract import SCALED, Arm, Device, Precision
 from shootout.errors import ModelError, ShootoutError, SkippedArm
@@ -16,7 +16,7 @@ from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker.precision_checks import probe_name
 
-Exported = ModelBundle | ShootoutError
+Exported = ExportedModel | ShootoutError
 ProbeKey = tuple[str, str, Device]
 """The probe's model, its variant, and where that will run."""
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
@@ -32,10 +32,10 @@ class Exports:
     """
 
     models: Mapping[tuple[str, str, str, int, Device], Exported]
-    probes: Mapping[ProbeKey, ModelBundle]
+    probes: Mapping[ProbeKey, ExportedModel]
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
-        """The bundle that this arm is built from, or why there is none."""
+        """The exported model that this arm is built from, or why there is none."""
         return self.models[group.record.name, *_tells(group.request_of(arm))]
 
 
@@ -51,7 +51,7 @@ def export_all(
     Args:
         progress: hears what is exported, and of a probe that couldn't be.
         limit: when the whole run ends; a model for which there is no time is skipped.
-        begun_on: the keys of the bundles that this run was begun on.
+        begun_on: the keys of the exported models that this run was begun on.
         needs: the precisions whose errors are to be told, see `needs_of`.
 
     Raises:
@@ -69,7 +69,7 @@ def export_all(
     playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
     errors = [one for one in made if isinstance(one, ShootoutError) and not isinstance(one, SkippedArm)]
-    if errors and not any(isinstance(one, ModelBundle) for one in made):
+    if errors and not any(isinstance(one, ExportedModel) for one in made):
         raise errors[0]
     proofs = dict(zip(probes, found[len(wanted) :], strict=True))
     for (name, variant, _), one in proofs.items():
@@ -79,7 +79,7 @@ def export_all(
             )
     return Exports(
         models={key: _same_inputs(one, models.get((*key[:2], "", key[3], Device.CPU))) for key, one in models.items()},
-        probes={key: one for key, one in proofs.items() if isinstance(one, ModelBundle)},
+        probes={key: one for key, one in proofs.items() if isinstance(one, ExportedModel)},
     )
 
 

@@ -1,4 +1,4 @@
-"""All that comes before the first generation: exports by group and variant, then a build of each arm."""
+"""All that comes before the first restart: exports by group and variant, then a build of each arm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import BuiltArm, Workshop, ask
 from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
@@ -61,7 +61,7 @@ class Job:
 
     group: PlannedGroup
     arm: Arm
-    model: Future[ModelBundle] = field(default_factory=Future)
+    model: Future[ExportedModel] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,8 @@ class Preparation:
         machine: what makes a build one of this machine (`environment.fingerprint`).
         deadline: when the whole run ends. Exports and builds have shares of the time until then: arms that aren't ready
             when those are over are not reached, and what is ready goes on.
-        begun_on: by group and label, the key of the bundle that an earlier process of this run built the arm from.
+        begun_on: by group and label, the key of the exported model that an earlier process of this run built the arm
+            from.
     """
 
     plan: Plan
@@ -102,7 +103,7 @@ class Preparation:
             self._skip_the_impossible(group)
         collect(store.cache_folder())
         wanted = [group for group in groups if group.building]
-        probes: dict[ProbeKey, ModelBundle] = {}
+        probes: dict[ProbeKey, ExportedModel] = {}
         workshop = Workshop(
             cache=store.cache_folder(),
             placement=self.plan.placement,
@@ -188,16 +189,16 @@ class Preparation:
 
     def _skip_the_impossible(self, group: PlannedGroup) -> None:
         for arm in group.record.arms:
-            if not arm.sentinel and (why := group.skips.get(arm.label)) and not why.builds:
+            if not arm.control and (why := group.skips.get(arm.label)) and not why.builds:
                 self.ledger.note(group.record.name, arm, why)
 
     def _needed(self, group: PlannedGroup) -> list[Arm]:
-        """The arms of a group that are built: a sentinel is its baseline's."""
-        return [arm for arm in group.building if not arm.sentinel and not self.ledger.is_out(group.record.name, arm)]
+        """The arms of a group that are built: a control is its baseline's."""
+        return [arm for arm in group.building if not arm.control and not self.ledger.is_out(group.record.name, arm)]
 
     def _hand_out(self, jobs: Sequence[Job], exports: Exports) -> None:
         """Give each job of one group its model, or call it off and say why."""
-        bundles: dict[str, ModelBundle] = {}
+        exported_models: dict[str, ExportedModel] = {}
         refused: dict[str, NotRun] = {}
         for job in jobs:
             found = exports.of(job.group, job.arm)
@@ -214,14 +215,14 @@ class Preparation:
             elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(found)):
                 raise UsageError(theirs)
             else:
-                bundles[job.arm.label] = found
-        refused |= unheld([job.arm for job in jobs], bundles, self.plan.here.memory_bytes)
+                exported_models[job.arm.label] = found
+        refused |= unheld([job.arm for job in jobs], exported_models, self.plan.here.memory_bytes)
         for job in jobs:
             if why := refused.get(job.arm.label):
                 self.ledger.note(job.group.record.name, job.arm, why)
                 job.model.cancel()
             else:
-                job.model.set_result(bundles[job.arm.label])
+                job.model.set_result(exported_models[job.arm.label])
 
     def _built_with(self, job: Job) -> tuple[str, bool]:
         """The library's version, and whether the arm can run here."""
@@ -274,12 +275,12 @@ class Preparation:
         return ready
 
     def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:
-        """A group's part of what is ready, its sentinel with it."""
+        """A group's part of what is ready, its control with it."""
         name = group.record.name
         own = {label: built for (of, label), built in ready.items() if of == name}
-        copies = [arm for arm in group.playing if arm.sentinel and not self.ledger.is_out(name, arm)]
-        sentinels = copies if group.record.baseline in own else []
-        return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in sentinels}
+        copies = [arm for arm in group.playing if arm.control and not self.ledger.is_out(name, arm)]
+        controls = copies if group.record.baseline in own else []
+        return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
     def _outcome(self, job: Job, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
         try:
@@ -327,7 +328,7 @@ def _is_baseline(job: Job) -> bool:
     return job.arm.label == job.group.record.baseline
 
 
-def _soon(model: Future[ModelBundle]) -> bool:
+def _soon(model: Future[ExportedModel]) -> bool:
     """Whether the model is there, or at once, as one out of the cache is."""
     try:
         model.exception(AT_ONCE_S)

@@ -1,5 +1,6 @@
-"""A model on disk in every form that backends load, how outputs are judged against its oracle, what one call takes.
+"""A model on disk in every form that backends load, how outputs are judged against its reference outputs, what one call
+takes.
 
-In: a folder, an ONNX file. Out: `ModelBundle`, `Fidelity`, `Work`.
+In: a folder, an ONNX file. Out: `ExportedModel`, `Fidelity`, `Work`.
 May use the root only.
 """

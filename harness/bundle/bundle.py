@@ -20,7 +20,7 @@ import numpy as np
 from shootout import schemes
 from shootout.bundle.npz import load_sets
 from shootout.bundle.workload import Work
-from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND, WIDE_BAND
+from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND, WIDE_BOUND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
 from shootout.sealed import open_sealed, sealed
@@ -38,14 +38,16 @@ FILES = {
     Artifact.NONE: MANIFEST,
 }
 GRADIENTS = "gradients.npz"
-INPUTS, ORACLE, CALIBRATION, REFERENCE = "inputs.npz", "oracle.npz", "calibration.npz", "reference.npz"
-UNSEEN, UNSEEN_ORACLE = "unseen.npz", "unseen-oracle.npz"
+INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
+UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION = "report.npz", "selection.npz"
 LABELS = "labels"
 ERROR = "error.json"
 """What an export leaves in place of a manifest: why there is no bundle."""
 TELLING = 10.0
-"""Where a quantizer's band is so many times a float precision's, that one's error shows that nothing was quantized."""
+"""Where a quantizer's error bound is so many times a float precision's, that one's error shows that nothing was
+quantized.
+"""
 CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
 """Words of schemes that leave the layers alone whose rounding would cost most."""
 INLINE_BYTES = 1 << 30
@@ -66,31 +68,32 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelBundle:
+class ExportedModel:
     """One model at one batch size, as files. Picklable: only paths and facts are in memory.
 
     Attributes:
-        key: hash of all that the bundle was made from; the folder's name in the cache.
+        key: hash of all that the exported model was made from; the folder's name in the cache.
         model: the registry's name, or the user's file name.
         parameters: complete; for a user's file its symbolic axes.
-        bands: the fidelity gate, relative L2 by precision (or `precision/word`), margin included; None: the
+        error_bounds: the fidelity gate, relative L2 by precision (or `precision/word`), margin included; None: the
             model overflows in it; no key: nothing could be predicted.
         parameter_count: number of weights.
         versions: of the packages that made it.
         export_s: seconds it took to make, imports included.
         variant: what was done to the model first (a `variant` of `shootout.schemes`), "" for nothing.
-        original: of a file that races its original, that one's name: the oracle is the original's then, and the gate
-            goes by the reference, what the file itself gives as it is written; "" for other models.
+        original: of a file that races its original, that one's name: the reference outputs are the original's then, and
+            the gate goes by the reference, what the file itself gives as it is written; "" for other models.
         calibration_fault: why the calibration data can't be used, "" when it can.
         notes: what a row should say of it, one line each: what a search chose, fewer input buffers than usual.
         source_sha256: of the source of the user's factory, "" for other models.
         unmade: why there are no more artifacts, "" where all are there that a model of its kind can have.
         trained: of a training step (see `training_step`), the weights that it trains, in the module's order; none where
             calls are inference.
-        whole_s: of a bundle that leaves things out for want of time, seconds that all of it would take; else None.
-        unpredicted: keys of `bands` that such a bundle left out, though the model may have them.
+        whole_s: of an exported model that leaves things out for want of time, seconds that all of it would take; else
+            None.
+        unpredicted: keys of `error_bounds` that such an exported model left out, though the model may have them.
         drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
-        spread: of the oracle (see `fidelity.spread`).
+        spread: of the reference outputs (see `fidelity.spread`).
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
     """
 
@@ -102,7 +105,7 @@ class ModelBundle:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     artifacts: tuple[Artifact, ...]
-    bands: Mapping[str, float | None]
+    error_bounds: Mapping[str, float | None]
     parameter_count: int
     weights_sha256: str
     versions: Mapping[str, str]
@@ -130,42 +133,42 @@ class ModelBundle:
         """Whether it is a user's own model, for which they can give inputs."""
         return self.is_file or bool(self.source_sha256)
 
-    def band(
+    def error_bound(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
     ) -> tuple[float | None, float]:
         """The error that a target's precision explains: the most (None: nothing is known), and the least.
 
-        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own band
-        is so wide that it says nothing. Where the rest of
+        What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own error
+        bound is so wide that it says nothing. Where the rest of
         the model computes in half precision, it errs by as much as that whole model would, at most, and can't be as
-        exact as that either (twice the predicted error), unless many layers were left as they are, or the two bands
-        lie near each other.
+        exact as that either (twice the predicted error), unless many layers were left as they are, or the two error
+        bounds lie near each other.
 
         Args:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
             is_whole: whether most of the model is said to be quantized.
         """
-        own, exact = self.bands.get(self._key(target)), self.bands.get(Precision.FP32) or 0.0
+        own, exact = self.error_bounds.get(self._key(target)), self.error_bounds.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
         rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
         if own is None or not (target.precision in SCALED or rounds_weights):
             return own, 0.0
-        least = exact if own > TELLING * exact and exact <= WIDE_BAND else 0.0
+        least = exact if own > TELLING * exact and exact <= WIDE_BOUND else 0.0
         if rest is Precision.FP32 or rounds_weights:
             return own, least
-        beside = self.bands.get(rest)
+        beside = self.error_bounds.get(rest)
         if beside is None:
             return None, least
         if own > TELLING * beside and is_whole and not re.search(CHOOSES_LAYERS, target.scheme):
             least = max(least, 2 * beside / FIDELITY_MARGIN)
         return own + beside, least
 
-    def is_telling(self, band: float) -> bool:
-        """Whether a band tells a right answer from one that ignores its inputs."""
-        return band <= USEFUL_BAND * self.spread
+    def is_telling(self, error_bound: float) -> bool:
+        """Whether an error bound tells a right answer from one that ignores its inputs."""
+        return error_bound <= USEFUL_BOUND * self.spread
 
     def is_judged(self, target: Target, rests: Rests = MappingProxyType({})) -> bool:
-        """Whether the error of a target is held against its band: on drawn inputs only where it is useful.
+        """Whether the error of a target is held against its error bound: on drawn inputs only where it is useful.
 
         Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either; where
         there was no time to predict, its own error or that of what computes the rest, nothing is held against it. A
@@ -174,20 +177,22 @@ class ModelBundle:
         key = self._key(target)
         if key in self.unpredicted or (target.precision in SCALED and _rest_of(target, rests) in self.unpredicted):
             return False
-        if key not in self.bands:
+        if key not in self.error_bounds:
             return target.precision is not Precision.NATIVE
-        band = self.band(target, rests)[0]
-        return not self.drawn or (band is not None and band <= USEFUL_BAND)
+        error_bound = self.error_bound(target, rests)[0]
+        return not self.drawn or (error_bound is not None and error_bound <= USEFUL_BOUND)
 
     def _key(self, target: Target) -> str:
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
-        return next((one for one in worded if one in self.bands or one in self.unpredicted), str(target.precision))
+        return next(
+            (one for one in worded if one in self.error_bounds or one in self.unpredicted), str(target.precision)
+        )
 
     def path(self, artifact: Artifact) -> Path:
         """The file that holds `artifact`.
 
         Raises:
-            ModelError: this bundle has no such artifact.
+            ModelError: this exported model has no such artifact.
         """
         if artifact not in self.artifacts:
             raise ModelError(f"{self.model} has no {artifact} artifact; it has {', '.join(self.artifacts)}")
@@ -217,31 +222,31 @@ class ModelBundle:
         """The input sets that calls rotate through."""
         return load_sets(self.folder / INPUTS, [spec.name for spec in self.inputs])
 
-    def oracle_outputs(self) -> list[dict[str, Array]]:
+    def reference_outputs(self) -> list[dict[str, Array]]:
         """The right outputs for each input buffer; float ones in float64."""
-        return load_sets(self.folder / ORACLE, [spec.name for spec in self.outputs])
+        return load_sets(self.folder / REFERENCE, [spec.name for spec in self.outputs])
 
     def gradients(self) -> list[dict[str, Array]]:
         """Of a training step, the right gradients for each input buffer, sketched (see `training_step.sketch`)."""
         return load_sets(self.folder / GRADIENTS, self.trained)
 
-    def reference_outputs(self) -> list[dict[str, Array]] | None:
+    def shared_outputs(self) -> list[dict[str, Array]] | None:
         """What a quantized variant, or a file that races its original, gives as it is written, for each input buffer;
-        None for other bundles.
+        None for other exported models.
         """
-        path = self.folder / REFERENCE
+        path = self.folder / SHARED_OUTPUTS
         return load_sets(path, [spec.name for spec in self.outputs]) if path.exists() else None
 
     def own_outputs(self) -> list[dict[str, Array]]:
-        """What a runtime that is true to this model gives: the oracle's outputs, or those of a file beside it."""
-        return (self.reference_outputs() if self.original else None) or self.oracle_outputs()
+        """What a runtime that is true to this model gives: the reference's outputs, or those of a file beside it."""
+        return (self.shared_outputs() if self.original else None) or self.reference_outputs()
 
     def unseen(self) -> list[tuple[dict[str, Array], dict[str, Array]]]:
         """Inputs that an arm first meets while it is timed, each with its `own_outputs`; none where none are valid."""
         if not (self.folder / UNSEEN).exists():
             return []
         inputs = load_sets(self.folder / UNSEEN, [spec.name for spec in self.inputs])
-        outputs = load_sets(self.folder / UNSEEN_ORACLE, [spec.name for spec in self.outputs])
+        outputs = load_sets(self.folder / UNSEEN_REFERENCE, [spec.name for spec in self.outputs])
         return list(zip(inputs, outputs, strict=True))
 
     def calibration(self) -> list[dict[str, Array]]:
@@ -289,7 +294,7 @@ class ModelBundle:
         facts = dataclasses.asdict(self)
         del facts["folder"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
-        temporary = self.folder / f"{MANIFEST}.part"  # who sees a manifest takes the bundle for whole
+        temporary = self.folder / f"{MANIFEST}.part"  # who sees a manifest takes the exported model for whole
         temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}), encoding="utf-8")
         temporary.replace(self.folder / MANIFEST)
 
@@ -301,8 +306,8 @@ def _rest_of(target: Target, rests: Rests) -> Precision:
     return rests.get((target.device, target.precision), usual)
 
 
-def open_bundle(folder: Path) -> ModelBundle:
-    """Open a bundle after checking every file's hash.
+def open_exported(folder: Path) -> ExportedModel:
+    """Open an exported model after checking every file's hash.
 
     Raises:
         ModelError: a file is missing, foreign or changed, the manifest among them.
@@ -315,11 +320,11 @@ def open_bundle(folder: Path) -> ModelBundle:
         return _from_facts(folder, stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ModelError(f"{folder} is not a whole bundle: {reason}") from error
+        raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
 
 
 def key_in(folder: Path) -> str:
-    """The key of the bundle that was just made in a folder; its files are unchecked.
+    """The key of the exported model that was just made in a folder; its files are unchecked.
 
     Raises:
         OSError, ValueError: it has no whole manifest.
@@ -342,13 +347,13 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
             raise ModelError(f"{folder / name} was changed after it was written")
 
 
-def _from_facts(folder: Path, facts: dict[str, Any]) -> ModelBundle:
+def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:
     facts["inputs"], facts["outputs"] = _specs(facts["inputs"]), _specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
     facts |= {name: tuple(facts[name]) for name in ("notes", "trained", "unpredicted")}
     if work := facts["work"]:
         facts["work"] = Work(**{**work, "uncounted": tuple(work["uncounted"])})
-    return ModelBundle(folder=folder, **facts)
+    return ExportedModel(folder=folder, **facts)
 
 
 def _specs(stored: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:

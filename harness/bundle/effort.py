@@ -24,8 +24,8 @@ from shootout.units import span
 T = TypeVar("T")
 REPORT = "report.json"
 LEAST_RUNS = 5.0
-"""Each input buffer is run about so often at least: for the oracle, twice for FP32's error, with what rounding costs,
-and half a time to see whether the same inputs give the same outputs.
+"""Each input buffer is run about so often at least: for the reference outputs, twice for FP32's error, with what
+rounding costs, and half a time to see whether the same inputs give the same outputs.
 """
 ALL_RUNS = 42.0
 """Each is run about so often, with what rounding in the graph costs, where the error of every precision is predicted;
@@ -56,7 +56,7 @@ class Report:
     """What an export tells of itself.
 
     Attributes:
-        model: whose bundle is made.
+        model: whose exported model is made.
         doing: what is done now.
         whole_s: seconds that all of it takes, as far as can be told from a first call; None before that.
     """
@@ -174,7 +174,7 @@ class Effort:
         """How many of `count` input buffers there is time for, all else included.
 
         Args:
-            call_s: seconds of a call of what the oracle is made with.
+            call_s: seconds of a call of what the reference outputs are made with.
 
         Raises:
             SkippedArm: not even for the fewest.
@@ -209,7 +209,7 @@ class Effort:
         return is_whole
 
     def wait_for(self, precisions: Collection[str]) -> None:
-        """Predict these too, whatever the arms are: a band that somebody waits for is made of theirs."""
+        """Predict these too, whatever the arms are: an error bound that somebody waits for is made of theirs."""
         self._parts |= set(precisions)
 
     @property
@@ -248,7 +248,7 @@ class Effort:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a row has to say of a bundle that was made in a hurry."""
+        """What a row has to say of an exported model that was made in a hurry."""
         if not self.is_brief:
             return ()
         errors = f"what error {', '.join(self._late)} explain" if self._late else ""

@@ -1,4 +1,4 @@
-"""How far outputs are from the FP64 oracle, and whether that fits the label. NumPy only (workers).
+"""How far outputs are from the FP64 reference outputs, and whether that fits the label. NumPy only (workers).
 
 One meaning of the error everywhere: the L2 norm of what is wrong in one output for one input set, relative to the RMS
 of that output's norm over all sets. So an output that is almost zero on one set doesn't blow it up. The worst set and
@@ -6,8 +6,8 @@ output count by themselves: pooled over all, a small output's error would drown 
 
 Where this misleads: a set whose outputs are a hundred times smaller than the others' may be all wrong at an error of
 0.01; and a large part of an output that no input moves (a detector's anchors) makes every error small. The first is the
-price of the above. For the second there is `spread`: what a band proves is judged against what the inputs move, not
-against the size. The error itself isn't, since sets that are much alike would make it large where nothing is wrong.
+price of the above. For the second there is `spread`: what an error bound proves is judged against what the inputs move,
+not against the size. The error itself isn't, since sets that are much alike would make it large where nothing is wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from shootout.bundle.bundle import Report
-from shootout.constants import FIDELITY_MARGIN, USEFUL_BAND
-from shootout.contract import Array, Arrays, BandStanding, Fidelity, TensorSpec
+from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
+from shootout.contract import Array, Arrays, BoundStanding, Fidelity, TensorSpec
 
 ALIKE = 1e-5
 """Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""
@@ -43,12 +43,16 @@ def check_outputs(specs: Sequence[TensorSpec], outputs: Arrays) -> str | None:
     return None
 
 
-def compare(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> Fidelity:
-    """Compare the outputs of every buffer with the oracle's, in its order and with its names and shapes."""
-    pairs = [(got[name], right) for got, wanted in zip(outputs, oracle, strict=True) for name, right in wanted.items()]
+def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> Fidelity:
+    """Compare the outputs of every buffer with the reference's, in its order and with its names and shapes."""
+    pairs = [
+        (got[name], right)
+        for got, wanted in zip(outputs, reference_outputs, strict=True)
+        for name, right in wanted.items()
+    ]
     floats = [(_flat(got), _flat(right)) for got, right in pairs if right.dtype.kind == "f"]
     mismatches = sum(int(np.count_nonzero(got != right)) for got, right in pairs if right.dtype.kind != "f")
-    error = worst_error(outputs, oracle)
+    error = worst_error(outputs, reference_outputs)
     if error is None:
         return dataclasses.replace(NOTHING, mismatches=mismatches)
     return Fidelity(
@@ -56,19 +60,19 @@ def compare(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> Fidelity:
         relative_l2=error,
         sqnr_db=_sqnr_db(floats),
         cosine=_cosine(floats),
-        top1_agreement=_top1_agreement(outputs, oracle),
+        top1_agreement=_top1_agreement(outputs, reference_outputs),
         mismatches=mismatches,
     )
 
 
-def worst_error(outputs: Iterable[Arrays], oracle: Sequence[Arrays]) -> float | None:
+def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
     """The largest relative L2 error of any input set and float output; None where an output isn't finite.
 
     Args:
-        outputs: in the oracle's order; no more than one is held.
+        outputs: in the reference's order; no more than one is held.
     """
-    known, worst = sizes(oracle), 0.0
-    for got, wanted in zip(outputs, oracle, strict=True):
+    known, worst = sizes(reference_outputs), 0.0
+    for got, wanted in zip(outputs, reference_outputs, strict=True):
         error = set_error(got, wanted, known)
         if error is None:
             return None
@@ -76,9 +80,9 @@ def worst_error(outputs: Iterable[Arrays], oracle: Sequence[Arrays]) -> float | 
     return worst
 
 
-def sizes(oracle: Sequence[Arrays]) -> dict[str, float]:
+def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
     """The RMS norm of each float output over all input sets."""
-    return {name: _rms([_norm(one[name]) for one in oracle]) for name in _floats(oracle)}
+    return {name: _rms([_norm(one[name]) for one in reference_outputs]) for name in _floats(reference_outputs)}
 
 
 def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float | None:
@@ -93,17 +97,21 @@ def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float 
     return max((_share(error, known[name]) for name, error in errors.items()), default=0.0)
 
 
-def spread(oracle: Sequence[Arrays]) -> float:
+def spread(reference_outputs: Sequence[Arrays]) -> float:
     """The least share of any float output's size (RMS norm over the input sets) that different inputs move.
 
-    So far from the oracle is an answer that ignores its inputs. An output that no input moves doesn't count.
+    So far from the reference outputs are an answer that ignores its inputs. An output that no input moves doesn't
+    count.
     """
-    if len(oracle) < 2:
+    if len(reference_outputs) < 2:
         return 1.0
     shares = []
-    for name in _floats(oracle):
-        size, middle = _rms([_norm(one[name]) for one in oracle]), sum(_flat(one[name]) for one in oracle) / len(oracle)
-        moved = _rms([_norm(_flat(one[name]) - middle) for one in oracle])
+    for name in _floats(reference_outputs):
+        size, middle = (
+            _rms([_norm(one[name]) for one in reference_outputs]),
+            sum(_flat(one[name]) for one in reference_outputs) / len(reference_outputs),
+        )
+        moved = _rms([_norm(_flat(one[name]) - middle) for one in reference_outputs])
         shares += [moved / size] if moved > ALIKE * size else []
     return min(shares, default=1.0)
 
@@ -115,13 +123,13 @@ def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Repo
 
 
 def widened(error: float | None) -> float | None:
-    """The band for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
+    """The error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
     return None if error is None else error * FIDELITY_MARGIN
 
 
 def gate(
     found: Fidelity,
-    band: float | None,
+    error_bound: float | None,
     least: float = 0.0,
     *,
     is_judged: bool = True,
@@ -132,11 +140,12 @@ def gate(
 
     Args:
         found: from `compare`.
-        band: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows in
-            it, or the bundle has no prediction for it).
+        error_bound: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows
+            in it, or the exported model has no prediction for it).
         least: outputs that are no further off than this can't have been computed in the label's precision.
-        is_judged: whether the band is held against the error (see `ModelBundle.is_judged`), and integers have to be the
-            same. What is judged has to be nearer to right outputs than to zeros, however wide its band.
+        is_judged: whether the error bound is held against the error (see `ExportedModel.is_judged`), and integers have
+            to be the same. What is judged has to be nearer to right outputs than to zeros, however wide its error
+            bound.
         is_real: whether the inputs are no drawn numbers: then an answer that is nearer to zeros is wrong, whether
             anything could be predicted or not.
         max_error: a larger relative L2 that the user allows any row.
@@ -144,53 +153,59 @@ def gate(
     if found.mismatches and is_judged:
         return f"{found.mismatches} integer or boolean output elements differ from the reference's"
     if found.relative_l2 is None:
-        overflow = "the output has NaN or infinity" + ("" if band else ": this model overflows in this precision")
-        return overflow if is_judged or band is not None else None
-    if is_real and not is_judged and found.relative_l2 > max(USEFUL_BAND, max_error):
+        overflow = "the output has NaN or infinity" + (
+            "" if error_bound else ": this model overflows in this precision"
+        )
+        return overflow if is_judged or error_bound is not None else None
+    if is_real and not is_judged and found.relative_l2 > max(USEFUL_BOUND, max_error):
         return f"relative L2 error {found.relative_l2:.2g} is nearer to that of zeros than to none"
     if not is_judged or (max_error and found.relative_l2 <= max_error):
-        band = math.inf
-    if band is None:
-        return "no error band is known for this model in this precision, so the row can't be checked"
-    if found.relative_l2 > band:
-        return f"relative L2 error {found.relative_l2:.2g} is above the {band:.2g} that this precision explains"
-    if band < math.inf and found.relative_l2 > USEFUL_BAND:
+        error_bound = math.inf
+    if error_bound is None:
+        return "no error bound is known for this model in this precision, so the row can't be checked"
+    if found.relative_l2 > error_bound:
+        return f"relative L2 error {found.relative_l2:.2g} is above the {error_bound:.2g} that this precision explains"
+    if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND:
         return (
             f"relative L2 error {found.relative_l2:.2g} is nearer to that of zeros than to none: this precision may "
-            f"explain {band:.2g}, which proves nothing above {USEFUL_BAND}"
+            f"explain {error_bound:.2g}, which proves nothing above {USEFUL_BOUND}"
         )
     if least and found.relative_l2 <= least:
         return f"relative L2 error {found.relative_l2:.2g} is that of floats (up to {least:.2g}): nothing was rounded"
     return None
 
 
-def standing(found: Fidelity, band: float | None, *, is_judged: bool) -> BandStanding:
-    """How a row that passed the gate stands to its band."""
+def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> BoundStanding:
+    """How a row that passed the gate stands to its error bound."""
     if not is_judged:
-        return BandStanding.NOT_JUDGED
-    is_met = band is not None and found.relative_l2 is not None and found.relative_l2 <= min(band, USEFUL_BAND)
-    return BandStanding.MET if is_met else BandStanding.TOLERATED
+        return BoundStanding.NOT_JUDGED
+    is_met = (
+        error_bound is not None
+        and found.relative_l2 is not None
+        and found.relative_l2 <= min(error_bound, USEFUL_BOUND)
+    )
+    return BoundStanding.MET if is_met else BoundStanding.TOLERATED
 
 
-def with_reference(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
+def with_shared(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
     """`found` with the distance to the shared model's own outputs."""
-    return dataclasses.replace(found, reference_l2=compare(outputs, reference).relative_l2)
+    return dataclasses.replace(found, shared_l2=compare(outputs, reference).relative_l2)
 
 
-def disagreement(found: Fidelity, band: float | None) -> str | None:
+def disagreement(found: Fidelity, error_bound: float | None) -> str | None:
     """Why a row can't be the shared model, or None.
 
     Two that round in different places, each as far off as quantization costs, differ by twice that at most.
 
     Args:
-        band: as in `gate`; FIDELITY_MARGIN times the error that is predicted for the precision.
+        error_bound: as in `gate`; FIDELITY_MARGIN times the error that is predicted for the precision.
     """
-    if found.reference_l2 is None or band is None:
+    if found.shared_l2 is None or error_bound is None:
         return None
-    bound = 2 * band / FIDELITY_MARGIN
-    if found.reference_l2 <= bound:
+    bound = 2 * error_bound / FIDELITY_MARGIN
+    if found.shared_l2 <= bound:
         return None
-    return f"its outputs are {found.reference_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"
+    return f"its outputs are {found.shared_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"
 
 
 def rightly(run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Array:
@@ -218,8 +233,8 @@ def _flat(array: Array) -> Array:
     return np.asarray(array, dtype=np.float64).ravel()
 
 
-def _floats(oracle: Sequence[Arrays]) -> list[str]:
-    return [name for name, right in oracle[0].items() if right.dtype.kind == "f"]
+def _floats(reference_outputs: Sequence[Arrays]) -> list[str]:
+    return [name for name, right in reference_outputs[0].items() if right.dtype.kind == "f"]
 
 
 def _norm(array: Array) -> float:
@@ -246,9 +261,12 @@ def _cosine(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     return dot / math.sqrt(sizes[0] * sizes[1]) if all(sizes) else None
 
 
-def _top1_agreement(outputs: Sequence[Arrays], oracle: Sequence[Arrays]) -> float | None:
-    name, first = next(iter(oracle[0].items()))
+def _top1_agreement(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
+    name, first = next(iter(reference_outputs[0].items()))
     if first.dtype.kind != "f" or first.ndim != 2 or first.shape[1] < 2 or not len(first):
         return None
-    same = [got[name].argmax(axis=1) == right[name].argmax(axis=1) for got, right in zip(outputs, oracle, strict=True)]
+    same = [
+        got[name].argmax(axis=1) == right[name].argmax(axis=1)
+        for got, right in zip(outputs, reference_outputs, strict=True)
+    ]
     return float(np.mean(same))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shootout.bundle.bundle import ModelBundle, sha256
+from shootout.bundle.bundle import ExportedModel, sha256
 from shootout.contract import Device, Precision, Target, TensorSpec
 from shootout.errors import UsageError
 
@@ -24,7 +24,7 @@ CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", 
 """Endings of the names of files that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
-"""What `check.py` gives the model, and the right answers, as `bundle.npz` stores them."""
+"""What `check.py` gives the model, and the right answers, as the exported model stores them."""
 DOCUMENT = f"{EVIDENCE}/document.json"
 """The whole run that it was shipped from."""
 
@@ -82,8 +82,8 @@ class Shipped:
         machine: `key` and `name` of the machine that measured it.
         median_ns: of a call there, end to end; None where calls were not timed one after the other.
         run: where it was measured, as it was named; `group`: in which of its cells, "" of older folders.
-        error_limit: the largest relative L2 error against the FP64 oracle that `check.py` accepts.
-        mismatches: so many elements of integer outputs may differ from the oracle's.
+        error_limit: the largest relative L2 error against the FP64 reference outputs that `check.py` accepts.
+        mismatches: so many elements of integer outputs may differ from the reference's.
     """
 
     folder: Path
@@ -116,20 +116,21 @@ class Shipped:
             scheme=arm.scheme,
         )
 
-    def misfit(self, bundle: ModelBundle) -> str:
-        """Why this isn't a folder of the model in a bundle, "" where it is.
+    def misfit(self, exported: ExportedModel) -> str:
+        """Why this isn't a folder of the model in an exported model, "" where it is.
 
-        Another export of a file may be the same function, which its outputs tell: they are held to this one's oracle.
+        Another export of a file may be the same function, which its outputs tell: they are held to this one's reference
+        outputs.
         """
         named, digest = self.model["name"], self.model["sha256"]
-        is_export = named.endswith(ONNX) and bundle.model.endswith(ONNX)
-        if digest == bundle.weights_sha256 or (
-            is_export and (self.inputs, self.outputs) == (bundle.inputs, bundle.outputs)
+        is_export = named.endswith(ONNX) and exported.model.endswith(ONNX)
+        if digest == exported.weights_sha256 or (
+            is_export and (self.inputs, self.outputs) == (exported.inputs, exported.outputs)
         ):
             return ""
         return (
-            f"{str(self.folder)!r} was made of {named}, model.sha256 {digest[:12]}…; this race is of {bundle.model}, "
-            f"{bundle.weights_sha256[:12]}…: name that model, with the sizes it has in {self.run}, or ship this one"
+            f"{str(self.folder)!r} was made of {named}, model.sha256 {digest[:12]}…; this race is of {exported.model}, "
+            f"{exported.weights_sha256[:12]}…: name that model, with the sizes it has in {self.run}, or ship this one"
         )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from shootout.contract import Array, Arrays, Fidelity, Precision, Target
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ModelBundle
+    from shootout.bundle.bundle import ExportedModel
     from shootout.session import TrainingSession
 
 TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
@@ -75,7 +75,7 @@ def off(got: Arrays, wanted: Arrays) -> float | None:
 
 
 def judged(
-    found: Fidelity, session: TrainingSession, bundle: ModelBundle, buffers: Sequence[Arrays]
+    found: Fidelity, session: TrainingSession, exported: ExportedModel, buffers: Sequence[Arrays]
 ) -> tuple[Fidelity, str | None]:
     """Losses that were compared already, with the gradients' error; and what is wrong with the step itself, or None.
 
@@ -85,12 +85,12 @@ def judged(
     Args:
         found: of the losses.
         session: is left at rest: the weights as loaded, the momenta zero.
-        bundle: of the training step.
+        exported: of the training step.
         buffers: its input buffers.
     """
-    at_rest = {name: array for name, array in bundle.weights().items() if name in bundle.trained}
+    at_rest = {name: array for name, array in exported.weights().items() if name in exported.trained}
     errors = []
-    for slot, (inputs, wanted) in enumerate(zip(buffers, bundle.gradients(), strict=True)):
+    for slot, (inputs, wanted) in enumerate(zip(buffers, exported.gradients(), strict=True)):
         session.reset()
         weights, gradients = _after(session, inputs, slot)
         if fault := _shape_fault(weights, at_rest) or _shape_fault(gradients, at_rest) or _moved(weights, at_rest):

@@ -101,7 +101,7 @@ def _targets(group: PlannedGroup) -> Iterator[str]:
         "you wouldn't ship; add what you would: `shootout list` has all there are, and each row shows what its "
         "precision costs in error."
     )
-    arms = [arm for arm in group.record.arms if not arm.sentinel]
+    arms = [arm for arm in group.record.arms if not arm.control]
     playing = [arm for arm in arms if arm.label not in group.skips]
     yield "targets = ["
     yield from (f"    {_toml(str(arm.target))}," for arm in playing)

@@ -56,7 +56,7 @@ def answer_job(job: dict[str, Any]) -> dict[str, Any]:
         return {
             "header": header(plan, environment.facts()).model_dump(mode="json"),
             "cells": dict(
-                Counter(group.record.name for group in plan.groups for arm in group.playing if not arm.sentinel)
+                Counter(group.record.name for group in plan.groups for arm in group.playing if not arm.control)
             ),
             "estimate_s": dry_run.seconds(plan) + dry_run.preparing_s(plan),
         }

@@ -39,7 +39,7 @@ def trace_arms(
     progress: Progress,
     limit: Deadline,
 ) -> None:
-    """Trace every arm that was built, one after the other; sentinels and second copies are left out.
+    """Trace every arm that was built, one after the other; controls and second copies are left out.
 
     Args:
         groups: by group name and label, as `Preparation.run` returns them.
@@ -54,7 +54,7 @@ def trace_arms(
     told = []
     with on_cpus(placement.parent):
         for index, (group, arms) in enumerate(groups.items()):
-            for built in [one for one in arms.values() if not one.arm.sentinel and one.arm.ordinal == 1]:
+            for built in [one for one in arms.values() if not one.arm.control and one.arm.ordinal == 1]:
                 if not limit.allows(0.0):
                     progress.say(f"--max-time left no time to trace {built.arm.label} and those after it")
                     return

@@ -36,7 +36,7 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
     counts = {one.work.flops for one in found.prepared.values() if one.work}
     return {MODEL: name_model(arm.model), "scenario": trains, "batch": batch, **arm.parameters, **files} | {
         OPERATIONS: {one for one in counts if one is not None},
-        EXPORT: {one.bundle for one in found.prepared.values() if one.bundle},
+        EXPORT: {one.exported for one in found.prepared.values() if one.exported},
     }
 
 
@@ -115,7 +115,7 @@ def _mark(run: Analysed) -> Hashable:
 
 
 def _first_figure(run: Analysed) -> float | None:
-    """How long its first generation took, in seconds; none takes as long as another, to the last digit."""
+    """How long its first restart took, in seconds; none takes as long as another, to the last digit."""
     return next((line.wall_s for group in run.groups.values() for line in group.rounds), None)
 
 

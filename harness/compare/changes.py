@@ -16,7 +16,7 @@ _FIRST = ("libraries", "gpus", "cuda_driver", "os", "cpu", "variables", "python"
 _APART = frozenset({"date_utc", "machine", "ceilings", "interpreters"})
 """Another at each run, or told elsewhere."""
 _MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
-"""What of a runtime's account isn't the same in each generation."""
+"""What of a runtime's account isn't the same in each restart."""
 _GREW = 0.01
 """An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
 _COMMIT = 10

@@ -41,8 +41,8 @@ from shootout.study.group import short
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
 CLONES = (
-    "virtual machines and containers of one image on one kind of processor can't be told apart: A and B are taken as "
-    "one machine"
+    "virtual machines and containers of one image on one kind of processor can't be distinguished: "
+    "A and B are taken as one machine"
 )
 NO_CONTROL = "no arm is the same in both and known against it"
 
@@ -201,7 +201,7 @@ def _moved(
 
 
 def _against(site: Site, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
-    """Its time ÷ that of each other in one run, from the generations that both played."""
+    """Its time ÷ that of each other in one run, from the restarts that both played."""
     return {one: ratio_of(found) for one in others if (found := site.cell.compare(arm, one))}
 
 
@@ -232,7 +232,7 @@ def _settle(sites: Sequence[Site], sessions: Sequence[Session]) -> str | None:
 def _race(site: Site, label: str) -> str | None:
     """The command that races an arm against itself under another interpreter; None where no gate can."""
     group = site.run.groups[site.cell.group].record
-    arm = next((one for one in group.arms if one.label == label and not one.sentinel), None)
+    arm = next((one for one in group.arms if one.label == label and not one.control), None)
     if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
         return None
     name = "other" if arm.target.python != "other" else "another"

@@ -1,4 +1,4 @@
-"""The machine that a run was measured on, by its environment; machines of one name are told apart by their keys, and
+"""The machine that a run was measured on, by its environment; machines of one name are distinguished by their keys, and
 of one key by their processors. The one rule for all that puts runs together.
 
 A key is of an image, a processor's name and a number of CPUs: what was started twice from one image has it twice.

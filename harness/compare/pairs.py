@@ -55,7 +55,7 @@ def find_fate(verdicts: Iterable[Verdict]) -> Fate:
 
 
 def _compare(cells: Mapping[str, Cell], a: str, b: str, unfit: Mapping[str, Mapping[str, str]]) -> dict[str, Ratio]:
-    """The first one's time ÷ the other's in each place where they shared a generation."""
+    """The first one's time ÷ the other's in each place where they shared a restart."""
     found = {place: (cell, cell.compare(a, b)) for place, cell in cells.items()}
     return {
         place: ratio_of(one, cell.unvouched or unfit[place].get(a) or unfit[place].get(b))

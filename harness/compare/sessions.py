@@ -98,9 +98,9 @@ def find_change(before: Ratio, after: Ratio, floor: float) -> Ratio:
         low=low,
         high=high,
         verdict=judge(math.log(low), math.log(high), bias_floor=0.0, same_within=INDIFFERENT),
-        generations_needed=None,
+        restarts_needed=None,
         sd=None,
-        generations=min(before.generations, after.generations),
+        restarts=min(before.restarts, after.restarts),
     )
 
 

@@ -36,9 +36,9 @@ class At:
     Attributes:
         verdict: of `a` against `b`.
         ratio: a's time ÷ b's; None where they never met.
-        needed: for `can't tell`, generations in all that a verdict would take; None where nobody can say.
-        open: whether further generations may still be played.
-        generations: both have played.
+        needed: for `can't tell`, restarts in all that a verdict would take; None where nobody can say.
+        open: whether further restarts may still be played.
+        restarts: both have played.
         a_ns: median time of `a`; None where it was never measured. `b_ns` likewise.
         reason: why no verdict may be given, whatever the figures say.
     """
@@ -48,7 +48,7 @@ class At:
     ratio: float | None = None
     needed: int | None = None
     open: bool = False
-    generations: int = 0
+    restarts: int = 0
     a_ns: float | None = None
     b_ns: float | None = None
     reason: str | None = None
@@ -75,7 +75,7 @@ class Outcome:
         low: the largest size with the verdict `below`; for "no crossover" the smallest size measured.
         high: the smallest size above it with the verdict `above`; for "no crossover" the largest size measured.
         reason: what lies inside the bracket, or why nobody can tell.
-        needed: by size without a verdict, the generations in all that it would take; None where nobody can say.
+        needed: by size without a verdict, the restarts in all that it would take; None where nobody can say.
     """
 
     kind: Kind
@@ -122,7 +122,7 @@ def _bracket(points: Sequence[At], low: At, high: At) -> Outcome:
 
 
 def _why(missing: Sequence[At]) -> str | None:
-    """`no verdict at 4, 8: the sentinel …`."""
+    """`no verdict at 4, 8: the control …`."""
     if not missing:
         return None
     reasons = "; ".join(sorted({point.reason for point in missing if point.reason}))

@@ -82,8 +82,8 @@ def _only(group: PlannedGroup, wanted: Collection[Pair], names: Collection[str])
     """The group with the arms of these pairs, the baseline and its copy; where its name is gone, with a longer one."""
     record = group.record
     labels = {record.baseline, *(label for pair in wanted for label in pair)}
-    arms = tuple(arm for arm in record.arms if arm.label in labels or arm.sentinel)
-    runnable = [arm for arm in arms if not arm.sentinel]
+    arms = tuple(arm for arm in record.arms if arm.label in labels or arm.control)
+    runnable = [arm for arm in arms if not arm.control]
     changes = {
         "name": record.name + (f", for {', '.join(map(' and '.join, wanted))}" if record.name in names else ""),
         "arms": arms,

@@ -61,12 +61,12 @@ class Search:
                     self._known[group.record.name, pair, scope] = sweeps.at(group, size, pair, scope)
 
     def pressing(self) -> dict[str, dict[Pair, float]]:
-        """By group, the pairs that a crossover waits for, with the generations a verdict may take (inf: who knows)."""
+        """By group, the pairs that a crossover waits for, with the restarts a verdict may take (inf: who knows)."""
         found: dict[str, dict[Pair, float]] = {}
         for sweep, _, points in self._lines():
             for point in brackets.wanted(points):
                 waiting = found.setdefault(sweep.groups[point.size].name, {})
-                left = math.inf if point.needed is None else max(point.needed - point.generations, 1)
+                left = math.inf if point.needed is None else max(point.needed - point.restarts, 1)
                 waiting[sweep.pair] = min(left, waiting.get(sweep.pair, math.inf))
         return found
 

@@ -9,13 +9,13 @@ from shootout.contract import Scenario, Value
 from shootout.crossover.brackets import At
 from shootout.journal.group import Group, against, withheld
 from shootout.messages import Scope
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import GroupRecord, Pair, fixed_of, size_of
 
 CHANCES = 5
-"""So many generations beyond the fewest, before the estimate of what a verdict takes is believed."""
+"""So many restarts beyond the fewest, before the estimate of what a verdict takes is believed."""
 HOPELESS = 2
 """A verdict that needs so many times the limit is given up: another size is the better place for the time."""
 
@@ -61,7 +61,7 @@ def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
 
 
 def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
-    """What is known of a pair in one group, and whether more generations could tell more."""
+    """What is known of a pair in one group, and whether more restarts could tell more."""
     for label in pair:
         if setback := group.setbacks.get(label):
             return At(size=size, verdict=Verdict.CANT_TELL, reason=f"{label}: {setback.reason}")
@@ -69,7 +69,7 @@ def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
     a_ns, b_ns = (time_ns(one) if one else None for one in blocks)
     found = against(group, scope, *pair)
     if found is None:
-        least = min_generations(group.rules.comparisons)
+        least = min_restarts(group.rules.comparisons)
         more = _goes_on(group)
         return At(size=size, verdict=Verdict.CANT_TELL, needed=least, open=more, a_ns=a_ns, b_ns=b_ns)
     why = withheld(group, *pair)
@@ -78,9 +78,9 @@ def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
         size=size,
         verdict=verdict,
         ratio=found.value,
-        needed=found.generations_needed,
+        needed=found.restarts_needed,
         open=verdict is Verdict.CANT_TELL and _goes_on(group) and (bool(why) or not _hopeless(found, group)),
-        generations=found.generations,
+        restarts=found.restarts,
         a_ns=a_ns,
         b_ns=b_ns,
         reason=why,
@@ -88,12 +88,12 @@ def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
 
 
 def _goes_on(group: Group) -> bool:
-    """Whether further generations may be played: below the limit, with a baseline and its copy."""
-    out = {group.rules.baseline, group.rules.sentinel} & set(group.setbacks)
-    return not out and group.next_generation < group.rules.max_generations
+    """Whether further restarts may be played: below the limit, with a baseline and its copy."""
+    out = {group.rules.baseline, group.rules.control} & set(group.setbacks)
+    return not out and group.next_restart < group.rules.max_restarts
 
 
 def _hopeless(found: Comparison, group: Group) -> bool:
-    if found.generations < min_generations(group.rules.comparisons) + CHANCES:
+    if found.restarts < min_restarts(group.rules.comparisons) + CHANCES:
         return False
-    return found.generations_needed is None or found.generations_needed > HOPELESS * group.rules.max_generations
+    return found.restarts_needed is None or found.restarts_needed > HOPELESS * group.rules.max_restarts

@@ -34,7 +34,7 @@ class Play:
     """One arm in one cell of one run.
 
     Attributes:
-        group: its part of the journal, for what each generation showed.
+        group: its part of the journal, for what each restart showed.
         right: by arm of the cell, which rows of the report split were right.
     """
 
@@ -45,9 +45,9 @@ class Play:
     right: Mapping[str, str]
 
     @property
-    def generations(self) -> int:
+    def restarts(self) -> int:
         """That it was timed in."""
-        return self.row.end_to_end.generations if self.row.end_to_end else 0
+        return self.row.end_to_end.restarts if self.row.end_to_end else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Candidate:
 
     @cached_property
     def play(self) -> Play:
-        """Return the play that counts most: one of single calls before all others, then that of most generations."""
+        """Return the play that counts most: one of single calls before all others, then that of most restarts."""
         return _foremost(self.plays)
 
     @property
@@ -73,16 +73,16 @@ class Candidate:
         return self.play.row
 
     def best(self, *scenarios: Scenario) -> Play | None:
-        """The timed play of one of these scenarios that has the most generations; None without one."""
+        """The timed play of one of these scenarios that has the most restarts; None without one."""
         mine = [one for one in self.plays if one.row.scenario in scenarios and one.row.end_to_end]
-        return max(mine, key=lambda one: one.generations, default=None)
+        return max(mine, key=lambda one: one.restarts, default=None)
 
     def under(self, load: float) -> Play | None:
         """The play under requests, at that rate or more where there is one: a given rate's first, then the longest."""
-        served = [(play, serve) for play in self.plays if (serve := play.row.serve) and play.generations]
+        served = [(play, serve) for play in self.plays if (serve := play.row.serve) and play.restarts]
         found = max(
             served,
-            key=lambda one: (one[1].rate_per_s.low >= load, not one[1].searched, one[0].generations),
+            key=lambda one: (one[1].rate_per_s.low >= load, not one[1].searched, one[0].restarts),
             default=None,
         )
         return found[0] if found else None
@@ -145,7 +145,7 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
 
 
 def _foremost(plays: Sequence[Play]) -> Play:
-    return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.generations))
+    return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.restarts))
 
 
 def _is_named(cell: Cell, group: str) -> bool:

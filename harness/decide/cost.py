@@ -111,8 +111,8 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
         return "no rate under requests is measured" if limited else "no throughput is measured"
     row = play.row
     assert row.end_to_end is not None, "`best` looks for timed plays"
-    if row.end_to_end.generations < LEAST_TAILS:
-        return f"its rate has {row.end_to_end.generations} of {LEAST_TAILS} generations"
+    if row.end_to_end.restarts < LEAST_TAILS:
+        return f"its rate has {row.end_to_end.restarts} of {LEAST_TAILS} restarts"
     if row.serve:
         found = row.serve.rate_per_s
         return found if row.serve.searched else found.model_copy(update={"high": math.inf})
@@ -130,9 +130,9 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
     held = [
         (play, serve)
         for play in candidate.plays
-        if (serve := play.row.serve) and play.generations and serve.holds and (limit is None or serve.limit_ns <= limit)
+        if (serve := play.row.serve) and play.restarts and serve.holds and (limit is None or serve.limit_ns <= limit)
     ]
-    found = max(held, key=lambda one: (one[1].searched, one[0].generations, one[1].rate_per_s.low), default=None)
+    found = max(held, key=lambda one: (one[1].searched, one[0].restarts, one[1].rate_per_s.low), default=None)
     return found[0] if found else None
 
 

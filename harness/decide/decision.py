@@ -76,7 +76,7 @@ class Decision(Part):
         settle: the command that would settle it.
         flips: by candidate on another machine, when it would cost less than the chosen one.
         misses: of those that break a limit, the nearest first.
-        stability: how often each is chosen when it is decided again on 1,000 resamples of the generations.
+        stability: how often each is chosen when it is decided again on 1,000 resamples of the restarts.
     """
 
     outcome: Outcome
@@ -284,9 +284,9 @@ def _part(measures: Mapping[str, Measure], chosen: str, tied: Sequence[str]) -> 
     for other in tied:
         play = measures[other].play
         if play and play.cell is mine.cell and not play.row.setting:
-            needed = mine.cell.generations_needed(play.row.arm, mine.row.arm)
-            if needed and needed <= mine.cell.most_generations:
-                minutes = max(math.ceil(needed * mine.cell.generation_s / 60), 1)
+            needed = mine.cell.restarts_needed(play.row.arm, mine.row.arm)
+            if needed and needed <= mine.cell.most_restarts:
+                minutes = max(math.ceil(needed * mine.cell.restart_s / 60), 1)
                 words = (word for option in mine.cell.again([mine.row.arm, play.row.arm]) for word in option if word)
                 return f"shootout run {reproduce.quote(words)} --goal best --max-time {minutes}m"
     return None

@@ -1,7 +1,7 @@
 """Limits against figures: `met` when the bad-side bound meets it, `broken` when the good one doesn't; else unknown.
 
 What was never measured is unknown, and never counts as met. The chance of an error is shared over all candidates and
-limits; a bound over few generations is the worst of them, of at least four.
+limits; a bound over few restarts is the worst of them, of at least four.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ALPHA = 0.05
 """The chance that any limit of any candidate is called met or broken and isn't."""
 FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.METRIC, Limit.ERROR, Limit.AGREEMENT})
 MORE = "--goal 'resolve 2%'"
-"""What makes a run go on for more generations."""
+"""What makes a run go on for more restarts."""
 WITH_POLICY = f"--policy deploy.toml {MORE}"
 """What makes a run read more of long calls."""
 LEAST_CALLS = 662
@@ -180,11 +180,11 @@ def _p99_alone(asked: _Asked) -> Figure:
 
 def _untold_p99(timing: Timing) -> tuple[str, str]:
     """Why there is no p99 of calls, and what would tell it."""
-    if timing.generations < LEAST_TAILS:
-        return _of(timing.generations, "generations"), MORE
-    if timing.samples < TAIL_LEAST * timing.generations:
-        is_long = (TAIL_LEAST - timing.samples / timing.generations) * timing.median_ns > 1e9 * TAIL_S
-        reason = f"its calls are long: a p99 takes {TAIL_LEAST} in each generation, and {LEAST_CALLS} in all"
+    if timing.restarts < LEAST_TAILS:
+        return _of(timing.restarts, "restarts"), MORE
+    if timing.samples < TAIL_LEAST * timing.restarts:
+        is_long = (TAIL_LEAST - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
+        reason = f"its calls are long: a p99 takes {TAIL_LEAST} in each restart, and {LEAST_CALLS} in all"
         return reason, "" if is_long else WITH_POLICY
     if timing.samples < LEAST_CALLS:
         return f"{timing.samples} of {LEAST_CALLS} calls", MORE
@@ -212,7 +212,7 @@ def _p99_served(play: Play | None, load: float) -> Figure:
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
         low = math.nextafter(served.limit_ns, math.inf)  # it broke that limit
     if served.p99_highest_ns is None and low is None:
-        return Figure(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} generations that served", needs=needs)
+        return Figure(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} restarts that served", needs=needs)
     return Figure(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
 
 
@@ -297,7 +297,7 @@ def _exact(value: float | None, reason: str, needs: str = "") -> Figure:
 def _error(asked: _Asked) -> Figure:
     errors = [play.row.fidelity.relative_l2 for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in errors else max((one for one in errors if one is not None), default=None)
-    return _exact(worst, "no error against the oracle is known")
+    return _exact(worst, "no error against the reference outputs are known")
 
 
 def _agreement(asked: _Asked) -> Figure:
@@ -325,7 +325,7 @@ def _metric(asked: _Asked) -> Figure:
 
 
 def _memory(asked: _Asked) -> Figure:
-    """The most of all generations of all its plays; its instances are in that process."""
+    """The most of all restarts of all its plays; its instances are in that process."""
     found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
     return _exact(max(found, default=None), "its memory isn't known")
 

@@ -13,7 +13,7 @@ from shootout.decide.policy import Objective, Policy
 from shootout.decide.quantities import Limit
 from shootout.results.choice import find_fault
 from shootout.results.document import Row
-from shootout.stats.evidence import LEAST_GENERATIONS
+from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Comparison, Verdict, judge
@@ -88,11 +88,11 @@ def _fault(policy: Policy, play: Play) -> str | None:
 
 
 def _left_early(policy: Policy, row: Row) -> str | None:
-    """Of an arm that broke a limit of its run: too few generations to compare times by."""
-    played = row.end_to_end.generations if row.end_to_end else 0
+    """Of an arm that broke a limit of its run: too few restarts to compare times by."""
+    played = row.end_to_end.restarts if row.end_to_end else 0
     if played >= LEAST_TAILS or not asks_time(policy):
         return None
-    return f"left its run after {counted(played, 'generation')}, by a limit of that run"
+    return f"left its run after {counted(played, 'restart')}, by a limit of that run"
 
 
 def _times(play: Play) -> tuple[str, bool]:
@@ -135,13 +135,13 @@ def _latency(policy: Policy, candidate: Candidate) -> Measure:
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
         return Measure(reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s")
-    if timing.generations < LEAST_GENERATIONS:
+    if timing.restarts < LEAST_RESTARTS:
         return Measure(value=timing.median_ns, play=play)
     return Measure(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
 
 
 def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> dict[str, float]:
-    """What orders candidates, by label: ratios to the baseline, from shared generations, where all have one."""
+    """What orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
     timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
     plays = [measures[one.label].play for one in candidates]
     by_steps = any(measures[one.label].cost for one in candidates)
@@ -160,7 +160,7 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> d
 
 
 def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
-    """The first one's objective ÷ the other's: by generations that they shared, else by their own intervals."""
+    """The first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
     if not one.cost and not other.cost and (found := _side_by_side(one, other)):
         compared, vouched = found
         return _within(compared, policy.indifferent) if vouched else compared
@@ -168,7 +168,7 @@ def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
 
 
 def _side_by_side(one: Measure, other: Measure) -> tuple[Comparison, bool] | None:
-    """How they compare where both ran, in most generations, and whether verdicts stand there; None: they never met."""
+    """How they compare where both ran, in most restarts, and whether verdicts stand there; None: they never met."""
     pairs = (
         (mine, theirs)
         for mine in (one.play, *one.others)
@@ -180,7 +180,7 @@ def _side_by_side(one: Measure, other: Measure) -> tuple[Comparison, bool] | Non
         for mine, theirs in pairs
         if (found := mine.cell.judged(mine.row.arm, theirs.row.arm))
     ]
-    return max(met, key=lambda pair: pair[0].generations, default=None)
+    return max(met, key=lambda pair: pair[0].restarts, default=None)
 
 
 def _within(found: Comparison, indifferent: float) -> Comparison:
@@ -202,7 +202,7 @@ def _apart(one: Measure, other: Measure) -> Comparison:
         low=math.exp(low) if math.isfinite(low) else None,
         high=math.exp(high) if math.isfinite(high) else None,
         verdict=judge(low, high, bias_floor=0.0),
-        generations_needed=None,
+        restarts_needed=None,
         sd=None,
-        generations=0,
+        restarts=0,
     )

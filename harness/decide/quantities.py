@@ -121,9 +121,9 @@ LIMITS: Mapping[Limit, Quantity] = {
     ),
     Limit.DROP: Quantity(unit=POINTS, example="0.5pp", help="What it may lose against plain FP32, in pairs of rows."),
     Limit.METRIC: Quantity(unit=BARE, side="least", example="0.9", help="Your own score (run --metric)."),
-    Limit.ERROR: Quantity(unit=BARE, example="1e-3", help="Relative error against the FP64 oracle."),
+    Limit.ERROR: Quantity(unit=BARE, example="1e-3", help="Relative error against the FP64 reference outputs."),
     Limit.AGREEMENT: Quantity(
-        unit=SHARE, side="least", example="99%", help="Share of rows with the oracle's first class."
+        unit=SHARE, side="least", example="99%", help="Share of rows with the reference's first class."
     ),
     Limit.MEMORY: Quantity(unit=BYTES, example="500MB", help="Of all its processes, the most that they took."),
     Limit.SIZE: Quantity(unit=BYTES, example="50MB", help="Of the model's artifact."),

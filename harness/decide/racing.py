@@ -26,7 +26,7 @@ from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
 
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
-"""Limits whose bound is the worst of several generations."""
+"""Limits whose bound is the worst of several restarts."""
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
 
 
@@ -75,11 +75,11 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
         changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
     if "threads" not in asked and policy.asks_cost:
         changes["threads"] = ("all",)
-    least = study.least_generations
+    least = study.least_restarts
     if SPREAD & policy.limits.keys() or by_rate:
-        least = changes["least_generations"] = max(least, LEAST_TAILS)
+        least = changes["least_restarts"] = max(least, LEAST_TAILS)
     if policy.objective in EXACT and not by_rate and "goal" in changes:
-        changes["max_generations"] = min(max(least, LEAST_TAILS), study.most_generations)  # who is faster is no matter
+        changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # who is faster is no matter
     return study.changed(**changes)
 
 
@@ -151,7 +151,7 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
 
 
 def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) -> NotRun | None:
-    """Why an arm need play no more: one generation proves that it breaks a limit, and none can mend that."""
+    """Why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
     known = {
         Limit.ERROR: line.fidelity.relative_l2,
         Limit.AGREEMENT: line.fidelity.top1_agreement,

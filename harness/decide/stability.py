@@ -1,4 +1,4 @@
-"""How stable a choice is: decided again on resamples of the generations that it rests on."""
+"""How stable a choice is: decided again on resamples of the restarts that it rests on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def find_stability(
 ) -> dict[str, float]:
     """How often each candidate is chosen, by label, the most often first; those never chosen are left out.
 
-    Whole generations are drawn with replacement, for all arms of a cell alike, since they share what disturbs them.
+    Whole restarts are drawn with replacement, for all arms of a cell alike, since they share what disturbs them.
     Limits stay as they are, and so does what is known of each pair; a candidate that isn't timed keeps its figure.
 
     Args:
@@ -60,7 +60,7 @@ def _beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -
 
 
 def _seeds(measures: Mapping[str, Measure]) -> dict[int, int]:
-    """A seed for each cell, so that its arms draw the same generations."""
+    """A seed for each cell, so that its arms draw the same restarts."""
     cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
     return {cell: SEED + index for index, cell in enumerate(cells)}
 
@@ -72,13 +72,13 @@ def _draws(policy: Policy, found: Measure, seeds: Mapping[int, int]) -> Array:
     play = found.play
     blocks = play.group.blocks(Scope.END_TO_END)
     centre = blocks.get(play.cell.baseline or "", {})
-    generations = sorted({g for arm in blocks.values() for g in arm})
+    restarts = sorted({g for arm in blocks.values() for g in arm})
     mine = blocks.get(play.row.arm, {})
     against = {g: median(centre[g]) for g in centre}
     missing = np.nan if against.keys() & mine.keys() else 1.0  # without any to hold them against: times as they are
-    x = np.array([np.log(median(mine[g]) / against.get(g, missing)) if g in mine else np.nan for g in generations])
+    x = np.array([np.log(median(mine[g]) / against.get(g, missing)) if g in mine else np.nan for g in restarts])
     rng = np.random.default_rng(seeds[id(play.cell)])
-    drawn = x[rng.integers(len(generations), size=(DRAWS, len(generations)))]
+    drawn = x[rng.integers(len(restarts), size=(DRAWS, len(restarts)))]
     lost = np.isnan(drawn).all(axis=1)
     drawn[lost] = np.nanmedian(x)
     middle = np.nanmedian(drawn, axis=1)

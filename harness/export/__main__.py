@@ -1,4 +1,5 @@
-"""The process that makes bundles: torch, its exporter's chatter and its memory stay out of the harness's own process.
+"""The process that makes exported models: torch, its exporter's chatter and its memory stay out of the harness's own
+process.
 
 Run as `python -m shootout.export FOLDER PARENT_PID` by `shootout.export.client`; several jobs share one import of
 torch.
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shootout import models
-from shootout.bundle.bundle import ERROR, ModelBundle
+from shootout.bundle.bundle import ERROR, ExportedModel
 from shootout.bundle.effort import REPORT, Effort
 from shootout.bundle.workload import Work
 from shootout.clock import Deadline, Stopwatch, rare_collector
@@ -31,25 +32,25 @@ EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxrun
 
 
 def make(job: Job, effort: Effort) -> None:
-    """Make one bundle in the job's folder, which exists and is empty.
+    """Make one exported model in the job's folder, which exists and is empty.
 
     Raises:
         SkippedArm: there is no time for it.
         UsageError: the job asks for what the model doesn't have, or a package is missing.
-        ModelError: the model can't be exported, or its oracle is degenerate.
+        ModelError: the model can't be exported, or its reference outputs are degenerate.
     """
     with Stopwatch() as watch:
         effort.tell("exporting")
-        bundle = _bundle(job, effort)
-        work = bundle.work or _work(bundle, job)
+        exported = _exported(job, effort)
+        work = exported.work or _work(exported, job)
     if effort.is_brief:
-        bundle = dataclasses.replace(bundle, notes=(*bundle.notes, *effort.notes), whole_s=effort.whole_s)
-    bundle = dataclasses.replace(bundle, unpredicted=(*bundle.unpredicted, *effort.unpredicted))
-    key = job.key if bundle.whole_s is None else brief_key(job.key, effort.needs)  # that of its base counts too
-    dataclasses.replace(bundle, key=key, export_s=watch.seconds, work=work).seal()
+        exported = dataclasses.replace(exported, notes=(*exported.notes, *effort.notes), whole_s=effort.whole_s)
+    exported = dataclasses.replace(exported, unpredicted=(*exported.unpredicted, *effort.unpredicted))
+    key = job.key if exported.whole_s is None else brief_key(job.key, effort.needs)  # that of its base counts too
+    dataclasses.replace(exported, key=key, export_s=watch.seconds, work=work).seal()
 
 
-def _bundle(job: Job, effort: Effort) -> ModelBundle:
+def _exported(job: Job, effort: Effort) -> ExportedModel:
     if job.training:
         from shootout.export import training
 
@@ -69,18 +70,18 @@ def _bundle(job: Job, effort: Effort) -> ModelBundle:
     return shipped.take(job, effort)
 
 
-def _work(bundle: ModelBundle, job: Job) -> Work | None:
+def _work(exported: ExportedModel, job: Job) -> Work | None:
     """None where there is no graph to count in, and for the harness's own probes, which must not need `onnx`."""
     ours = not (job.file or job.is_own)
-    if Artifact.ONNX not in bundle.artifacts or (ours and models.get(job.model).write):
+    if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.model).write):
         return None
     from shootout.bundle import onnx_graph
 
-    return onnx_graph.count(bundle.path(Artifact.ONNX))
+    return onnx_graph.count(exported.path(Artifact.ONNX))
 
 
 def _explained(job: Job, effort: Effort) -> ShootoutError | None:
-    """Make one bundle; whatever goes wrong becomes an error that a user can act on."""
+    """Make one exported model; whatever goes wrong becomes an error that a user can act on."""
     try:
         make(job, effort)
     except ShootoutError as error:
@@ -91,7 +92,7 @@ def _explained(job: Job, effort: Effort) -> ShootoutError | None:
     except MemoryError as error:
         return ModelError(f"{job.model} doesn't fit into memory for the export ({error}); try a smaller one")
     except OSError as error:
-        return UsageError(f"can't write the bundle of {job.model}: {error}; free space or set SHOOTOUT_CACHE")
+        return UsageError(f"can't write the exported model of {job.model}: {error}; free space or set SHOOTOUT_CACHE")
     except Exception as error:
         traceback.print_exc()
         return ModelError(f"exporting {job.model} failed: {type(error).__name__}: {error}")

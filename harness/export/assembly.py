@@ -1,4 +1,6 @@
-"""From what an export worked out to a bundle: an oracle that proves something, and all of it in the bundle's folder."""
+"""From what an export worked out to an exported model: reference outputs that proves something, and all of it in the
+exported model's folder.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from shootout.bundle.bundle import (
     CALIBRATION,
     GRADIENTS,
     INPUTS,
-    ORACLE,
     REFERENCE,
+    SHARED_OUTPUTS,
     UNSEEN,
-    UNSEEN_ORACLE,
+    UNSEEN_REFERENCE,
     WEIGHTS,
-    ModelBundle,
+    ExportedModel,
     sha256,
 )
 from shootout.bundle.fidelity import spread
@@ -34,9 +36,9 @@ def assemble(
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
     buffers: Sequence[Arrays],
-    oracle: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
     artifacts: tuple[Artifact, ...],
-    bands: Mapping[str, float | None],
+    error_bounds: Mapping[str, float | None],
     parameter_count: int,
     notes: Sequence[str],
     unmade: str = "",
@@ -49,11 +51,11 @@ def assemble(
     drawn: bool = False,
     reference: Sequence[Arrays] | None = None,
     unseen: Unseen = (),
-) -> ModelBundle:
-    """The bundle of a job, not sealed yet, in whose folder the artifacts lie already.
+) -> ExportedModel:
+    """The exported model of a job, not sealed yet, in whose folder the artifacts lie already.
 
     Args:
-        buffers: the input sets that calls rotate through; `oracle` has the right outputs for each.
+        buffers: the input sets that calls rotate through; `reference_outputs` has the right outputs for each.
         batch: where it isn't the job's own, like `parameters`.
         calibration: sets for quantization; None: there are none, since nothing of it is quantized.
         unmade: why there are no more artifacts.
@@ -61,7 +63,8 @@ def assemble(
         split: labelled rows, checked against the outputs.
         gradients: of a training step, those of each trained weight for each buffer.
         drawn: whether the buffers are drawn numbers.
-        reference: what a file that races its original gives as it is written, where the oracle is the original's.
+        reference: what a file that races its original gives as it is written, where the reference outputs are the
+            original's.
         unseen: inputs that no arm has before it is timed, and what a runtime that is true to this model gives for them.
 
     Raises:
@@ -69,19 +72,19 @@ def assemble(
     """
     folder = Path(job.folder)
     save_sets(folder / INPUTS, buffers)
-    save_sets(folder / ORACLE, oracle)
+    save_sets(folder / REFERENCE, reference_outputs)
     if calibration is not None:
         save_sets(folder / CALIBRATION, calibration)
     if gradients is not None:
         save_sets(folder / GRADIENTS, gradients)
     if reference is not None:
-        save_sets(folder / REFERENCE, reference)
+        save_sets(folder / SHARED_OUTPUTS, reference)
     if unseen:
         save_sets(folder / UNSEEN, [given for given, _ in unseen])
-        save_sets(folder / UNSEEN_ORACLE, [right for _, right in unseen])
+        save_sets(folder / UNSEEN_REFERENCE, [right for _, right in unseen])
     if split:
         split.save(folder)
-    return ModelBundle(
+    return ExportedModel(
         folder=folder,
         key=job.key,
         model=job.model,
@@ -90,7 +93,7 @@ def assemble(
         inputs=inputs,
         outputs=outputs,
         artifacts=artifacts,
-        bands=bands,
+        error_bounds=error_bounds,
         parameter_count=parameter_count,
         weights_sha256=job.weights_sha256 if job.file else sha256(folder / WEIGHTS),
         versions=job.versions,
@@ -102,13 +105,13 @@ def assemble(
         unmade=unmade,
         source_sha256=job.source_sha256,
         drawn=drawn,
-        spread=spread(oracle),
+        spread=spread(reference_outputs),
         trained=tuple(gradients[0]) if gradients else (),
     )
 
 
-def require_telling(model: str, specs: Sequence[TensorSpec], oracle: Sequence[Arrays]) -> None:
-    """Refuse an oracle whose outputs prove nothing.
+def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: Sequence[Arrays]) -> None:
+    """Refuse reference outputs whose outputs prove nothing.
 
     Every float output must be finite; and at least one output must vary, within the normal range of its dtype, and
     follow the inputs.
@@ -116,12 +119,12 @@ def require_telling(model: str, specs: Sequence[TensorSpec], oracle: Sequence[Ar
     Args:
         model: its name, for the message.
         specs: the outputs, with the dtypes that the model itself gives.
-        oracle: the outputs for each input buffer.
+        reference_outputs: the outputs for each input buffer.
 
     Raises:
         ModelError: names each output and what is wrong with it.
     """
-    outputs = {spec.name: [one[spec.name] for one in oracle] for spec in specs}
+    outputs = {spec.name: [one[spec.name] for one in reference_outputs] for spec in specs}
     for name, arrays in outputs.items():
         if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
             raise ModelError(f"{model}: the reference output {name!r} has NaN or infinity: {_fix()}")

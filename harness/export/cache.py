@@ -1,6 +1,7 @@
-"""Bundles by the hash of all that they are made from.
+"""Exported models by the hash of all that they are made from.
 
-A bundle appears by one rename, so that a killed export leaves no half of one; a changed one is rebuilt, never used.
+An exported model appears by one rename, so that a killed export leaves no half of one; a changed one is rebuilt, never
+used.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import shootout
-from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.errors import ModelError
 from shootout.host.environment import version_of
 from shootout.host.scratch import Scratch
@@ -24,37 +25,39 @@ from shootout.messages import Progress
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
     *("constants.py", "contract.py", "schemes.py", "sealed.py", "backends/common.py"),
-    *(f"{package}/**/*.py" for package in ("bundle", "export", "models", "quantize")),
+    *(f"{package}/**/*.py" for package in ("exported", "export", "models", "quantize")),
 )
-"""All code that makes a bundle, as patterns below the package's folder."""
+"""All code that makes an exported model, as patterns below the package's folder."""
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that a bundle depends on, "" where one is missing; nothing is imported."""
+    """Versions of the packages that an exported model depends on, "" where one is missing; nothing is imported."""
     return {package: version_of(package) for package in PACKAGES}
 
 
 def key(ingredients: Mapping[str, Any]) -> str:
-    """Hash of `ingredients` (JSON values), the package versions and the source of all code that makes a bundle."""
+    """Hash of `ingredients` (JSON values), the package versions and the source of all code that exports a model."""
     whole = {**ingredients, "versions": versions(), "sources": _sources()}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
-def lookup(name: str, progress: Progress | None = None) -> ModelBundle | None:
-    """The bundle with this key, or None when it is missing or not whole any more; `progress` hears of the latter."""
+def lookup(name: str, progress: Progress | None = None) -> ExportedModel | None:
+    """The exported model with this key, or None when it is missing or not whole any more; `progress` hears of the
+    latter.
+    """
     folder = cache_folder() / name
     if not folder.is_dir():
         return None
     try:
-        bundle = open_bundle(folder)
-        if bundle.key != name:
-            raise ModelError(f"{folder} holds another bundle")
+        exported = open_exported(folder)
+        if exported.key != name:
+            raise ModelError(f"{folder} holds another exported model")
         mark_used(folder)
     except ModelError as error:
         if progress:
             progress.say(f"{error}: it is made again")
         return None
-    return bundle
+    return exported
 
 
 @contextmanager
@@ -75,8 +78,8 @@ def workshop() -> Iterator[Path]:
         found.close()
 
 
-def install(made: Path, name: str) -> ModelBundle:
-    """Move a finished bundle to its place; if another process was faster, its bundle stays.
+def install(made: Path, name: str) -> ExportedModel:
+    """Move a finished exported model to its place; if another process was faster, its exported model stays.
 
     Raises:
         ModelError: what was made can't be opened.
@@ -90,7 +93,7 @@ def install(made: Path, name: str) -> ModelBundle:
         if (theirs := lookup(name)) is None:
             raise
         return theirs
-    return open_bundle(place)
+    return open_exported(place)
 
 
 def source_files() -> list[Path]:

@@ -1,4 +1,6 @@
-"""From a model's name, or a user's ONNX file, to its bundle: out of the cache, or made in a process of its own."""
+"""From a model's name, or a user's ONNX file, to its exported model: out of the cache, or made in a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from shootout.bundle.bundle import ERROR, MANIFEST, ModelBundle, key_in
+from shootout.bundle.bundle import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.bundle.effort import MORE_TIME, REPORT, Report, is_in_time, read_report
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
@@ -27,18 +29,18 @@ __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
 LONG_S = 10.0
 """Who waits for longer is told for how long, before."""
-LookUp = Callable[[str], ModelBundle | None]
-"""Gives the whole bundle with a key, if there is one."""
+LookUp = Callable[[str], ExportedModel | None]
+"""Gives the whole exported model with a key, if there is one."""
 BYTES_PER_PARAMETER = 24
 """Memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to spare."""
 
 
-def obtain(request: Request) -> ModelBundle:
-    """The bundle of one request; see `obtain_all`.
+def obtain(request: Request) -> ExportedModel:
+    """The exported model of one request; see `obtain_all`.
 
     Raises:
         UsageError: the request is wrong, a package is missing, or the cache can't be written.
-        ModelError: the model can't be exported, or its oracle is degenerate.
+        ModelError: the model can't be exported, or its reference outputs are degenerate.
         SkippedArm: a scheme that takes an ONNX file, of a user's module that torch can't export.
     """
     (found,) = obtain_all([request])
@@ -87,16 +89,18 @@ def obtain_all(
     limit: Deadline | None = None,
     needs: Collection[str] = (),
     begun_on: Collection[str] = (),
-) -> list[ModelBundle | ShootoutError]:
-    """The bundle of each request, or why there is none; what must be made shares one process, but for users' code.
+) -> list[ExportedModel | ShootoutError]:
+    """The exported model of each request, or why there is none; what must be made shares one process, but for users'
+    code.
 
     Args:
         progress: hears what is exported, and how long that will take.
         limit: when the whole run ends. An export that would take too much of that time leaves out what it can, and says
-            so in the bundle's notes; one that takes it all the same is ended and skipped, unless nothing else is there.
+            so in the exported model's notes; one that takes it all the same is ended and skipped, unless nothing else
+            is there.
         needs: the precisions that the models will run in: such an export predicts no others' errors.
-        begun_on: the keys of the bundles that the run was begun on: one that leaves things out stays its own, however
-            much time there is now, since its arms have been timed over fewer inputs.
+        begun_on: the keys of the exported models that the run was begun on: one that leaves things out stays its own,
+            however much time there is now, since its arms have been timed over fewer inputs.
 
     Raises:
         UsageError: the cache folder can't be used at all.
@@ -117,7 +121,9 @@ def obtain_all(
 
 
 def _begun_briefly(jobs: Iterable[Job], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
-    """The keys of whose bundle, or another with the same base, the run was begun on one that leaves things out."""
+    """The keys of whose exported model, or another with the same base, the run was begun on one that leaves things
+    out.
+    """
     families: dict[str, set[str]] = {}
     for job in jobs:
         base = job.base.key if job.base else job.key
@@ -127,14 +133,16 @@ def _begun_briefly(jobs: Iterable[Job], needs: Collection[str], begun_on: Collec
 
 def _cached(
     keys: Iterable[str], look_up: LookUp, limit: Deadline, needs: Collection[str], brief: Collection[str]
-) -> dict[str, ModelBundle | ShootoutError]:
-    """What is in the cache; `brief`: the keys in whose place a run was begun on a bundle that leaves things out."""
+) -> dict[str, ExportedModel | ShootoutError]:
+    """What is in the cache; `brief`: the keys in whose place a run was begun on an exported model that leaves things
+    out.
+    """
     kept = {key: look_up(brief_key(key, needs)) for key in keys if key in brief}
     others = {key: look_up(key) or _brief(key, look_up, limit, needs) for key in keys if key not in brief}
-    return {key: bundle for key, bundle in {**kept, **others}.items() if bundle}
+    return {key: exported for key, exported in {**kept, **others}.items() if exported}
 
 
-def _brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ModelBundle | None:
+def _brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ExportedModel | None:
     """What an earlier process had time for, where there is no time for all of it now either."""
     found = look_up(brief_key(key, needs))
     plan = limit.part(EXPORT_SHARE * EXPORT_PLANS)
@@ -188,10 +196,10 @@ class Watched:
 
 
 def _make(
-    jobs: Sequence[Job], found: Mapping[str, ModelBundle | ShootoutError], watched: Watched, needs: Collection[str]
-) -> dict[str, ModelBundle | ShootoutError]:
+    jobs: Sequence[Job], found: Mapping[str, ExportedModel | ShootoutError], watched: Watched, needs: Collection[str]
+) -> dict[str, ExportedModel | ShootoutError]:
     with cache.workshop() as folder:
-        places = {key: bundle.folder for key, bundle in found.items() if isinstance(bundle, ModelBundle)}
+        places = {key: exported.folder for key, exported in found.items() if isinstance(exported, ExportedModel)}
         places |= {job.key: folder / job.key for job in jobs}
         placed = [
             replace(job, folder=str(places[job.key]), base_folder=str(places[job.base.key]) if job.base else "")
@@ -199,7 +207,7 @@ def _make(
         ]
         for job in placed:
             Path(job.folder).mkdir(mode=0o700)
-        found = dict[str, ModelBundle | ShootoutError]()
+        found = dict[str, ExportedModel | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
             ended = _export(some, place, watched, needs)
@@ -225,7 +233,7 @@ def _export(jobs: Sequence[Job], place: Path, watched: Watched, needs: Collectio
 
 
 def _is_made(job: Job) -> bool:
-    """Whether a job has its bundle."""
+    """Whether a job has its exported model."""
     return (Path(job.folder) / MANIFEST).exists()
 
 
@@ -244,7 +252,7 @@ def _by_process(jobs: Sequence[Job]) -> list[list[Job]]:
     return list(owners.values())
 
 
-def _collect(job: Job, ended: Ending, late: Report | None) -> ModelBundle | ShootoutError:
+def _collect(job: Job, ended: Ending, late: Report | None) -> ExportedModel | ShootoutError:
     """What became of a job; `late`: what was told last of an export that had to end."""
     folder = Path(job.folder)
     if _is_made(job):

@@ -1,4 +1,6 @@
-"""One bundle to make, as it crosses into the export process: JSON, and nothing in it that the parent didn't check."""
+"""One exported model to make, as it crosses into the export process: JSON, and nothing in it that the parent didn't
+check.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ JOBS = "jobs.json"
 
 
 def brief_key(key: str, needs: Iterable[str]) -> str:
-    """The key of the bundle that takes the place of this one where there is no time for all of it.
+    """The key of the exported model that takes the place of this one where there is no time for all of it.
 
     Args:
         needs: the precisions whose errors it is to tell.
@@ -30,7 +32,9 @@ def brief_key(key: str, needs: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A user's own file: its absolute path and its hash, "" where it can't be read (which the bundle then says)."""
+    """A user's own file: its absolute path and its hash, "" where it can't be read (which the exported model then
+    says).
+    """
 
     path: str
     sha256: str
@@ -38,7 +42,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One bundle to make.
+    """One exported model to make.
 
     Attributes:
         model: the registry's name, a user's file's name, or the place of a user's own model.
@@ -55,12 +59,13 @@ class Job:
         labels: the right class of each of their rows.
         calibration: the user's own calibration sets.
         weights: a user's own weights, a file or a folder, hashed as one.
-        base: of a variant with quantized weights, the plain bundle's job; of a file that races its original, that's.
+        base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
+            that's.
         original: of such a file, the original's name; "" for other models.
-        versions: of the packages that a bundle depends on.
-        key: hash of all above, and of the code that makes a bundle.
-        folder: where the bundle goes; "" until there is a place.
-        base_folder: where the base's bundle is, likewise.
+        versions: of the packages that an exported model depends on.
+        key: hash of all above, and of the code that exports a model.
+        folder: where the exported model goes; "" until there is a place.
+        base_folder: where the base's exported model is, likewise.
     """
 
     model: str

@@ -50,7 +50,7 @@ class Split:
         return [{name: rows(array, first, self.batch) for name, array in self.other.items()} for first in firsts]
 
     def save(self, folder: Path) -> None:
-        """Write both parts as a bundle holds them."""
+        """Write both parts as an exported model holds them."""
         save_rows(folder / REPORT, self.report, self.report_labels)
         save_rows(folder / SELECTION, self.other, self.other_labels)
 
@@ -71,7 +71,7 @@ class Split:
 
 
 def save_rows(path: Path, inputs: Arrays, labels: Array) -> None:
-    """Store labelled rows as `ModelBundle.report` reads them."""
+    """Store labelled rows as `ExportedModel.report` reads them."""
     stacked = {str(index): array for index, array in enumerate(inputs.values())}
     np.savez(path, **{**stacked, LABELS: labels})  # type: ignore[arg-type] # as in save_sets
 

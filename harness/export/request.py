@@ -33,7 +33,7 @@ class Request:
     Attributes:
         model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.user.factory`).
         parameters: of any other model than a file's; what is missing gets its default.
-        batch: rows per call; which axis of a user's file that is, `bundle.onnx_axes` tells.
+        batch: rows per call; which axis of a user's file that is, `exported.onnx_axes` tells.
         original: the file that a user's file races, whose inputs and outputs it is held to, and to which the rest of
             the request applies; "" for no other.
         sets: sizes of the free axes of a user's file.
@@ -44,7 +44,7 @@ class Request:
         calibration_npz: the user's own calibration sets.
         weights: a user's own, for a transformers config: a file or a folder.
         module: of a user's file, the torch module too, for backends that run nothing else.
-        training: a bundle for training steps: its oracle holds the loss and the gradients.
+        training: an exported model for training steps: its reference outputs holds the loss and the gradients.
         needs: of a user's file, the precisions whose errors are to be told beside FP32's; none: those of all.
     """
 
@@ -72,7 +72,7 @@ def is_file(model: str) -> bool:
 def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutError:
     """The export job that answers the request, or why there is none.
 
-    A variant with quantized weights is made from the plain bundle, whose job is then its `base`.
+    A variant with quantized weights is made from the plain exported model, whose job is then its `base`.
 
     Args:
         sources: filled in here, for other requests for the same model.
@@ -218,7 +218,7 @@ def _given(path: Path | None) -> Given | None:
 
 
 def _calibration(path: Path | None) -> Given | None:
-    """As `_given`, but what can't be read is for the bundle to say: float arms don't need it."""
+    """As `_given`, but what can't be read is for the exported model to say: float arms don't need it."""
     try:
         return _given(path)
     except UsageError:
@@ -256,7 +256,9 @@ def _own_job(request: Request, sources: Sources) -> Job:
 
 
 def _beside_job(request: Request) -> Job:
-    """A file that races its original: made from that one's bundle, with sizes by which it takes the same inputs."""
+    """A file that races its original: made from that one's exported model, with sizes by which it takes the same
+    inputs.
+    """
     original = checked(replace(request, model=request.original, original="", variant=""))
     if isinstance(original, ShootoutError):
         raise original

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
@@ -37,31 +37,31 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
     """
     if parse(request.variant).is_quantized:
         raise UsageError(f"variant {request.variant!r} is quantized already: ask for the plain model")
-    bundle = obtain(request)
+    exported = obtain(request)
     with cache.workshop() as folder:
         result = folder / "layers.json"
-        how = run("shootout.export.sensitivity", [bundle.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
+        how = run("shootout.export.sensitivity", [exported.folder, result], BUILD_TIMEOUT_S, ONE_THREAD).how
         try:
             said = json.loads(result.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            raise ModelError(f"the sensitivity of {bundle.model} failed: {how}") from None
+            raise ModelError(f"the sensitivity of {exported.model} failed: {how}") from None
     if "error" in said:
         raise error_from_json(said["error"])
     return [LayerSensitivity(**layer) for layer in said["layers"]]
 
 
-def _measured(bundle: ModelBundle) -> list[LayerSensitivity]:
+def _measured(exported: ExportedModel) -> list[LayerSensitivity]:
     from shootout.quantize.qdq import Quantizer
 
-    quantizer = Quantizer(bundle.path(Artifact.ONNX), bundle.calibration(), reduced=saturates())
-    return ranked(quantizer, bundle)
+    quantizer = Quantizer(exported.path(Artifact.ONNX), exported.calibration(), reduced=saturates())
+    return ranked(quantizer, exported)
 
 
 def main() -> None:
-    """Write the layers, or the error, of the bundle in a folder."""
+    """Write the layers, or the error, of the exported model in a folder."""
     leave_with(int(sys.argv[3]))
     try:
-        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _measured(open_bundle(Path(sys.argv[1])))]}
+        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _measured(open_exported(Path(sys.argv[1])))]}
     except ModuleNotFoundError as error:
         said = {"error": error_to_json(UsageError(f"sensitivity needs {error.name}: {install('onnxruntime')}"))}
     except ShootoutError as error:

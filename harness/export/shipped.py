@@ -1,4 +1,5 @@
-"""A shipped model's bundle: its artifacts and oracle from torch, or for the harness's own probes without it.
+"""A shipped model's exported model: its artifacts and reference outputs from torch, or for the harness's own probes
+without it.
 
 Runs in the export process only.
 """
@@ -11,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from shootout import models
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.effort import Effort
-from shootout.constants import FP32_BAND_FLOOR
+from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import inputs
@@ -27,8 +28,8 @@ from shootout.quantize import pruning
 INPUT_SEED = 1
 
 
-def take(job: Job, effort: Effort) -> ModelBundle:
-    """Make the bundle of a model in the registry.
+def take(job: Job, effort: Effort) -> ExportedModel:
+    """Make the exported model of a model in the registry.
 
     Raises:
         UsageError: a probe can't be changed.
@@ -41,18 +42,18 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     buffers = given or own
     sets, fault = inputs.chosen(job.calibration, specs, inputs.own(model, parameters, batch, task))
-    oracle, bands, unseen = _artifacts(model, job, buffers, sets, effort)
-    buffers, sets = buffers[: len(oracle)], sets[: effort.most_sets]
-    outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in oracle[0].items())
-    require_telling(model.name, outputs, oracle)
+    reference_outputs, error_bounds, unseen = _artifacts(model, job, buffers, sets, effort)
+    buffers, sets = buffers[: len(reference_outputs)], sets[: effort.most_sets]
+    outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in reference_outputs[0].items())
+    require_telling(model.name, outputs, reference_outputs)
     return assemble(
         job,
         inputs=specs,
         outputs=outputs,
         buffers=buffers,
-        oracle=oracle,
+        reference_outputs=reference_outputs,
         artifacts=model.artifacts,
-        bands=bands,
+        error_bounds=error_bounds,
         parameter_count=model.parameter_count(parameters),
         calibration=sets,
         calibration_fault=fault,
@@ -88,8 +89,8 @@ def _artifacts(
         def run(sets: Sequence[Arrays]) -> list[dict[str, Array]]:
             return [forward(_wide(one)) for one in sets]
 
-        oracle = run(buffers)
-        return oracle, {Precision.FP32: FP32_BAND_FLOOR}, make_unseen(buffers, run, oracle[0])
+        reference_outputs = run(buffers)
+        return reference_outputs, {Precision.FP32: FP32_BOUND_FLOOR}, make_unseen(buffers, run, reference_outputs[0])
     from shootout.export import torch_files
 
     module = model.trained(parameters)
@@ -97,7 +98,9 @@ def _artifacts(
         pruning.prune_module(module, job.variant)
     names = model.output_names(parameters)
     torch_files.write_module(module, buffers[0], folder, names)
-    return torch_files.oracle_and_bands(module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort)
+    return torch_files.reference_and_error_bounds(
+        module, buffers, sets, by_rows=model.by_rows, names=names, effort=effort
+    )
 
 
 def _wide(arrays: Arrays) -> dict[str, Array]:

@@ -1,4 +1,6 @@
-"""Our own models as files: weights, ONNX and .pt2 from one trace, and the oracle. Runs in the export process only."""
+"""Our own models as files: weights, ONNX and .pt2 from one trace, and the reference outputs. Runs in the export process
+only.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from shootout.bundle.effort import Effort
 from shootout.clock import Stopwatch
 from shootout.contract import Arrays, Artifact
 from shootout.export.unseen import Unseen, make_unseen
-from shootout.quantize import torch_bands
+from shootout.quantize import torch_error_bounds
 from shootout.quantize.retyping import retype_programs
 
 
@@ -77,7 +79,7 @@ def keep_operators() -> None:
         ONNXRegistry.from_torchlib = staticmethod(functools.cache(ONNXRegistry.from_torchlib))  # type: ignore[method-assign]
 
 
-def oracle_and_bands(
+def reference_and_error_bounds(
     module: nn.Module,
     inputs: Sequence[Arrays],
     calibration: Sequence[Arrays],
@@ -93,7 +95,7 @@ def oracle_and_bands(
     Args:
         module: in float32.
         inputs: the input buffers.
-        calibration: see `precision.bands`.
+        calibration: see `precision.error_bounds`.
         by_rows: the model's own word (see `Model`).
         names: of the module's outputs in order.
         effort: how much there is time for, which may be fewer of the input buffers; None: all of it.
@@ -106,10 +108,14 @@ def oracle_and_bands(
     first: list[dict[str, np.ndarray]] = []
     if effort.is_limited:
         with Stopwatch() as watch:
-            first += torch_bands.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
+            first += torch_error_bounds.outputs(wide, inputs[:1], by_rows=by_rows, names=names)
         inputs = inputs[: effort.buffers(len(inputs), watch.seconds)]
         calibration = calibration[: effort.most_sets]
-    run = partial(torch_bands.outputs, wide, by_rows=by_rows, names=names)
-    oracle = [*first, *run(inputs[len(first) :])]
-    unseen = make_unseen(inputs, run, oracle[0], is_brief=effort.is_brief)
-    return oracle, torch_bands.bands(wide, inputs, oracle, calibration, by_rows=by_rows, effort=effort), unseen
+    run = partial(torch_error_bounds.outputs, wide, by_rows=by_rows, names=names)
+    reference_outputs = [*first, *run(inputs[len(first) :])]
+    unseen = make_unseen(inputs, run, reference_outputs[0], is_brief=effort.is_brief)
+    return (
+        reference_outputs,
+        torch_error_bounds.error_bounds(wide, inputs, reference_outputs, calibration, by_rows=by_rows, effort=effort),
+        unseen,
+    )

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout import models
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.fidelity import widened, worst_error
 from shootout.bundle.training import LOSS, RATE, TARGET, off, sketch
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
@@ -25,8 +25,8 @@ from shootout.export import torch_files
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
-from shootout.quantize.bands import with_floor
-from shootout.quantize.torch_bands import Rounded, fp32_floor, to_dtype, to_tf32
+from shootout.quantize.error_bounds import with_floor
+from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
 
 INPUT_SEED, TARGET_SEED = 1, 3
 ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)
@@ -34,8 +34,8 @@ Step = tuple[dict[str, Array], dict[str, Array]]
 """The loss, and the sketches of the gradients, of one input buffer."""
 
 
-def take(job: Job) -> ModelBundle:
-    """Make the bundle of a model's training step.
+def take(job: Job) -> ExportedModel:
+    """Make the exported model of a model's training step.
 
     Raises:
         UsageError: a model that has none: a user's own, a changed one, one without weights.
@@ -54,8 +54,8 @@ def take(job: Job) -> ModelBundle:
     torch_files.write_weights(module, Path(job.folder))
     module.double()
     trained = _trained(module, buffers[0])
-    oracle = [step(module, trained, one) for one in buffers]
-    losses, gradients = [loss for loss, _ in oracle], [found for _, found in oracle]
+    reference_outputs = [step(module, trained, one) for one in buffers]
+    losses, gradients = [loss for loss, _ in reference_outputs], [found for _, found in reference_outputs]
     require_telling(f"{model.name}'s training step", _specs(losses[0]), losses)
     require_telling(f"{model.name}'s training step", _specs(gradients[0]), gradients)
     return assemble(
@@ -67,9 +67,9 @@ def take(job: Job) -> ModelBundle:
         ),
         outputs=_specs(losses[0]),
         buffers=buffers,
-        oracle=losses,
+        reference_outputs=losses,
         artifacts=tuple(one for one in model.artifacts if one in ARTIFACTS),
-        bands=_bands(module, trained, buffers, oracle),
+        error_bounds=_error_bounds(module, trained, buffers, reference_outputs),
         parameter_count=model.parameter_count(parameters),
         gradients=gradients,
         notes=buffer_notes(specs),
@@ -116,10 +116,10 @@ def _buffers(
     return [{**one, **target, **rate} for one, target in zip(own, targets, strict=True)], shape
 
 
-def _bands(
-    module: nn.Module, trained: Mapping[str, nn.Parameter], buffers: Sequence[Arrays], oracle: Sequence[Step]
+def _error_bounds(
+    module: nn.Module, trained: Mapping[str, nn.Parameter], buffers: Sequence[Arrays], reference_outputs: Sequence[Step]
 ) -> dict[str, float | None]:
-    """As for outputs (see `torch_bands.bands`): the largest error of any loss and gradient, widened.
+    """As for outputs (see `torch_error_bounds.error_bounds`): the largest error of any loss and gradient, widened.
 
     TF32 rounds the inputs of products only; everything is rounded so here, which gives a little more.
     """
@@ -128,8 +128,8 @@ def _bands(
     found = {}
     for precision, mode in modes.items():
         steps = [step(module, trained, one, mode) for one in buffers]
-        losses = worst_error([got[0] for got in steps], [right[0] for right in oracle])
-        errors = [losses, *(off(got[1], right[1]) for got, right in zip(steps, oracle, strict=True))]
+        losses = worst_error([got[0] for got in steps], [right[0] for right in reference_outputs])
+        errors = [losses, *(off(got[1], right[1]) for got, right in zip(steps, reference_outputs, strict=True))]
         known = [error for error in errors if error is not None]
         found[precision.value] = widened(max(known)) if len(known) == len(errors) else None
     return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))

@@ -1,9 +1,9 @@
-"""A user's ONNX file made measurable: static shapes, input buffers, an oracle and an error band.
+"""A user's ONNX file made measurable: static shapes, input buffers, reference outputs and an error bound.
 
-The oracle is ONNX Runtime with all optimisations off, on one thread. What FP32 explains beside it: see `onnx_float32`;
-narrower precisions: `onnx_bands`.
+The reference outputs are ONNX Runtime with all optimisations off, on one thread. What FP32 explains beside it: see
+`onnx_float32`; narrower precisions: `onnx_error_bounds`.
 
-Backends that run torch modules get the file as a torch program, where it can be made one that gives the oracle's
+Backends that run torch modules get the file as a torch program, where it can be made one that gives the reference's
 outputs; its conversion needs torch, so it is left out where no arm asks for it.
 """
 
@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.bundle import onnx_axes, onnx_beside, onnx_files, onnx_graph
-from shootout.bundle.bundle import FILES, REPORT, SELECTION, ModelBundle, open_bundle
+from shootout.bundle.bundle import FILES, REPORT, SELECTION, ExportedModel, open_exported
 from shootout.bundle.data_files import read_sets
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import check_outputs, compare, gate
 from shootout.bundle.onnx_header import header
 from shootout.clock import Stopwatch
-from shootout.constants import WIDE_BAND
+from shootout.constants import WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import inputs
@@ -38,29 +38,31 @@ from shootout.export.unseen import Unseen, make_unseen
 from shootout.models.base import buffer_count, buffer_notes, draw
 from shootout.models.drawing import Way
 from shootout.models.user import onnx_inputs
-from shootout.quantize import onnx_bands, onnx_float32, pruning
+from shootout.quantize import onnx_error_bounds, onnx_float32, pruning
 
 if TYPE_CHECKING:
     from torch import nn
 
 INPUT_SEED = 1
 REASON_LETTERS = 300
-WIDE_NOTE = "the last bits move this file's outputs: errors up to {band:.2g} pass, so they may not tell FP32 from BF16"
+WIDE_NOTE = (
+    "the last bits move this file's outputs: errors up to {error_bound:.2g} pass, so they may not tell FP32 from BF16"
+)
 BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
 BRIEF_NOTE = "the export of {original} left things out for want of time, which this file's has from it"
-OWN_NOTE = "the file holds {kinds} itself: errors up to {band:.2g} pass"
+OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What a bundle needs to know of a user's file.
+    """What an exported model needs to know of a user's file.
 
     Attributes:
         ways: how each input was drawn; empty where the buffers are real.
         axes: the size of each free axis.
-        oracle: the outputs for each input buffer, float ones in float64.
+        reference_outputs: the outputs for each input buffer, float ones in float64.
         unseen: inputs that are none of these, with their outputs likewise.
-        band: the FP32 fidelity gate, relative L2.
+        error_bound: the FP32 fidelity gate, relative L2.
         split: the user's labelled rows, None where there are no labels.
         notes: what was decided about its inputs.
     """
@@ -72,23 +74,23 @@ class Prepared:
     batch: int
     buffers: list[dict[str, Array]]
     ways: Mapping[str, Way]
-    oracle: list[dict[str, Array]]
-    band: float
+    reference_outputs: list[dict[str, Array]]
+    error_bound: float
     parameter_count: int
     split: Split | None = None
     notes: tuple[str, ...] = ()
     unseen: Unseen = ()
 
 
-def take(job: Job, effort: Effort) -> ModelBundle:
-    """Make the bundle of a user's file.
+def take(job: Job, effort: Effort) -> ExportedModel:
+    """Make the exported model of a user's file.
 
     Raises:
         UsageError: sizes, inputs or labels don't fit the file.
         ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
     """
     folder = Path(job.folder)
-    original = open_bundle(Path(job.base_folder)) if job.original else None
+    original = open_exported(Path(job.base_folder)) if job.original else None
     effort.wait_for([name for one in job.holds for name in _parts(one)])
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
@@ -106,28 +108,30 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     if original:
         _take_over(original, found, folder)
     sets, fault = _calibration(job, found, original, effort)
-    require_telling(job.model, found.outputs, found.oracle)
+    require_telling(job.model, found.outputs, found.reference_outputs)
     if found.split:
         found.split.check(found.outputs)
-    oracle = onnx_bands.Oracle(
+    reference_outputs = onnx_error_bounds.ReferenceRun(
         path=folder / FILES[Artifact.ONNX],
         buffers=found.buffers,
-        outputs=found.oracle,
+        outputs=found.reference_outputs,
         calibration=sets,
         workshop=folder.parent,
     )
-    bands = onnx_bands.bands(oracle, found.band, effort)
-    as_it_is = native_band(job.holds, bands, effort.unpredicted)
-    unmade = _write_module(folder, found, WIDE_BAND if as_it_is is None else as_it_is) if job.module else ""
+    error_bounds = onnx_error_bounds.error_bounds(reference_outputs, found.error_bound, effort)
+    as_it_is = native_error_bound(job.holds, error_bounds, effort.unpredicted)
+    unmade = _write_module(folder, found, WIDE_BOUND if as_it_is is None else as_it_is) if job.module else ""
     made = assemble(
         job,
         inputs=found.inputs,
         outputs=found.outputs,
         buffers=found.buffers,
-        oracle=onnx_beside.in_order(original.oracle_outputs(), found.outputs) if original else found.oracle,
-        reference=found.oracle if original else None,
+        reference_outputs=onnx_beside.in_order(original.reference_outputs(), found.outputs)
+        if original
+        else found.reference_outputs,
+        reference=found.reference_outputs if original else None,
         artifacts=(Artifact.ONNX, *(() if unmade or not job.module else (Artifact.MODULE, Artifact.PT2))),
-        bands=bands if as_it_is is None else {**bands, Precision.NATIVE: as_it_is},
+        error_bounds=error_bounds if as_it_is is None else {**error_bounds, Precision.NATIVE: as_it_is},
         parameter_count=found.parameter_count,
         batch=original.batch if original else found.batch,
         parameters=found.axes,
@@ -143,7 +147,7 @@ def take(job: Job, effort: Effort) -> ModelBundle:
 
 
 def _calibration(
-    job: Job, found: Prepared, original: ModelBundle | None, effort: Effort
+    job: Job, found: Prepared, original: ExportedModel | None, effort: Effort
 ) -> tuple[list[dict[str, Array]], str]:
     """The sets that quantizers see, and why the user's own can't be used; a file beside its original sees its sets."""
     if original:
@@ -157,9 +161,11 @@ def _calibration(
 
 
 def _notes(
-    holds: Sequence[Precision], found: Prepared, original: ModelBundle | None, as_it_is: float | None
+    holds: Sequence[Precision], found: Prepared, original: ExportedModel | None, as_it_is: float | None
 ) -> Iterator[str]:
-    """What a reader of the rows must know: `as_it_is` is the band of a file's own precisions, where it has one."""
+    """What a reader of the rows must know: `as_it_is` is the error bound of a file's own precisions, where it has
+    one.
+    """
     yield from found.notes
     if found.split:
         yield from found.split.notes
@@ -168,15 +174,15 @@ def _notes(
         yield from buffer_notes(found.inputs)
     if original:
         yield BESIDE_NOTE.format(original=original.model)
-    if found.band > WIDE_BAND and not holds:
-        yield WIDE_NOTE.format(band=found.band)
+    if found.error_bound > WIDE_BOUND and not holds:
+        yield WIDE_NOTE.format(error_bound=found.error_bound)
     if holds and as_it_is:
-        yield OWN_NOTE.format(kinds=" and ".join(holds), band=as_it_is)
+        yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
     if original and original.whole_s is not None:
         yield BRIEF_NOTE.format(original=original.model)
 
 
-def _take_over(original: ModelBundle, found: Prepared, folder: Path) -> None:
+def _take_over(original: ExportedModel, found: Prepared, folder: Path) -> None:
     """The original's labelled rows, in the types that this file takes; its outputs must be comparable."""
     name = found.name
     onnx_beside.require_outputs(name, found.outputs, original.model, original.outputs)
@@ -186,29 +192,30 @@ def _take_over(original: ModelBundle, found: Prepared, folder: Path) -> None:
 
 
 def _parts(held: Precision) -> tuple[Precision, ...]:
-    """Whose bands make that of a file which holds this precision."""
+    """Whose error bounds make that of a file which holds this precision."""
     whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
     return (*whole[held], Precision.BF16) if held in whole else (held,)
 
 
-def native_band(
-    holds: Sequence[Precision], bands: Mapping[str, float | None], unpredicted: Collection[str] = ()
+def native_error_bound(
+    holds: Sequence[Precision], error_bounds: Mapping[str, float | None], unpredicted: Collection[str] = ()
 ) -> float | None:
-    """The gate of a file that is run in its own precisions: the widest band of those that it holds.
+    """The gate of a file that is run in its own precisions: the widest error bound of those that it holds.
 
     A runtime that fuses the file's conversions, or keeps more bits between them than they leave, rounds in other places
-    than the oracle does, which takes every step; it errs by another such rounding at most. For pairs of Q/DQ that is
-    what INT8 is predicted to cost. Products of integers show nothing to round there: BF16's band, 8 bits for every
-    float beside them, stands for it. None where nothing can be predicted of one that it holds, or there was no time to.
+    than the reference outputs does, which takes every step; it errs by another such rounding at most. For pairs of Q/DQ
+    that is what INT8 is predicted to cost. Products of integers show nothing to round there: BF16's error bound, 8 bits
+    for every float beside them, stands for it. None where nothing can be predicted of one that it holds, or there was
+    no time to.
 
     Args:
         holds: see `own_precisions`.
-        bands: those of the file, by precision.
+        error_bounds: those of the file, by precision.
         unpredicted: for which there was no time.
     """
-    widest = bands[Precision.FP32] or 0.0
+    widest = error_bounds[Precision.FP32] or 0.0
     for one in holds:
-        found = [band for name in _parts(one) if (band := bands.get(name)) is not None]
+        found = [error_bound for name in _parts(one) if (error_bound := error_bounds.get(name)) is not None]
         if not found or set(_parts(one)) & set(unpredicted):
             return None
         widest = max([widest, *found])
@@ -224,7 +231,7 @@ def prepare(
     npz: Path | None,
     labels_npz: Path | None = None,
     calibration: Given | None = None,
-    original: ModelBundle | None = None,
+    original: ExportedModel | None = None,
     effort: Effort | None = None,
 ) -> Prepared:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
@@ -274,7 +281,7 @@ def prepare(
         buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
     raw += run([*buffers[1:], buffers[0]])
     outputs = _output_specs(raw)
-    oracle = _repeated(raw, path.name)
+    reference_outputs = _repeated(raw, path.name)
     return Prepared(
         name=path.name,
         inputs=specs,
@@ -283,32 +290,34 @@ def prepare(
         batch=split.batch if split else axes.batch,
         buffers=buffers,
         ways=ways,
-        oracle=oracle,
-        band=onnx_float32.band(model, buffers, oracle, name=path.name, workshop=folder.parent),
+        reference_outputs=reference_outputs,
+        error_bound=onnx_float32.error_bound(model, buffers, reference_outputs, name=path.name, workshop=folder.parent),
         parameter_count=onnx_files.parameter_count(model),
         split=split,
         notes=axes.notes,
-        unseen=make_unseen(buffers, lambda sets: map(_all_wide, run(sets)), oracle[0], is_brief=effort.is_brief),
+        unseen=make_unseen(
+            buffers, lambda sets: map(_all_wide, run(sets)), reference_outputs[0], is_brief=effort.is_brief
+        ),
     )
 
 
 def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
-    """The oracle's outputs in float64, of which the last are those of the first inputs again.
+    """The reference's outputs in float64, of which the last are those of the first inputs again.
 
     Raises:
         ModelError: these two differ.
     """
-    *oracle, again = map(_all_wide, raw)
-    if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in oracle[0].items()):
+    *reference_outputs, again = map(_all_wide, raw)
+    if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in reference_outputs[0].items()):
         raise ModelError(f"{name} gives different outputs for the same inputs: it can't be compared")
-    return oracle
+    return reference_outputs
 
 
-def _write_module(folder: Path, found: Prepared, band: float) -> str:
+def _write_module(folder: Path, found: Prepared, error_bound: float) -> str:
     """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
 
     Args:
-        band: how far from the oracle its outputs may be.
+        error_bound: how far from the reference outputs its outputs may be.
     """
     try:
         import torch
@@ -330,20 +339,23 @@ def _write_module(folder: Path, found: Prepared, band: float) -> str:
         traceback.print_exc()
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
-    if fault := check_outputs(found.outputs, outputs[0]) or _difference(compare(outputs, found.oracle), band):
+    if fault := check_outputs(found.outputs, outputs[0]) or _difference(
+        compare(outputs, found.reference_outputs), error_bound
+    ):
         (folder / FILES[Artifact.PT2]).unlink()
         return f"{made} isn't the same model, as far as can be told: {fault}"
     torch_files.write_weights(module, folder)
     return ""
 
 
-def _difference(found: Fidelity, band: float) -> str | None:
-    """Why the outputs don't prove a conversion, or None: within a wide band another model's may lie too."""
-    if fault := gate(found, band):
+def _difference(found: Fidelity, error_bound: float) -> str | None:
+    """Why the outputs don't prove a conversion, or None: within a wide error bound another model's may lie too."""
+    if fault := gate(found, error_bound):
         return fault
-    if (found.relative_l2 or 0) <= WIDE_BAND:
+    if (found.relative_l2 or 0) <= WIDE_BOUND:
         return None
-    return f"relative L2 error {found.relative_l2:.2g} is in the file's band of {band:.2g}, but proves no conversion"
+    error = f"{found.relative_l2:.2g}"
+    return f"relative L2 error {error} is in the file's error bound of {error_bound:.2g}, but proves no conversion"
 
 
 def _run(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:

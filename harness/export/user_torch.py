@@ -1,4 +1,5 @@
-"""A user's own torch module made measurable: input sets, every artifact that it can have, an oracle, the error bands.
+"""A user's own torch module made measurable: input sets, every artifact that it can have, reference outputs, the error
+bounds.
 
 Input sets are given, drawn in the model's own way, or the example shuffled. What the module can't be exported to is
 no error: backends that need only the module are measured all the same.
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from shootout import models
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.data_files import read_sets
 from shootout.bundle.effort import Effort
 from shootout.constants import CALIBRATION_ROWS
@@ -29,7 +30,7 @@ from shootout.models.base import buffer_count, set_count
 from shootout.models.user.called import Called
 from shootout.models.user.hfconfig import WEIGHTS
 from shootout.models.user.source import BATCH
-from shootout.quantize import pruning, torch_bands
+from shootout.quantize import pruning, torch_error_bounds
 
 INPUT_SEED, CALIBRATION_SEED = 1, 2
 REASON_LETTERS = 200
@@ -47,8 +48,8 @@ class Data:
     drawn: bool = False
 
 
-def take(job: Job, effort: Effort) -> ModelBundle:
-    """Run the user's code and make the bundle.
+def take(job: Job, effort: Effort) -> ExportedModel:
+    """Run the user's code and export the module.
 
     Raises:
         UsageError: it raises or returns nonsense, or the batch, inputs or labels don't fit it.
@@ -68,12 +69,12 @@ def take(job: Job, effort: Effort) -> ModelBundle:
     effort.tell("trying the input sets")
     buffers, found = _usable(job, called, data)
     by_rows = _is_by_rows(called, buffers, found)
-    oracle, bands, unseen = torch_files.oracle_and_bands(
+    reference_outputs, error_bounds, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
     )
-    buffers = buffers[: len(oracle)]
-    outputs = _outputs(called, oracle)
-    require_telling(job.short, outputs, oracle)
+    buffers = buffers[: len(reference_outputs)]
+    outputs = _outputs(called, reference_outputs)
+    require_telling(job.short, outputs, reference_outputs)
     if data.split:
         data.split.check(outputs)
     return assemble(
@@ -81,9 +82,9 @@ def take(job: Job, effort: Effort) -> ModelBundle:
         inputs=specs,
         outputs=outputs,
         buffers=buffers,
-        oracle=oracle,
+        reference_outputs=reference_outputs,
         artifacts=made,
-        bands=bands,
+        error_bounds=error_bounds,
         parameter_count=count,
         batch=batch,
         parameters={**job.parameters, **({} if called.batch is None else {BATCH: called.batch})},
@@ -121,7 +122,7 @@ def _specs(job: Job, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
 
 
 def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Arrays]) -> bool:
-    """Whether buffers can be run as one batch, as `torch_bands` does with all of them; only for a single output.
+    """Whether buffers can be run as one batch, as `torch_error_bounds` does with all of them; only for a single output.
 
     Args:
         apart: the outputs for each buffer by itself.
@@ -129,7 +130,7 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
     if called.outputs != ("y",) or len(buffers) < 2:
         return False
     try:
-        together = [one["y"] for one in torch_bands.outputs(called.module, buffers, by_rows=True)]
+        together = [one["y"] for one in torch_error_bounds.outputs(called.module, buffers, by_rows=True)]
     except Exception:
         return False
     scale = max(float(np.abs(one["y"]).max(initial=0.0)) for one in apart)
@@ -139,10 +140,13 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
     )
 
 
-def _outputs(called: Called, oracle: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
+def _outputs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
     """Specs of the outputs; reduced floats come as float32, since the module was converted."""
     dtypes = {name: np.dtype(dtype) for name, dtype in zip(called.outputs, called.dtypes, strict=True)}
-    return tuple(TensorSpec(name=name, shape=array.shape, dtype=dtypes[name].name) for name, array in oracle[0].items())
+    return tuple(
+        TensorSpec(name=name, shape=array.shape, dtype=dtypes[name].name)
+        for name, array in reference_outputs[0].items()
+    )
 
 
 def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], str]:
@@ -207,12 +211,12 @@ def _usable(job: Job, called: Called, data: Data) -> tuple[list[dict[str, Array]
         UsageError: it fails on inputs that the user gave.
     """
     buffers = data.buffers
-    first, again = (torch_bands.run(called.module, buffers[0], names=called.outputs) for _ in range(2))
+    first, again = (torch_error_bounds.run(called.module, buffers[0], names=called.outputs) for _ in range(2))
     if any(not np.array_equal(first[name], again[name], equal_nan=True) for name in first):
         raise ModelError(f"{job.short} gives different outputs for the same inputs: it can't be compared")
     ours = data.drawn and not called.draw
     try:
-        found = [torch_bands.run(called.module, one, names=called.outputs) for one in buffers]
+        found = [torch_error_bounds.run(called.module, one, names=called.outputs) for one in buffers]
     except Exception as error:
         if ours:
             return buffers[:1], [first]

@@ -75,9 +75,9 @@ def _is_done(history: History, name: str, *, played_out: bool) -> bool:
     group = group_of(history, record)
     if any(why.kind in PASSING for why in group.setbacks.values()):
         return False
-    if all(arm.label in group.setbacks for arm in record.arms if not arm.sentinel):
+    if all(arm.label in group.setbacks for arm in record.arms if not arm.control):
         return True
-    most = history.header.max_generations
+    most = history.header.max_restarts
     return bool(group.rounds) and (not missing(group) or (played_out and len(group.rounds) >= most))
 
 
@@ -140,7 +140,7 @@ def give_up(folder: Path, part: Part, node: Node, why: NotRun) -> list[str]:
         for name in left
         if name in records
         for arm in records[name].arms
-        if not arm.sentinel and arm.label not in group_of(history, records[name]).setbacks
+        if not arm.control and arm.label not in group_of(history, records[name]).setbacks
     ]
     _append(Journal(folder, history.sound_bytes), lines)
     return left

@@ -71,13 +71,13 @@ def _answer(document: Document, group: str) -> dict[str, str]:
     found = {"run": document.run, "study": document.study}
     for answer in document.answer:
         if answer.group == group:
-            holds = answer.sure.sentinel_holds
+            holds = answer.sure.control_holds
             found |= {
                 "ship": answer.ship.arm if answer.ship else "",
                 "no verdict because": answer.reason or "",
                 "tied": ", ".join(one.arm for one in answer.tied),
-                "not told apart": ", ".join(one.arm for one in answer.unsettled),
-                "generations": str(answer.sure.generations),
+                "not distinguished": ", ".join(one.arm for one in answer.unsettled),
+                "restarts": str(answer.sure.restarts),
                 "control": "" if holds is None else "passed" if holds else "failed",
             }
     return {name: value for name, value in found.items() if value}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import backends, models
-from shootout.constants import BUNDLE
+from shootout.constants import SHIPPED
 from shootout.contract import Arm, Target
 from shootout.decide.quantities import Limit
 from shootout.decide.racing import SPREAD
@@ -25,7 +25,7 @@ from shootout.study.schema import Study, checked
 from shootout.study.target import parse_targets, provider
 from shootout.worker.remembered import known_available
 
-MOST_GENERATIONS = 1_000
+MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
 ONE_SIZE = "a gate is about one model at one size"
 
@@ -81,7 +81,7 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
     """
     plan = _share(make_plan(study, study.targets), limits.shares)
     (group,) = plan.groups
-    mine, other = (arm for arm in group.record.arms if not arm.sentinel)
+    mine, other = (arm for arm in group.record.arms if not arm.control)
     for what, arm in (("reference", mine), ("candidate", other)):
         if why := group.skips.get(arm.label):
             raise Unavailable(f"the {what} {arm.label} can't run here: {why.reason}; {why.fix}")
@@ -125,8 +125,8 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         "targets": targets,
         "baseline": reference.target,
         "goal": str(limits.goal),
-        "max_generations": MOST_GENERATIONS,
-        "least_generations": LEAST_TAILS if limits.policy and _asks_spread(limits) else 0,
+        "max_restarts": MOST_RESTARTS,
+        "least_restarts": LEAST_TAILS if limits.policy and _asks_spread(limits) else 0,
     }
     if "max_error" in options:
         fields["max_error"] = options["max_error"]
@@ -146,13 +146,13 @@ def _refuse_sizes(study: Study, reference: Reference) -> None:
 
 
 def _asks_spread(limits: Limits) -> bool:
-    """Whether a limit of the policy is on the worst of several generations."""
+    """Whether a limit of the policy is on the worst of several restarts."""
     return bool(limits.policy and SPREAD & {Limit.P99, Limit.READY} & limits.policy.limits.keys())
 
 
 def _is_model(candidate: str) -> bool:
     """Whether a candidate is no target; what begins like one is one."""
-    if re.split("[+@:/]", candidate)[0] in {*backends.names(), BUNDLE}:
+    if re.split("[+@:/]", candidate)[0] in {*backends.names(), SHIPPED}:
         return False
     return candidate in models.names() or is_file(candidate) or models.is_own(candidate)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.constants import ALPHA, BUNDLE, FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
-from shootout.contract import BandStanding, NotRunKind
+from shootout.constants import ALPHA, FIDELITY_MARGIN, FP32_BOUND_FLOOR, SHIPPED, USEFUL_BOUND
+from shootout.contract import BoundStanding, NotRunKind
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import Standing, judge_limits
 from shootout.decide.quantities import LIMITS, POINTS, Limit
@@ -67,7 +67,7 @@ def find_evidence(
 
 
 def _outputs(mine: Row, other: Row) -> Check:
-    """The run itself held them to the FP64 oracle: who is out of the band has failed.
+    """The run itself held them to the FP64 reference outputs: who is out of the error bound has failed.
 
     A reference that failed in any other way says nothing of the candidate; then the race has no word either.
     """
@@ -100,7 +100,7 @@ def _is_unchecked(mine: Row, other: Row) -> bool:
     if is_judged(other) or other.fidelity is None:
         return False
     before, after = (one.fidelity.relative_l2 if one.fidelity else None for one in (mine, other))
-    return after is None or before is None or after > max(FIDELITY_MARGIN * before, FP32_BAND_FLOOR)
+    return after is None or before is None or after > max(FIDELITY_MARGIN * before, FP32_BOUND_FLOOR)
 
 
 def _failure(other: Row) -> Standing:
@@ -111,15 +111,19 @@ def _failure(other: Row) -> Standing:
 def _strays(mine: Row) -> bool:
     """Whether the reference was refused for its outputs."""
     found = mine.fidelity
-    if mine.outcome != "failed" or found is None or found.standing is not BandStanding.REFUSED:
+    if mine.outcome != "failed" or found is None or found.standing is not BoundStanding.REFUSED:
         return False
-    return found.relative_l2 is None or found.band is None or found.relative_l2 > min(found.band, USEFUL_BAND)
+    return (
+        found.relative_l2 is None
+        or found.error_bound is None
+        or found.relative_l2 > min(found.error_bound, USEFUL_BOUND)
+    )
 
 
 def _proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
     """What ran, by each runtime's own account, or by the record in a shipped folder, which proves no candidate."""
     sides = [("reference", mine)] if packed else [("reference", mine), ("candidate", other)]
-    shipped = [name for name, row in sides if row.backend.startswith(f"{BUNDLE}:")]
+    shipped = [name for name, row in sides if row.backend.startswith(f"{SHIPPED}:")]
     recorded = f"of the {' and the '.join(shipped)} as it was recorded" if shipped else None
     for name, tell in (("device", _device), ("compute nodes", _nodes), ("fallbacks", _fallbacks)):
         told = tell(mine.executed or {}), tell(other.executed or {})

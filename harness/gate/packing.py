@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.bundle.shipped import open_shipped
-from shootout.constants import BUNDLE
+from shootout.constants import SHIPPED
 from shootout.errors import ArmFailed, SkippedArm, UsageError
 from shootout.gate.contest import Contest, plan_pair
 from shootout.gate.limits import Limits
@@ -46,8 +46,8 @@ def why_unshippable(contest: Contest) -> str:
 def plan_alone(contest: Contest) -> Plan:
     """Plan one short restart of the candidate by itself: a folder is made of what was measured and found right."""
     study = contest.plan.study
-    alone = {"targets": study.targets[1:], "baseline": None, "goal": Aim.BEST, "max_generations": 1}
-    return make_plan(study.model_copy(update={**alone, "least_generations": 0}))
+    alone = {"targets": study.targets[1:], "baseline": None, "goal": Aim.BEST, "max_restarts": 1}
+    return make_plan(study.model_copy(update={**alone, "least_restarts": 0}))
 
 
 def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Progress) -> Contest:
@@ -66,7 +66,7 @@ def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Pr
     except (UsageError, SkippedArm, ArmFailed) as error:
         return note_unpacked(contest, str(error))
     study = contest.plan.study
-    pair = {"targets": (study.targets[0], f"{BUNDLE}:{folder}"), "options": {}}  # a folder's settings came with it
+    pair = {"targets": (study.targets[0], f"{SHIPPED}:{folder}"), "options": {}}  # a folder's settings came with it
     return replace(plan_pair(study.model_copy(update=pair), limits), packed=True)
 
 
@@ -90,4 +90,4 @@ def _is_whole(folder: Path) -> bool:
 def name_folder(contest: Contest) -> str:
     """Name the folder by its target, and not as the reference's folder: its label is made of that name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(contest.rival.target))
-    return f"{name}-candidate" if contest.reference == f"{BUNDLE}:{name}" else name
+    return f"{name}-candidate" if contest.reference == f"{SHIPPED}:{name}" else name

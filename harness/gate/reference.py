@@ -11,7 +11,7 @@ from typing import Any
 from shootout import models
 from shootout.bundle.bundle import sha256
 from shootout.bundle.shipped import MANIFEST, Shipped, open_shipped, read_row
-from shootout.constants import BUNDLE
+from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario
 from shootout.errors import UsageError
 from shootout.journal import journal
@@ -99,7 +99,7 @@ def read_reference(
         given=_options(source.arm, header.given),
         libraries=header.environment.get("libraries") or {},
         median_ns=source.row.end_to_end.median_ns if source.row.end_to_end else None,
-        export=source.prepared.bundle,
+        export=source.prepared.exported,
     )
 
 
@@ -115,7 +115,7 @@ def _shipped(found: Shipped) -> Reference:
     }
     return Reference(
         place=str(found.folder),
-        target=f"{BUNDLE}:{found.folder}",
+        target=f"{SHIPPED}:{found.folder}",
         again=arm.target,
         given=given,
         libraries=found.versions,

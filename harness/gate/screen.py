@@ -35,14 +35,14 @@ def render(gate: Gate) -> RenderableType:
 
 
 def tell_outcome(gate: Gate) -> str:
-    """Return `pass  1.003 [0.991, 1.014] of the reference's time, limit 1.05 · 12 generations, 1.2 min`.
+    """Return `pass  1.003 [0.991, 1.014] of the reference's time, limit 1.05 · 12 restarts, 1.2 min`.
 
-    It also says how many of the generations an earlier command raced.
+    It also says how many of the restarts an earlier command raced.
     """
     ratio = "not raced" if gate.ratio is None else f"{tell_ratio(gate.ratio)} of the reference's time"
-    earlier = gate.earlier_generations
-    before = f" ({'all' if earlier == gate.generations else earlier} by an earlier command)" if earlier else ""
-    took = f"{counted(gate.generations, 'generation')}{before}, {gate.wall_s / 60:.1f} min"
+    earlier = gate.earlier_restarts
+    before = f" ({'all' if earlier == gate.restarts else earlier} by an earlier command)" if earlier else ""
+    took = f"{counted(gate.restarts, 'restart')}{before}, {gate.wall_s / 60:.1f} min"
     return f"{gate.outcome}  {ratio}, limit {gate.limit:g} · {took}"
 
 

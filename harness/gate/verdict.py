@@ -36,7 +36,7 @@ class Gate(Part):
         reasons: why it isn't a pass, the weightiest first.
         ratio: the candidate's time ÷ the reference's; null where they have none in common.
         limit: the most that it may be.
-        earlier_generations: how many of `generations` an earlier command raced.
+        earlier_restarts: how many of `restarts` an earlier command raced.
         checks: the exact evidence.
         notes: what else a reader must know, such as other versions than the reference was recorded with.
     """
@@ -50,8 +50,8 @@ class Gate(Part):
     ratio: Ratio | None
     limit: float
     wall_s: float
-    generations: int
-    earlier_generations: int = 0
+    restarts: int
+    earlier_restarts: int = 0
     checks: tuple[Check, ...]
     notes: tuple[str, ...]
     run: str
@@ -66,7 +66,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *,
     """What ends the race as soon as the exact evidence is red, however fast the candidate is.
 
     Args:
-        out: the run's folder, which holds each generation before anybody is asked.
+        out: the run's folder, which holds each restart before anybody is asked.
         packed: as `find_evidence` takes it.
     """
     seen = False
@@ -78,7 +78,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *,
         if seen:
             return None
         checks = find_evidence(analyse_cells(out), reference, candidate, limits, packed=packed)
-        seen = bool(checks)  # a first generation may have been the candidate's alone
+        seen = bool(checks)  # a first restart may have been the candidate's alone
         red = next((one for one in checks if one.standing is Standing.BROKEN), None)
         return NotRun(NotRunKind.OFF_LIMITS, tell_check(red)) if red else None
 
@@ -123,7 +123,7 @@ def judge_gate(
         ratio=ratio,
         limit=1 + limits.slower,
         wall_s=run.document.wall_s,
-        generations=other.end_to_end.generations if other.end_to_end else 0,
+        restarts=other.end_to_end.restarts if other.end_to_end else 0,
         checks=checks,
         notes=tuple(_notes(run, mine, recorded, limits)),
         run=str(folder),
@@ -141,7 +141,7 @@ def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limi
         ratio=None,
         limit=1 + limits.slower,
         wall_s=0.0,
-        generations=0,
+        restarts=0,
         checks=(),
         notes=(),
         run=str(folder),
@@ -181,17 +181,17 @@ def _speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Li
 def _more_time(run: Analysed) -> str:
     """What it would take to know."""
     nearest = run.document.nearest_open
-    if nearest is None or nearest.generations is None or nearest.seconds is None:
+    if nearest is None or nearest.restarts is None or nearest.seconds is None:
         return "the time was over, and nobody knows how much more would tell"
     minutes = math.ceil((run.document.wall_s + nearest.seconds) / 60)
-    more = counted(nearest.generations, "more generation")
+    more = counted(nearest.restarts, "more restart")
     return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"
 
 
-def count_generations(folder: Path, candidate: str) -> int:
-    """Count the generations in which a candidate was timed, by what a run folder holds."""
+def count_restarts(folder: Path, candidate: str) -> int:
+    """Count the restarts in which a candidate was timed, by what a run folder holds."""
     rows = analyse_cells(folder).document.rows if journal.begun(folder) else ()
-    return next((row.end_to_end.generations for row in rows if row.arm == candidate and row.end_to_end), 0)
+    return next((row.end_to_end.restarts for row in rows if row.arm == candidate and row.end_to_end), 0)
 
 
 def _notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
@@ -208,7 +208,7 @@ def _notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Ite
     if changed:
         yield f"the reference was recorded with other versions: {_folded(changed)}"
     made = run.groups[mine.group].prepared.get(mine.arm)
-    if recorded.export and made and made.bundle and made.bundle != recorded.export:
+    if recorded.export and made and made.exported and made.exported != recorded.export:
         yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
     if run.document.void_share >= _NOISY:
         yield f"{run.document.void_share:.0%} of the rounds met other programs on the same CPUs"

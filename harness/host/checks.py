@@ -107,7 +107,7 @@ class Folder:
 
 
 def look_at_cache() -> Folder:
-    """The folder of bundles and engines."""
+    """The folder of exported models and engines."""
     try:
         return look_at("cache", cache_folder())
     except UsageError as error:

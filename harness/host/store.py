@@ -1,8 +1,9 @@
-"""The cache folder, and beside its bundles small JSON files with what was found out about machines, for later runs.
+"""The cache folder, and beside its exported models small JSON files with what was found out about machines, for later
+runs.
 
-The folder is the user's own and closed to others, since a bundle's `model.pt2` may be unpickled. Who works with what it
-holds has it locked (flock on a file in it), many at a time; only when nobody does is anything taken out. It is a
-file, since hosts that share a network's disk share the locks of its files, and not those of its folders.
+The folder is the user's own and closed to others, since an exported model's `model.pt2` may be unpickled. Who works
+with what it holds has it locked (flock on a file in it), many at a time; only when nobody does is anything taken out.
+It is a file, since hosts that share a network's disk share the locks of its files, and not those of its folders.
 """
 
 from __future__ import annotations
@@ -55,13 +56,13 @@ class Kept:
 
 
 def cache_folder() -> Path:
-    """The folder of all bundles: $SHOOTOUT_CACHE, else $XDG_CACHE_HOME/shootout, else ~/.cache/shootout.
+    """The folder of all exported models: $SHOOTOUT_CACHE, else $XDG_CACHE_HOME/shootout, else ~/.cache/shootout.
 
     Raises:
         UsageError: it can't be made or written, or is another user's.
     """
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
-    folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "bundles"
+    folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "exported_models"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()

@@ -1,4 +1,4 @@
-"""How a group stands, from its part of the journal alone: comparisons, the sentinel, what stands against a verdict."""
+"""How a group stands, from its part of the journal alone: comparisons, the control, what stands against a verdict."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shootout.journal.records import (
 )
 from shootout.messages import Scope
 from shootout.stats.leaders import time_ns
-from shootout.stats.open_pairs import generations_left
+from shootout.stats.open_pairs import restarts_left
 from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
@@ -35,16 +35,16 @@ _SHORTEST_NS, _LONGEST_NS = 1e-9, 1e30
 
 
 def counting(rounds: int, flagged: Collection[int]) -> list[int]:
-    """Which of so many rounds a generation counts by: the unflagged ones if these are at least half of it, else all.
+    """Which of so many rounds a restart counts by: the unflagged ones if these are at least half of it, else all.
 
-    No generation is ever left out: those in which an arm did badly would be missing.
+    No restart is ever left out: those in which an arm did badly would be missing.
     """
     calm = [number for number in range(rounds) if number not in flagged]
     return calm if 2 * len(calm) >= rounds else list(range(rounds))
 
 
 def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
-    """The block medians (ns) that a generation counts by; see `counting`."""
+    """The block medians (ns) that a restart counts by; see `counting`."""
     return np.array(medians, dtype=np.float64)[counting(len(medians), flagged)]
 
 
@@ -55,18 +55,18 @@ def unfit(
 ) -> set[str]:
     """The arms that can't be the answer, as they stand, so that nobody waits for who of them is faster.
 
-    They found no steady state in most of their generations, or break the limit on p99 that their users set.
+    They found no steady state in most of their restarts, or break the limit on p99 that their users set.
 
     Args:
         steady_from, served: as `Group` has them.
-        blocks: block medians (ns) by label and generation.
+        blocks: block medians (ns) by label and restart.
     """
     late = {label for label, done in served.items() if limits.breaks(done, time_ns(blocks.get(label, {})))}
     return unsteady(steady_from) | late
 
 
 def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
-    """The arms that found no steady state in most of their generations."""
+    """The arms that found no steady state in most of their restarts."""
     return {label for label, starts in steady_from.items() if is_unsteady(starts)}
 
 
@@ -88,13 +88,13 @@ class Group:
     _grounds: dict[tuple[Scope, int], Ground] = field(default_factory=dict)
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
-        """Block medians in ns that count, by label and generation; generations without any are left out."""
+        """Block medians in ns that count, by label and restart; restarts without any are left out."""
         return {label: self.blocks_of(scope, label) for label in self.played}
 
     def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
-        """Likewise of one arm, by generation."""
+        """Likewise of one arm, by restart."""
         lines = self.played.get(label, ())
-        found = {line.generation: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
+        found = {line.restart: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
         return {
             g: medians
             for g, medians in found.items()
@@ -110,30 +110,30 @@ class Group:
 
     @property
     def steady_from(self) -> dict[str, list[int | None]]:
-        """By label, the first steady call of each generation that it played; None where there was none."""
+        """By label, the first steady call of each restart that it played; None where there was none."""
         return {label: [line.steady_from for line in lines] for label, lines in self.played.items()}
 
     @property
     def served(self) -> dict[str, list[Served]]:
-        """By label, what each generation under requests came to; of arms that serve alone."""
+        """By label, what each restart under requests came to; of arms that serve alone."""
         found = {label: [line.served for line in lines if line.served] for label, lines in self.played.items()}
         return {label: done for label, done in found.items() if done}
 
     def add(self, played: Sequence[Played], rounds: Rounds) -> None:
-        """Take in one more generation."""
+        """Take in one more restart."""
         for line in played:
             self.played.setdefault(line.arm, []).append(line)
         self.rounds.append(rounds)
 
-    def players(self, generation: int) -> int:
-        """How many arms played a generation."""
-        return sum(line.generation == generation for lines in self.played.values() for line in lines)
+    def players(self, restart: int) -> int:
+        """How many arms played a restart."""
+        return sum(line.restart == restart for lines in self.played.values() for line in lines)
 
     @property
-    def next_generation(self) -> int:
-        """One more than the last generation that left any line, so that no number is used twice."""
-        seen = [line.generation for line in self.rounds]
-        seen += [line.generation for lines in self.played.values() for line in lines]
+    def next_restart(self) -> int:
+        """One more than the last restart that left any line, so that no number is used twice."""
+        seen = [line.restart for line in self.rounds]
+        seen += [line.restart for lines in self.played.values() for line in lines]
         return max(seen, default=-1) + 1
 
     @property
@@ -144,9 +144,9 @@ class Group:
 
 
 def pooled_sd(group: Group) -> float | None:
-    """SD of the log ratio to the baseline between generations, end to end, pooled over all arms; None: it isn't known.
+    """SD of the log ratio to the baseline between restarts, end to end, pooled over all arms; None: it isn't known.
 
-    As `evidence.prior_holds` pools it: an arm of n generations gives n − 1 degrees of freedom.
+    As `evidence.prior_holds` pools it: an arm of n restarts gives n − 1 degrees of freedom.
     """
     blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
     x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]
@@ -157,15 +157,15 @@ def pooled_sd(group: Group) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """A pair that is not told apart, though the group's goal asks for it.
+    """A pair that is not distinguished, though the group's goal asks for it.
 
     Attributes:
-        generations: that it would take, if the rest were like those played; None where nobody knows.
-        seconds: likewise, as long as the last generation took each.
+        restarts: that it would take, if the rest were like those played; None where nobody knows.
+        seconds: likewise, as long as the last restart took each.
     """
 
     pair: tuple[str, str]
-    generations: int | None
+    restarts: int | None
     seconds: float | None
 
 
@@ -178,12 +178,12 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
     labels = [label for label in group.played if label not in group.setbacks]
     blocks = group.blocks(Scope.END_TO_END)
     unsound = unfit(group.steady_from, group.served, blocks) | {*barred}
-    left = generations_left(blocks, labels, group.rules, unsound, unsteady(group.steady_from))
+    left = restarts_left(blocks, labels, group.rules, unsound, unsteady(group.steady_from))
     each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
     return tuple(
-        Missing(pair=pair, generations=int(count), seconds=count * each_s)
+        Missing(pair=pair, restarts=int(count), seconds=count * each_s)
         if math.isfinite(count)
-        else Missing(pair=pair, generations=None, seconds=None)
+        else Missing(pair=pair, restarts=None, seconds=None)
         for pair, count in sorted(left.items(), key=lambda one: one[1])
     )
 
@@ -220,39 +220,39 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
 
 
 def _in_common(lines: Sequence[Played]) -> list[Played]:
-    """The lines with the rounds that all arms of their generation have: older runs could end in the middle of one.
+    """The lines with the rounds that all arms of their restart have: older runs could end in the middle of one.
 
     A round that is flagged in one of them is in all: medians are compared round by round.
     """
     least: dict[tuple[int, str], int] = {}
     flagged: dict[int, set[int]] = {}
     for line in lines:
-        flagged.setdefault(line.generation, set()).update(line.flagged)
+        flagged.setdefault(line.restart, set()).update(line.flagged)
         for scope, medians in line.block_median_ns.items():
             if medians:
-                key = line.generation, scope
+                key = line.restart, scope
                 least[key] = min(least.get(key, len(medians)), len(medians))
     return [
-        _cut(line, {scope: least.get((line.generation, scope), 0) for scope in line.block_median_ns}, flagged)
+        _cut(line, {scope: least.get((line.restart, scope), 0) for scope in line.block_median_ns}, flagged)
         for line in lines
     ]
 
 
 def _cut(line: Played, rounds: Mapping[str, int], flagged: Mapping[int, Collection[int]]) -> Played:
     whole = all(len(medians) == rounds[scope] for scope, medians in line.block_median_ns.items() if medians)
-    if whole and len(line.flagged) == len(flagged[line.generation]):
+    if whole and len(line.flagged) == len(flagged[line.restart]):
         return line
     kept = {scope: medians[: rounds[scope]] for scope, medians in line.block_median_ns.items()}
-    return line.model_copy(update={"block_median_ns": kept, "flagged": tuple(sorted(flagged[line.generation]))})
+    return line.model_copy(update={"block_median_ns": kept, "flagged": tuple(sorted(flagged[line.restart]))})
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:
     """What the group's race is judged by."""
     return Rules(
         baseline=record.baseline,
-        sentinel=next((arm.label for arm in record.arms if arm.sentinel), None),
+        control=next((arm.label for arm in record.arms if arm.control), None),
         comparisons=record.comparisons,
-        max_generations=header.max_generations,
+        max_restarts=header.max_restarts,
         bias_floor=header.bias_floor,
         goal=record.goal,
         exact=exact_of(record.arms),
@@ -260,7 +260,7 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
         pairs=frozenset(record.pairs),
         selects=record.selects_for is not None,
         narrows=record.narrows,
-        least_generations=record.least_generations,
+        least_restarts=record.least_restarts,
     )
 
 
@@ -286,7 +286,7 @@ def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
 def against(
     group: Group, scope: Scope, label: str | None, other: str | None, *, estimate: bool = True
 ) -> Comparison | None:
-    """An arm against another, or None where they have no generation in common; `estimate`: see `verdicts.compare`."""
+    """An arm against another, or None where they have no restart in common; `estimate`: see `verdicts.compare`."""
     if label is None or other is None or label == other:
         return None
     blocks = {name: group.blocks_of(scope, name) for name in (label, other)}
@@ -303,11 +303,11 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
 
 def unvouched(group: Group) -> str | None:
     """Why no verdict of a group stands, which takes a copy that came out like its baseline; None where they stand."""
-    if why := _gone(group, group.rules.sentinel):
+    if why := _gone(group, group.rules.control):
         return f"the copy of the baseline that vouches for this group {_fate(why)}: {why.reason}"
-    if group.rules.sentinel and (why := _gone(group, group.rules.baseline)):
+    if group.rules.control and (why := _gone(group, group.rules.baseline)):
         return f"the baseline {_fate(why)}, so no copy of it vouches for this group"
-    copy = against(group, Scope.END_TO_END, group.rules.sentinel, group.rules.baseline, estimate=False)
+    copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline, estimate=False)
     return "the baseline came out different from a copy of itself" if copy_holds(group, copy) is False else None
 
 
@@ -317,7 +317,7 @@ def unfit_for(group: Group, label: str | None) -> str | None:
         return f"{label} {_fate(why, 'left the race')}: {why.reason}"
     starts = group.steady_from.get(label or "", [])
     if is_unsteady(starts):
-        return f"{label} found no steady state in {starts.count(None)} of {len(starts)} generations"
+        return f"{label} found no steady state in {starts.count(None)} of {len(starts)} restarts"
     return None
 
 

@@ -1,6 +1,6 @@
 """The run folder's memory: one JSON line per fact, on disk before anything else happens, so that no crash loses it.
 
-A generation's lines go out in one write that ends with its `rounds` line; without that line they don't count. Each ends
+A restart's lines go out in one write that ends with its `rounds` line; without that line they don't count. Each ends
 with a checksum, since after a power cut any page of a write may be missing. A tail that isn't whole is cut off when the
 run is resumed. In a packed run (see `shootout.journal.pack`) the same file lies compressed; to resume it unpacks it.
 """
@@ -185,12 +185,12 @@ def _texts(path: Path) -> Iterator[bytes]:
 
 
 def _complete(pending: list[Line]) -> list[Line]:
-    """Drop `played` lines that are not closed by their own generation's `rounds` line."""
+    """Drop `played` lines that are not closed by their own restart's `rounds` line."""
     *played, last = pending
     if not isinstance(last, Rounds):
         return [last]
-    mine = (last.group, last.generation)
-    return [*(line for line in played if isinstance(line, Played) and (line.group, line.generation) == mine), last]
+    mine = (last.group, last.restart)
+    return [*(line for line in played if isinstance(line, Played) and (line.group, line.restart) == mine), last]
 
 
 def _header(path: Path, text: bytes) -> Header:

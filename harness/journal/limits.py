@@ -1,4 +1,4 @@
-"""Whether arms under requests held their limit on p99, from what each of their generations wrote."""
+"""Whether arms under requests held their limit on p99, from what each of their restarts wrote."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from shootout.journal.records import Served, Step
 from shootout.stats.quantiles import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
-"""Out of fewer generations nobody is said to break a limit."""
+"""Out of fewer restarts nobody is said to break a limit."""
 _TOO_BUSY = 0.25
 """Nor where a larger share of the rounds was disturbed."""
-_LEAST_GENERATIONS = 3
+_LEAST_RESTARTS = 3
 """A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
 
 
@@ -27,7 +27,7 @@ def holds(done: Sequence[Served], time_ns: float) -> bool:
     """Whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
 
     Args:
-        done: of each of its generations, at least one.
+        done: of each of its restarts, at least one.
         time_ns: its time; where the rate is given, that is its p99.
     """
     if p99_ns(done, time_ns) > done[-1].limit_ns:
@@ -39,7 +39,7 @@ def holds(done: Sequence[Served], time_ns: float) -> bool:
 
 
 def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float) -> bool | None:
-    """As `holds`; None where it didn't, but one generation or a busy machine is all that shows it.
+    """As `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
 
     Args:
         disturbed_share: flagged rounds ÷ all rounds. A neighbour makes requests late; it makes none early.
@@ -52,9 +52,9 @@ def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float
 def breaks(done: Sequence[Served], time_ns: float) -> bool:
     """Whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
 
-    Of a search, most generations must have failed: an arm that held in half of them may yet come to hold.
+    Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold.
     """
-    if len(done) < _LEAST_GENERATIONS:
+    if len(done) < _LEAST_RESTARTS:
         return False
     return not holds(done, time_ns) if given_rate(done) else 2 * sum(map(_held, done)) < len(done)
 
@@ -65,7 +65,7 @@ def p99_ns(done: Sequence[Served], time_ns: float) -> float:
 
 
 def highest_p99_ns(done: Sequence[Served]) -> float | None:
-    """The highest generation's p99 at its rate, an upper bound; None of too few generations, or where one gave up."""
+    """The highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up."""
     found = [_given_p99_ns(one) if one.given_per_s else _found_p99_ns(one) for one in done]
     return max(found) if len(found) >= LEAST_TAILS and math.isfinite(max(found)) else None
 
@@ -77,7 +77,7 @@ def _given_p99_ns(one: Served) -> float:
 
 
 def never_held(done: Sequence[Served]) -> bool:
-    """Whether a rate was searched, and none that was tried held in any generation."""
+    """Whether a rate was searched, and none that was tried held in any restart."""
     tried = [one for one in done if one.steps]
     return bool(tried) and not given_rate(done) and not any(map(_held, tried))
 

@@ -1,6 +1,6 @@
 """A small copy of a run, to keep or to ship: two files, from which all that is shown of it comes out the same.
 
-The journal is compressed whole. Of the samples every reading is there, sorted within its generation: their order and
+The journal is compressed whole. Of the samples every reading is there, sorted within its restart: their order and
 round are given up, which takes a fifth of the room (each round's median stays in the journal).
 """
 
@@ -19,7 +19,7 @@ from shootout.journal.journal import History
 from shootout.journal.records import Played
 
 Key = tuple[str, str, str, int, int]
-"""Group, arm, scope, generation, and how many calls share a reading."""
+"""Group, arm, scope, restart, and how many calls share a reading."""
 _SMALLEST = 19
 """zstd's level; it is as fast to read as any."""
 
@@ -76,7 +76,7 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
                 raise UsageError(f"{str(folder)!r} has {most}: keep it whole")
             whole = np.rint(latency_ns * calls)
             exact = np.array_equal(whole / calls, latency_ns)
-            key = (line.group, line.arm, scope, line.generation, calls if exact else 1)
+            key = (line.group, line.arm, scope, line.restart, calls if exact else 1)
             found.setdefault(key, []).append(whole.astype(np.int64) if exact else latency_ns)
     return {key: np.sort(np.concatenate(arrays)) for key, arrays in sorted(found.items())}
 
@@ -89,7 +89,7 @@ def _write_samples(found: dict[Key, Array], path: Path) -> None:
     types = (pyarrow.string(), pyarrow.string(), pyarrow.string(), pyarrow.int32(), pyarrow.int32())
     columns = {
         name: pyarrow.array(np.repeat([key[index] for key in found], [part.size for part in found.values()]), kind)
-        for index, (name, kind) in enumerate(zip((*samples.PLACE, samples.GENERATION, "calls"), types, strict=True))
+        for index, (name, kind) in enumerate(zip((*samples.PLACE, samples.RESTART, "calls"), types, strict=True))
     }
     pyarrow.parquet.write_table(
         pyarrow.table({**columns, "reading_ns": readings_ns}),

@@ -12,8 +12,8 @@ from shootout.host.noise import Disturbance, recalled
 from shootout.messages import GpuCost, OnGpu, Scores
 from shootout.study.group import GroupRecord
 
-SCHEMA = 2
-"""2: each line ends with a checksum."""
+SCHEMA = 3
+"""Of the journal and its lines; each line ends with a checksum."""
 
 
 class Record(BaseModel):
@@ -36,7 +36,7 @@ class Header(Record):
     study: str
     identity: str
     seed: int
-    max_generations: int
+    max_restarts: int
     bias_floor: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     named: tuple[str, ...]
     groups: Annotated[tuple[GroupRecord, ...], Field(min_length=1)]
@@ -75,7 +75,7 @@ class Prepared(Record):
         built_nodes_by_precision: of such an arm, the compute nodes of what was built.
         notes: what a search chose, one line each.
         work: what one call of the model takes.
-        bundle: the key of the export that it was built from; "" in older runs.
+        exported: the key of the export that it was built from; "" in older runs.
         install_bytes: of its runtime's packages, all that they require included; null where that isn't known, as in
             older runs.
     """
@@ -91,14 +91,15 @@ class Prepared(Record):
     built_nodes_by_precision: dict[str, int] | None = None
     notes: tuple[str, ...] = ()
     work: Work | None = None
-    bundle: str = ""
+    exported: str = ""
     install_bytes: int | None = None
 
 
 class Checked(Record):
-    """An arm was loaded, and its outputs held against the oracle's: what stays known of it if it never plays a round.
+    """An arm was loaded, and its outputs held against the reference's: what stays known of it if it never plays a
+    round.
 
-    Written once, in the first generation that it enters; `load_s` and `first_call_s` are that generation's.
+    Written once, in the first restart that it enters; `load_s` and `first_call_s` are that restart's.
 
     Attributes:
         scores: by the user's own metric; null without one, and in older runs.
@@ -140,12 +141,12 @@ class Served(Record):
 
 
 class PlayedOnGpu(Record):
-    """What one generation tells of the GPU, of an arm on it.
+    """What one restart tells of the GPU, of an arm on it.
 
     Attributes:
         cost: what loading took of the device.
         sm_clock_mhz: the median right after the blocks; null where the driver doesn't tell.
-        reference_mhz: the highest clock of the generation, which flags go by.
+        reference_mhz: the highest clock of the restart, which flags go by.
         on_gpu: steps, events, memory and energy, after the last round.
     """
 
@@ -156,23 +157,23 @@ class PlayedOnGpu(Record):
 
 
 class Played(Record):
-    """What one arm did in one generation.
+    """What one arm did in one restart.
 
     Attributes:
         block_median_ns: by scope, the median of each round's block, in order.
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
-        samples: the Parquet file of this generation's raw readings, relative to the run folder.
+        samples: the Parquet file of this restart's raw readings, relative to the run folder.
         peak_rss_bytes: null where the run's time was over before it could be asked.
         gpu: null for an arm on the CPU.
         cpus: where its threads could run after the warm-up; in older runs after the first call, as `os_threads`.
         spent_s: seconds of its steps before the rounds: `load` (its process's start included), `verify`, `warm_up`.
-        forked: whether its process was forked from a fresh one that others of the generation were forked from too.
+        forked: whether its process was forked from a fresh one that others of the restart were forked from too.
     """
 
     kind: Literal["played"] = "played"
     group: str
     arm: str
-    generation: int
+    restart: int
     load_s: float
     first_call_s: float
     warm_up_calls: int
@@ -227,7 +228,7 @@ Reason = Annotated[Disturbance, BeforeValidator(_reason)]
 
 
 class Rounds(Record):
-    """A generation is complete: how many rounds it played and which are flagged, with the reasons.
+    """A restart is complete: how many rounds it played and which are flagged, with the reasons.
 
     Attributes:
         voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
@@ -238,7 +239,7 @@ class Rounds(Record):
 
     kind: Literal["rounds"] = "rounds"
     group: str
-    generation: int
+    restart: int
     tried: int
     voided: tuple[tuple[int, tuple[Reason, ...]], ...]
     wall_s: float
@@ -247,7 +248,7 @@ class Rounds(Record):
 
     @property
     def lasting_s(self) -> float:
-        """Return the seconds that the next generation of these arms is likely to take, without what hung."""
+        """Return the seconds that the next restart of these arms is likely to take, without what hung."""
         return self.wall_s - self.spent_s.get("hung", 0.0)
 
 
@@ -303,7 +304,7 @@ class Ended(Record):
     """A process stopped writing here: `complete` when nothing is left to measure of what the study allows.
 
     Attributes:
-        settled: whether no pair is open that more generations could tell apart; older runs don't tell, and count as if
+        settled: whether no pair is open that more restarts could tell apart; older runs don't tell, and count as if
             none were.
         wall_s: seconds since it took over, its planning apart.
         planning_s: seconds to find out what works here; 0 in older runs.

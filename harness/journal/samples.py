@@ -1,4 +1,4 @@
-"""Raw samples: one Parquet file per group and generation, a row per reading, written before the journal names it.
+"""Raw samples: one Parquet file per group and restart, a row per reading, written before the journal names it.
 
 A run that was packed (see `shootout.journal.pack`) has one file instead; whatever is measured later comes beside it.
 """
@@ -24,26 +24,26 @@ FOLDER, PACKED = "samples", "samples.parquet"
 _UNREADABLE = (OSError, LookupError, TypeError, ValueError, NotImplementedError)
 """What a file that is gone or damaged ends in; Arrow's own errors are among these."""
 PLACE = ["group", "arm", "scope"]
-"""The columns of that file which say whose reading a row holds; it is sorted by them, then by generation."""
+"""The columns of that file which say whose reading a row holds; it is sorted by them, then by restart."""
 SINGLE = "single"
 """In place of a scope: calls end to end, read one by one after the rounds, of an arm whose readings hold several."""
 MOST_ROWS = 1 << 26
 """The most rows that one call of `Samples.of` reads; the largest run has a thirtieth. A file of 7 MB can hold 10^9
-rows, and a journal can name it for any number of generations."""
+rows, and a journal can name it for any number of restarts."""
 MOST_PARTS = 1 << 20
-"""The most parts of a packed run: one for each arm of a group, scope and generation."""
+"""The most parts of a packed run: one for each arm of a group, scope and restart."""
 _BATCH_ROWS = 1 << 18
 """Rows that one call into Arrow reads: Ctrl-C waits for its end."""
 _ROW_BYTES, _OTHER_BYTES = 64, 1 << 24
 """The most bytes that a file takes without its compression: for each row, and for its dictionaries."""
-GENERATION = "generation"
+RESTART = "restart"
 """The column which files packed by older versions don't have."""
 
 
 def write(
     folder: Path, name: str, turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]] = ()
 ) -> None:
-    """Write the readings of one generation.
+    """Write the readings of one restart.
 
     Args:
         folder: the run folder.
@@ -76,7 +76,7 @@ def write(
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise ShootoutError(
-            f"can't write {str(path)!r}: {error.strerror or error}. Everything measured before this generation is "
+            f"can't write {str(path)!r}: {error.strerror or error}. Everything measured before this restart is "
             "kept; make room and run the same command again to resume"
         ) from None
 
@@ -137,40 +137,40 @@ class Samples:
         )
 
     def of(self, group: str, arm: str, scope: str, names: Mapping[int, str]) -> dict[int | None, Array]:
-        """Return one arm's readings (ns) in one scope by generation; files that are gone or damaged count as empty.
+        """Return one arm's readings (ns) in one scope by restart; files that are gone or damaged count as empty.
 
         All files together, with the one of a packed run, have `MOST_ROWS` at most; a file beyond that is lost.
 
         Args:
             scope: or `SINGLE`.
-            names: the files of its generations, as the journal names them.
+            names: the files of its restarts, as the journal names them.
 
         Returns:
-            Under None what an older version has packed: nothing tells its generations apart.
+            Under None what an older version has packed: nothing tells its restarts apart.
         """
         found, rows = dict(self._packed.get((group, arm, scope), {})), _Rows()
         rows.take(self._packed_rows)
-        for generation, name in names.items():
+        for restart, name in names.items():
             try:
                 own = _readings(self._folder, name, arm, scope, rows)
             except _UNREADABLE:
-                if not self._holds(group, generation):
+                if not self._holds(group, restart):
                     self._lost.add(name)
                 continue
             if own.size:
-                found[generation] = own
+                found[restart] = own
         return found
 
-    def _holds(self, group: str, generation: int) -> bool:
-        """Whether the one file of a packed run has readings of a generation, or doesn't tell its generations apart."""
-        known = self._packed_generations.get(group, set())
-        return None in known or generation in known
+    def _holds(self, group: str, restart: int) -> bool:
+        """Whether the one file of a packed run has readings of a restart, or doesn't tell its restarts apart."""
+        known = self._packed_restarts.get(group, set())
+        return None in known or restart in known
 
     @cached_property
-    def _packed_generations(self) -> dict[str, set[int | None]]:
+    def _packed_restarts(self) -> dict[str, set[int | None]]:
         found: dict[str, set[int | None]] = {}
-        for (group, _, _), generations in self._packed.items():
-            found.setdefault(group, set()).update(generations)
+        for (group, _, _), restarts in self._packed.items():
+            found.setdefault(group, set()).update(restarts)
         return found
 
     @cached_property
@@ -179,7 +179,7 @@ class Samples:
 
     @cached_property
     def _packed(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
-        """What the one file of a packed run holds, by group, arm and scope, and by generation."""
+        """What the one file of a packed run holds, by group, arm and scope, and by restart."""
         try:
             return _packed_readings(self._folder)
         except _UNREADABLE:
@@ -192,26 +192,24 @@ def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None
     """See `Samples._packed`; raises one of `_UNREADABLE`."""
     found: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     parts = 0
-    for batch in _batches(_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [GENERATION]):
+    for batch in _batches(_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
         columns = [batch.column(name) for name in PLACE]
-        told = GENERATION in batch.schema.names
-        generations = batch.column(GENERATION).to_numpy() if told else np.zeros(batch.num_rows, dtype=np.int32)
-        codes = np.array([*(column.indices for column in columns), generations])
+        told = RESTART in batch.schema.names
+        restarts = batch.column(RESTART).to_numpy() if told else np.zeros(batch.num_rows, dtype=np.int32)
+        codes = np.array([*(column.indices for column in columns), restarts])
         ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), batch.num_rows]
         if (parts := parts + len(ends)) > MOST_PARTS:
             raise ValueError(f"more than {MOST_PARTS} parts")
         latency = batch.column("reading_ns").to_numpy() / batch.column("calls").to_numpy()
         for begin, end in pairwise([0, *map(int, ends)]):
             group, arm, scope = (column[begin].as_py() for column in columns)
-            generation = int(generations[begin]) if told else None
-            found.setdefault((group, arm, scope), {}).setdefault(generation, []).append(latency[begin:end])
-    return {
-        key: {generation: np.concatenate(arrays) for generation, arrays in own.items()} for key, own in found.items()
-    }
+            restart = int(restarts[begin]) if told else None
+            found.setdefault((group, arm, scope), {}).setdefault(restart, []).append(latency[begin:end])
+    return {key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in found.items()}
 
 
 def read(folder: Path, name: str, arm: str, scope: str) -> Array:
-    """One arm's readings (ns) in one scope of one generation's file, in order; none where it is gone or damaged.
+    """One arm's readings (ns) in one scope of one restart's file, in order; none where it is gone or damaged.
 
     Args:
         folder: the run folder.

@@ -24,9 +24,9 @@ STEPS = {
 def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
     """Seconds by step, in the order in which they come; steps that took none are left out.
 
-    `planning` is finding out what works here; `preparing` all outside of generations: ceilings, exports, builds;
-    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of generations, `hung` the wait in them for arms that
-    gave no answer, and `racing` what no step accounts for, in older runs whole generations.
+    `planning` is finding out what works here; `preparing` all outside of restarts: ceilings, exports, builds;
+    `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of restarts, `hung` the wait in them for arms that
+    gave no answer, and `racing` what no step accounts for, in older runs whole restarts.
     """
     steps = defaultdict[str, float](float)
     for line in lines:

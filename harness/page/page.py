@@ -119,7 +119,7 @@ def _intervals(document: Document) -> Figure | None:
     return _figure(
         "Time against the arm to ship",
         "Dots are ratios, bars their intervals, the shaded stripe is what counts as equally fast. "
-        "Blue: to ship; green: tied or not told apart; brown: slower; grey: not to be shipped, and why.",
+        "Blue: to ship; green: tied or not distinguished; brown: slower; grey: not to be shipped, and why.",
         lambda narrow: intervals.draw(document, narrow=narrow),
         intervals.left_out(document),
     )
@@ -144,7 +144,7 @@ def _figures(source: Source) -> Iterator[Figure]:
         ),
         _figure(
             "Rate against p99",
-            "Each rate that was offered, with p99's upper bound, the median over generations. Dots held the limit, "
+            "Each rate that was offered, with p99's upper bound, the median over restarts. Dots held the limit, "
             "crosses broke it, triangles were given up early, and stand above it for that.",
             lambda narrow: serving.draw(source, narrow=narrow),
             serving.tell(source),

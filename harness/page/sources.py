@@ -1,4 +1,4 @@
-"""What a page is made of: a run's document, and what its journal tells of each generation."""
+"""What a page is made of: a run's document, and what its journal tells of each restart."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Rounding, error bands, Q/DQ models, pruning, and which layers a quantizer should leave alone.
+"""Rounding, error bounds, Q/DQ models, pruning, and which layers a quantizer should leave alone.
 
 In: a model's graph and calibration data. Out: quantized files, and the error that they predict.
-May use `bundle` and the root.
+May use `exported` and the root.
 """

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ModelBundle, Report, open_bundle
+from shootout.bundle.bundle import ExportedModel, Report, open_exported
 from shootout.bundle.fidelity import rows
 from shootout.contract import Artifact
 from shootout.errors import ModelError, UsageError
@@ -46,11 +46,11 @@ class Candidate:
         return f"SQNR {self.sqnr_db:.1f} dB, {self.size:.1f} % of the float file's size{lost}"
 
 
-def search(base: ModelBundle, variant: str, target: Path, *, reduced: bool) -> tuple[str, ...]:
+def search(base: ExportedModel, variant: str, target: Path, *, reduced: bool) -> tuple[str, ...]:
     """Write the best model within a limit.
 
     Args:
-        base: the float model's bundle.
+        base: the exported float model.
         variant: `mixed-sqnr-N`: fewest float layers with at least N dB; `mixed-drop-N`: fewest that lose at most N
             points of accuracy; `mixed-size-N`: the least noise in at most N percent of the float file's size.
         target: the file to write.
@@ -106,7 +106,7 @@ def _fits(kind: str, limit: float, one: Candidate) -> bool:
 
 @lru_cache(maxsize=1)  # several limits on one model follow each other in an export
 def _studied(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
-    base = open_bundle(folder)
+    base = open_exported(folder)
     quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration(), reduced=reduced)
     return quantizer, ranked(quantizer, base)
 
@@ -116,7 +116,9 @@ def _noise_by_byte(layer: LayerSensitivity) -> float:
     return noise / max(layer.weight_bytes, 1)  # without a weight it costs next to nothing
 
 
-def _measurer(quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ModelBundle) -> Callable[[int], Candidate]:
+def _measurer(
+    quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ExportedModel
+) -> Callable[[int], Candidate]:
     source, split = base.path(Artifact.ONNX), base.selection()
     right = _accuracy(source, base, split) if split else 0.0
 
@@ -135,7 +137,7 @@ def _measurer(quantizer: Quantizer, order: Sequence[LayerSensitivity], base: Mod
     return measure
 
 
-def _accuracy(path: Path, base: ModelBundle, split: Report) -> float:
+def _accuracy(path: Path, base: ExportedModel, split: Report) -> float:
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
     outputs = onnx_files.run(path, batches, base.model)

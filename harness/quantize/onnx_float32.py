@@ -27,7 +27,7 @@ from shootout.bundle import onnx_files
 from shootout.bundle.fidelity import compare, widened
 from shootout.bundle.onnx_graph import Graph, read_scope
 from shootout.bundle.workload import PRODUCTS
-from shootout.constants import FP32_BAND_FLOOR
+from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays
 from shootout.quantize.onnx_rounding import OWN, Chain, prepared, to_bits
 
@@ -59,23 +59,27 @@ SUMS = frozenset(
 )
 
 
-def band(model: ModelProto, buffers: Sequence[Arrays], oracle: Sequence[Arrays], *, name: str, workshop: Path) -> float:
+def error_bound(
+    model: ModelProto, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays], *, name: str, workshop: Path
+) -> float:
     """The largest relative L2 error of a runtime that computes the file in float32, margin included.
 
     Args:
         model: the file, its axes fixed; its weights are moved.
-        buffers: the input sets, with the right outputs in `oracle`.
+        buffers: the input sets, with the right outputs in `reference_outputs`.
         name: the file's, for messages.
         workshop: where rewritten files may lie for a moment.
     """
     coarse = None
     with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
-        coarse = _error(coarsened(model), buffers, oracle, name, workshop)
+        coarse = _error(coarsened(model), buffers, reference_outputs, name, workshop)
     rng = np.random.default_rng(NUDGE_SEED)
     _nudge_weights(model, rng)
     moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
-    error = _error(model, moved, oracle, name, workshop)
-    return max(widened(error) or 0.0, widened(coarse) or 0.0, FP32_BAND_FLOOR)  # None (NaN as the oracle's): nothing
+    error = _error(model, moved, reference_outputs, name, workshop)
+    return max(
+        widened(error) or 0.0, widened(coarse) or 0.0, FP32_BOUND_FLOOR
+    )  # None (NaN as the reference's): nothing
 
 
 def nudged(array: Array, rng: np.random.Generator) -> Array:
@@ -100,11 +104,11 @@ def sum_bits(terms: float) -> int:
 
 
 def _error(
-    model: ModelProto, inputs: Sequence[Arrays], oracle: Sequence[Arrays], name: str, workshop: Path
+    model: ModelProto, inputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], name: str, workshop: Path
 ) -> float | None:
     with tempfile.TemporaryDirectory(dir=workshop) as folder:
         onnx_files.save(model, Path(folder) / "moved.onnx")
-        return compare(onnx_files.run(Path(folder) / "moved.onnx", inputs, name), oracle).relative_l2
+        return compare(onnx_files.run(Path(folder) / "moved.onnx", inputs, name), reference_outputs).relative_l2
 
 
 def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:

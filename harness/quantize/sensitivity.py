@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.fidelity import compare
 from shootout.bundle.workload import node_flops
 
@@ -45,7 +45,7 @@ class LayerSensitivity:
     flops_share: float
 
 
-def ranked(quantizer: Quantizer, base: ModelBundle) -> list[LayerSensitivity]:
+def ranked(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
     """Every layer that can be quantized, the one that hurts most first."""
     flops = {name: flops_of(quantizer, node) for name, node in quantizer.layers.items()}
     whole = math.fsum(flops.values())
@@ -63,7 +63,7 @@ def ranked(quantizer: Quantizer, base: ModelBundle) -> list[LayerSensitivity]:
     return sorted(found, key=lambda layer: layer.sqnr_db)
 
 
-def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ModelBundle) -> float:
+def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ExportedModel) -> float:
     """The outputs' signal to quantization noise on the input buffers with these layers quantized; inf: no error."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
@@ -71,11 +71,11 @@ def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ModelBundle) -> f
         return sqnr_of(path, base)
 
 
-def sqnr_of(path: Path, base: ModelBundle) -> float:
+def sqnr_of(path: Path, base: ExportedModel) -> float:
     """The same of a file; -inf where an output has NaN or infinity."""
     from shootout.bundle import onnx_files
 
-    found = compare(onnx_files.run(path, base.input_buffers(), base.model), base.oracle_outputs())
+    found = compare(onnx_files.run(path, base.input_buffers(), base.model), base.reference_outputs())
     if found.max_abs is None:
         return -math.inf
     return math.inf if found.sqnr_db is None else found.sqnr_db

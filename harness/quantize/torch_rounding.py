@@ -1,4 +1,5 @@
-"""Integers in the oracle: the float64 module runs with weights and activations on grids, laid as a quantizer would.
+"""Integers in the reference outputs: the float64 module runs with weights and activations on grids, laid as a quantizer
+would.
 
 Symmetric uniform quantization (Jacob et al. 2018, arXiv:1712.05877, equation 1 with zero point 0; Krishnamoorthi 2018,
 arXiv:1806.08342, section 2.2): q = clip(round(x / s), -127, 127), s = max|x| / 127. Weights get one scale per output
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout.constants import E4M3_MAX, INT8_LEVELS
-from shootout.quantize.bands import Weights
+from shootout.quantize.error_bounds import Weights
 
 Weight = Callable[[Tensor, int], Tensor]
 """(a weight, the axis of its output channels) → the value to go on with."""
@@ -123,7 +124,7 @@ def _place(x: Tensor) -> int:
 
 
 def weights_by(rounding: Weights) -> Weight:
-    """Rounds weights by a grid of `bands`."""
+    """Rounds weights by a grid of `error_bounds`."""
     return lambda weight, axis: torch.from_numpy(rounding(weight.detach().numpy(), axis))
 
 

@@ -1,7 +1,7 @@
-"""Bundles whose ONNX file already has quantized weights: all else is the plain bundle's, file by file.
+"""Exported models whose ONNX file already has quantized weights: all else is the plain exported model's, file by file.
 
-So every runtime runs the same graph, on the same inputs, against the same oracle as the plain model's rows. What that
-graph gives as it is written, no optimisation on, is kept too: all runtimes have to agree with it.
+So every runtime runs the same graph, on the same inputs, against the same reference outputs as the plain model's rows.
+What that graph gives as it is written, no optimisation on, is kept too: all runtimes have to agree with it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shootout.bundle.bundle import (
     CALIBRATION,
     FILES,
     INPUTS,
-    ORACLE,
     REFERENCE,
     REPORT,
     SELECTION,
+    SHARED_OUTPUTS,
     UNSEEN,
-    UNSEEN_ORACLE,
-    ModelBundle,
-    open_bundle,
+    UNSEEN_REFERENCE,
+    ExportedModel,
+    open_exported,
 )
 from shootout.bundle.npz import save_sets
 from shootout.contract import Artifact
@@ -30,21 +30,22 @@ from shootout.errors import SkippedArm, UsageError
 from shootout.host.hardware import SEVEN_BITS
 from shootout.quantize import mixed, qdq
 
-SAME = (INPUTS, ORACLE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_ORACLE)
+SAME = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_REFERENCE)
 
 
-def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ModelBundle:
-    """The bundle of a quantized variant, in `folder`, with the key of the plain one, which is in the folder `plain`.
+def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
+    """The exported model of a quantized variant, in `folder`, with the key of the plain one, which is in the folder
+    `plain`.
 
     Args:
-        reduced: weights get 7 bits; the bundle's notes say so.
+        reduced: weights get 7 bits; the exported model's notes say so.
 
     Raises:
         SkippedArm: the plain one has no ONNX file, since torch can't export the user's module.
         UsageError: the calibration data can't be used, or the variant needs what the model doesn't have.
         ModelError: nothing to quantize, or a limit that can't be kept.
     """
-    base = open_bundle(plain)
+    base = open_exported(plain)
     if Artifact.ONNX not in base.artifacts:
         reason = f"{variant} takes an ONNX file: {base.unmade}"
         raise SkippedArm(reason, "change the module so that torch can export it")
@@ -56,7 +57,7 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Mode
         qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
     else:
         notes += mixed.search(base, variant, target, reduced=reduced)
-    save_sets(folder / REFERENCE, onnx_files.run(target, base.input_buffers(), base.model))
+    save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model))
     for name in SAME:
         if (base.folder / name).exists():
             shutil.copyfile(base.folder / name, folder / name)

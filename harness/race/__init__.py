@@ -1,4 +1,4 @@
-"""Who plays, generation by generation, until every question has its answer or the time is up.
+"""Who plays, restart by restart, until every question has its answer or the time is up.
 
 In: built arms. Out: journal lines.
 May use `crossover`, `journal`, `build`, `worker` and what is below them.

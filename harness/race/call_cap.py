@@ -103,7 +103,7 @@ class Caps:
                 self.note(arm, line)
 
     def note(self, arm: Arm, played: Played) -> None:
-        """Remember how long its calls took; a later generation takes the place of an earlier one."""
+        """Remember how long its calls took; a later restart takes the place of an earlier one."""
         blocks = played.block_median_ns.get(Scope.END_TO_END, ())
         if blocks and arm.scenario in ONE_BY_ONE:
             cell = Cell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)

@@ -1,4 +1,4 @@
-"""Everything that a run measures and writes down: each group's race, generation by generation."""
+"""Everything that a run measures and writes down: each group's race, restart by restart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from shootout.stats.verdicts import Rules
 from shootout.study.plan import Plan, PlannedGroup
 
 Breach = Callable[[Played, int | None], NotRun | None]
-"""Why an arm need play no more, by its line of a generation and what its runtime takes on disk; None: it goes on."""
+"""Why an arm need play no more, by its line of a restart and what its runtime takes on disk; None: it goes on."""
 Bars = Callable[[Path], Mapping[str, Collection[str]]]
 """By group, the arms that break what the run is for, by all that its folder holds so far."""
 
@@ -60,7 +60,7 @@ class Campaign:
         groups: all there are by now: those planned, and those that joined on the way.
         built: by group and label, each arm that can be loaded.
         racing_s: the most seconds that the racing may take; None: no limit of its own.
-        breach: why an arm leaves that broke what the run is for; asked after each generation.
+        breach: why an arm leaves that broke what the run is for; asked after each restart.
         bars: who else need not be told from the others; asked whenever a group has played twice as long.
         budget: what is left of them once exports and builds are done.
         beside: CPUs on which arms may be loaded beside those of the arms themselves.
@@ -107,7 +107,7 @@ class Campaign:
         self.groups = [*self.plan.groups, *(extra_groups.recalled(self.plan.study, one) for one in later)]
         self.built = self._prepared(self.groups)
         if self.plan.study.metric:
-            ready = [one.bundle for group in self.built.values() for one in group.values()]
+            ready = [one.exported for group in self.built.values() for one in group.values()]
             if ready and not any(one.has_report for one in ready):
                 names = ", ".join(dict.fromkeys(one.model for one in ready))
                 raise UsageError(f"--metric scores labelled rows, and {names} has none here: give --labels")
@@ -171,7 +171,7 @@ class Campaign:
 
     def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
         name, known = group.record.name, group_of(self.history, group.record)
-        known = replace(known, rules=going_on(known.rules, known.next_generation))
+        known = replace(known, rules=going_on(known.rules, known.next_restart))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
         built = self.built.get(name, {})
@@ -182,12 +182,12 @@ class Campaign:
         one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known)
         if known.rounds:
             last = known.rounds[-1]
-            one.last_s, one.last_arms = last.lasting_s, known.players(last.generation)
+            one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)
         self.entrants.append(one)
         return one
 
     def _play(self) -> bool:
-        """Generation by generation, until nobody has to play any more; False when none of them ends in time."""
+        """Restart by restart, until nobody has to play any more; False when none of them ends in time."""
         place = self.plan.placement
         watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
         while playing := [one for one in self.entrants if one.players]:
@@ -199,7 +199,7 @@ class Campaign:
                 return False
             if not chosen.race.played:
                 self._leave_out(chosen)
-            if chosen.players and not self._generation(chosen, watch, waiting):
+            if chosen.players and not self._restart(chosen, watch, waiting):
                 return False
             self._learn(chosen)
             self._look([chosen])
@@ -218,7 +218,7 @@ class Campaign:
         """Leave the slowest of the only group out where they have no time; a budget ends no race before a verdict."""
         one.thin(self.deadline.left_s if one.race.played < one.fewest else self._left_s)
 
-    def _generation(self, one: Entrant, watch: LiveWatch, waiting: Sequence[Entrant]) -> bool:
+    def _restart(self, one: Entrant, watch: LiveWatch, waiting: Sequence[Entrant]) -> bool:
         """Play one and write it down; False when time was over before its first round."""
         name = one.group.record.name
         stage = LiveStage(
@@ -241,18 +241,18 @@ class Campaign:
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
         )
-        due = Deadline(pace.generation_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
+        due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
         context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold, deadline=self.deadline, pace=due)
         left_s = min(queue.left_s(waiting), self._left_s)
-        self.progress.generation(name, one.race.played, one.fewest, left_s, one.standing)
+        self.progress.restart(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
-            generation = one.race.generation(one.players, context)
-        if generation.is_cut:
+            restart = one.race.restart(one.players, context)
+        if restart.is_cut:
             return False
-        one.last_s, one.last_arms = stopwatch.seconds - generation.hung_s, len(generation.performances)
-        one.parts_s = {} if one.race.terms else pace.took_s(generation.performances, generation.rounds, one.last_s)
-        lines = self.recorder.generation(one, generation)
-        for performance, line in zip(generation.performances, lines, strict=True):
+        one.last_s, one.last_arms = stopwatch.seconds - restart.hung_s, len(restart.performances)
+        one.parts_s = {} if one.race.terms else pace.took_s(restart.performances, restart.rounds, one.last_s)
+        lines = self.recorder.restart(one, restart)
+        for performance, line in zip(restart.performances, lines, strict=True):
             self.caps.note(performance.arm, line)
             self._let_go(one, performance.arm, line)
         return True
@@ -260,7 +260,7 @@ class Campaign:
     def _let_go(self, one: Entrant, arm: Arm, line: Played) -> None:
         """Let an arm leave that breaks what the run is for; the baseline and its copy stay for the others."""
         installed = self.recorder.installed.get((line.group, line.arm))
-        if not arm.sentinel and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
+        if not arm.control and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
             self.recorder.note(line.group, arm, why)
             one.race.out.add(arm.label)
 
@@ -338,9 +338,9 @@ class Campaign:
 
 
 def going_on(rules: Rules, played: int) -> Rules:
-    """The rules of a race that played so many generations before: at its end it may have as many again."""
-    most = rules.max_generations
-    return rules if rules.selects else replace(rules, max_generations=most * (1 + played // most))
+    """The rules of a race that played so many restarts before: at its end it may have as many again."""
+    most = rules.max_restarts
+    return rules if rules.selects else replace(rules, max_restarts=most * (1 + played // most))
 
 
 def budget_s(most_s: float | None, spent_s: float) -> float | None:

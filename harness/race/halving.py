@@ -1,4 +1,4 @@
-"""Which setting of each target is best: successive halving, a step after each generation. Pure.
+"""Which setting of each target is best: successive halving, a step after each restart. Pure.
 
 No verdict comes of it, so it may be quick: what is chosen is measured anew.
 """
@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from shootout.constants import INDIFFERENT
 from shootout.contract import Array
 from shootout.stats.leaders import time_ns
-from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_sentinel
+from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
 
-CLOSE_GENERATIONS = 3
-"""Settings within 5 % of their target's best stay in for so many generations."""
+CLOSE_RESTARTS = 3
+"""Settings within 5 % of their target's best stay in for so many restarts."""
 
 
 def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
-    """Which settings play the next generation of a selection: the better half of each target's, and close ones.
+    """Which settings play the next restart of a selection: the better half of each target's, and close ones.
 
     Args:
         labels: those that have not failed.
-        blocks: end-to-end block medians by label and generation; a generation that brought no figure isn't in them.
+        blocks: end-to-end block medians by label and restart; a restart that brought no figure isn't in them.
 
     Returns:
         Nobody once each target has one left.
@@ -45,7 +45,7 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
 
     Args:
         record: the one that selected.
-        blocks: end-to-end block medians, by label and generation, of those of its arms that have not failed.
+        blocks: end-to-end block medians, by label and restart, of those of its arms that have not failed.
     """
     if record.selects_for is None:
         return None
@@ -61,9 +61,9 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
         name=confirming_name(record.name),
         baseline=baseline.label,
         comparisons=count_comparisons(baseline.label, racing, {}, (), record.goal),
-        arms=with_sentinel(baseline, racing),
+        arms=with_control(baseline, racing),
         goal=record.goal,
-        least_generations=record.least_generations,
+        least_restarts=record.least_restarts,
     )
 
 
@@ -74,5 +74,5 @@ def _rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, 
     alive = [label for label in labels if family(label) == family(best) and len(blocks[label]) == len(blocks[best])]
     ordered = sorted(alive, key=lambda label: time_ns(blocks[label]))
     limit_ns = time_ns(blocks[best]) * (1 + INDIFFERENT)
-    close = sum(time_ns(blocks[label]) <= limit_ns for label in ordered) if played < CLOSE_GENERATIONS else 1
+    close = sum(time_ns(blocks[label]) <= limit_ns for label in ordered) if played < CLOSE_RESTARTS else 1
     return ordered[: max(close, -(-began // 2**played))]

@@ -54,11 +54,11 @@ BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AF
 
 
 class LivePlayer:
-    """One arm in one worker process, for one generation.
+    """One arm in one worker process, for one restart.
 
     Args:
         stage: what the run asks of every arm.
-        first: whether it is its first generation, which alone looks at the accuracy, the cap and the energy.
+        first: whether it is its first restart, which alone looks at the accuracy, the cap and the energy.
     """
 
     def __init__(self, process: WorkerProcess, built: Built, stage: LiveStage, *, first: bool) -> None:
@@ -113,12 +113,12 @@ class LivePlayer:
         return loaded
 
     def verify(self) -> Verified:
-        """Every buffer against the oracle; the first generation also runs the report split."""
-        calls_s = (INPUT_BUFFERS + (self._built.bundle.report_calls if self._first else 0)) * self._call_s
+        """Every buffer against the reference outputs; the first restart also runs the report split."""
+        calls_s = (INPUT_BUFFERS + (self._built.exported.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._stage.max_error
         ask = partial(self._ask, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
-        report = self._built.bundle.report() if self._first and self._stage.metric else None
+        report = self._built.exported.report() if self._first and self._stage.metric else None
         with scratch() if report else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = None
@@ -320,17 +320,17 @@ class LiveStage:
 
     Attributes:
         built: by arm label.
-        played: labels of the arms that have been through a generation.
+        played: labels of the arms that have been through a restart.
         interpreters: by the name that targets give them.
-        max_call_s: how long a call may take (0: any time), looked at in the first generation.
+        max_call_s: how long a call may take (0: any time), looked at in the first restart.
         max_error: the error that the user allows any arm, whatever its label explains.
-        metric: of the user's own, for the first generation to score the report split by; "" for none.
+        metric: of the user's own, for the first restart to score the report split by; "" for none.
         hold: how arms keep still while another one plays.
         unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
-        energy: whether they count a call's energy, in the first generation.
+        energy: whether they count a call's energy, in the first restart.
         beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
         deadline: when the run's time is over.
-        loaded_by: when the arms of this generation must be loaded, for those that are to have time to play.
+        loaded_by: when the arms of this restart must be loaded, for those that are to have time to play.
     """
 
     built: Mapping[str, Built]
@@ -385,7 +385,7 @@ class LiveStage:
         self._starters = LiveStarters(self)
         return self._starters
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:  # noqa: ARG002 - fakes go by it
+    def spawn(self, arm: Arm, restart: int, padding: int) -> LivePlayer:  # noqa: ARG002 - fakes go by it
         """A fresh worker for `arm`."""
         environment = child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables)
         other = self.interpreters.get(arm.target.python)

@@ -1,4 +1,4 @@
-"""Loading and verifying the arms of a generation, side by side: nothing is timed yet, so every CPU may help.
+"""Loading and verifying the arms of a restart, side by side: nothing is timed yet, so every CPU may help.
 
 Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the arms'
 own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place,
@@ -32,7 +32,7 @@ UNTIMED = (
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entrance:
-    """One arm on its way into a generation: its process and what it brought, or why it is out.
+    """One arm on its way into a restart: its process and what it brought, or why it is out.
 
     Attributes:
         padding: bytes more in its environment.
@@ -50,10 +50,10 @@ class Entrance:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Loading:
-    """The loads of one generation.
+    """The loads of one restart.
 
     Attributes:
-        index: the generation's number.
+        index: the restart's number.
         players: ends every process on exit.
         say: hears which arm is next; from any thread.
     """

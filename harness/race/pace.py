@@ -1,8 +1,8 @@
-"""How a race spends the time that is left: how long a generation may be, and who plays where not all have time. Pure.
+"""How a race spends the time that is left: how long a restart may be, and who plays where not all have time. Pure.
 
-Generations are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
-calls to warm up and fewer rounds, never fewer than a generation counts with. Where not even those of all arms fit, the
-slowest stay out: a verdict takes two generations of the fastest ones, and one of everything is a verdict on nothing.
+Restarts are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
+calls to warm up and fewer rounds, never fewer than a restart counts with. Where not even those of all arms fit, the
+slowest stay out: a verdict takes two restarts of the fastest ones, and one of everything is a verdict on nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Rules
 
 
-def generation_s(left_s: float, owed: Iterable[int]) -> float:
-    """Seconds that a generation should take.
+def restart_s(left_s: float, owed: Iterable[int]) -> float:
+    """Seconds that a restart should take.
 
     Args:
         left_s: of all groups together.
-        owed: generations that each group which waits should have yet (`Race.owed`).
+        owed: restarts that each group which waits should have yet (`Race.owed`).
     """
     return left_s / max(1, sum(max(2, count) for count in owed))
 
 
 def foreseen_s(entrance: Entrance, terms: Terms | None) -> float:
-    """Seconds of an arm's shortest way through a generation; a first call that compiles is no call's time."""
+    """Seconds of an arm's shortest way through a restart; a first call that compiles is no call's time."""
     loaded, verified = entrance.loaded, entrance.verified
     if entrance.error or loaded is None:
         return 0.0
@@ -69,18 +69,18 @@ def _block_ns(call_ns: float) -> float:
 def leavers(
     arms: Sequence[Arm], needs_s: Mapping[str, float], baseline: str | None, left_s: float, *, is_first: bool
 ) -> list[Arm]:
-    """Who stays out of a generation, the slowest first.
+    """Who stays out of a restart, the slowest first.
 
     One rival stays beside the baseline and the copy that vouches for it, as long as these fit. Where they don't, the
-    copy goes first: in one generation it vouches for nothing.
+    copy goes first: in one restart it vouches for nothing.
 
     Args:
         needs_s: seconds of each arm, by label.
-        is_first: whether there is no generation yet: then the second one needs its part of the time too.
+        is_first: whether there is no restart yet: then the second one needs its part of the time too.
     """
-    share = FIRST_SHARE if is_first and any(arm.sentinel for arm in arms) else 1.0
-    order = sorted(arms, key=lambda arm: (arm.sentinel, needs_s[arm.label]), reverse=True)
-    rivals = [arm for arm in order if not arm.sentinel and arm.label != baseline]
+    share = FIRST_SHARE if is_first and any(arm.control for arm in arms) else 1.0
+    order = sorted(arms, key=lambda arm: (arm.control, needs_s[arm.label]), reverse=True)
+    rivals = [arm for arm in order if not arm.control and arm.label != baseline]
     out = list[Arm]()
 
     def takes_s() -> float:
@@ -95,7 +95,7 @@ def leavers(
 
 
 def took_s(performances: Sequence[Performance], rounds: int, wall_s: float) -> dict[str, float]:
-    """By label, each arm's part of a generation that took so long, had it had the fewest rounds that count."""
+    """By label, each arm's part of a restart that took so long, had it had the fewest rounds that count."""
     before = {one.arm.label: sum(one.spent_s.values()) for one in performances}
     calls = {one.arm.label: sum(_called_s(turn.latency_ns.values()) for turn in one.turns) for one in performances}
     scale = wall_s / (sum(before.values()) + sum(calls.values()) or 1.0)
@@ -114,18 +114,18 @@ def thinned(
     rules: Rules,
     left_s: float,
 ) -> list[Arm]:
-    """Those of the players that have time for their next generation: the baseline, its copy and the fastest so far.
+    """Those of the players that have time for their next restart: the baseline, its copy and the fastest so far.
 
     The fastest one in full precision is the last to go, whatever is faster. Where it isn't known of all what they take,
     all play.
 
     Args:
         needs_s: by label, see `took_s`.
-        blocks: end-to-end block medians by label and generation.
+        blocks: end-to-end block medians by label and restart.
     """
     if not all(arm.label in needs_s for arm in players):
         return list(players)
-    rivals = [arm for arm in players if not arm.sentinel and arm.label != rules.baseline]
+    rivals = [arm for arm in players if not arm.control and arm.label != rules.baseline]
     rivals.sort(key=lambda arm: time_ns(blocks.get(arm.label, {})))
     first = next((arm for arm in rivals if arm.label in rules.exact), None)
     rivals.sort(key=lambda arm: arm is not first)

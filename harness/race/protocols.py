@@ -1,6 +1,6 @@
-"""What a generation is made of: who plays, where players come from, who watches, and what is noted down.
+"""What a restart is made of: who plays, where players come from, who watches, and what is noted down.
 
-Protocols and records only. A generation knows processes and clocks through these alone, so tests drive it with fakes.
+Protocols and records only. A restart knows processes and clocks through these alone, so tests drive it with fakes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Gpus = Mapping[str, tuple[int | None, GpuState]]
 
 
 class Player(Protocol):
-    """One arm, alive for one generation. Any method may raise `ArmOut`."""
+    """One arm, alive for one restart. Any method may raise `ArmOut`."""
 
     def move(self, cpus: frozenset[int]) -> None: ...  # noqa: D102
     def load(self) -> Loaded: ...  # noqa: D102
@@ -63,7 +63,7 @@ def cpu_ns(players: Sequence[Player]) -> int | None:
 
 
 class Starters(Protocol):
-    """Processes of one generation that several players' are forked from."""
+    """Processes of one restart that several players' are forked from."""
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         """Start the one that this player is forked from, if there is any and it isn't there yet.
@@ -91,9 +91,9 @@ class Stage(Protocol):
         """The CPUs in a lane for `arm`; none where it can't be loaded there."""
 
     def starters(self) -> Starters:
-        """What the players of the next generation are forked from."""
+        """What the players of the next restart are forked from."""
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
         """A fresh process for `arm` on its own CPUs.
 
         Args:
@@ -122,7 +122,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """How a generation's warm-up went; `steady_from` is None where no steady state was found."""
+    """How a restart's warm-up went; `steady_from` is None where no steady state was found."""
 
     calls: int
     steady_from: int | None
@@ -130,7 +130,7 @@ class WarmUp:
 
 @dataclass(slots=True, kw_only=True)
 class Performance:
-    """All that one arm did in one generation.
+    """All that one arm did in one restart.
 
     Attributes:
         turns: one per round, flagged ones too.
@@ -184,7 +184,7 @@ class Performance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notes:
-    """Who hears of a generation while it goes on: people (`say`) and the journal (`setback` and `checked`, at once)."""
+    """Who hears of a restart while it goes on: people (`say`) and the journal (`setback` and `checked`, at once)."""
 
     say: Callable[[str], None]
     setback: Callable[[Arm, NotRun], None]
@@ -193,12 +193,12 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What all generations have in common: where players come from, who watches, who hears.
+    """What all restarts have in common: where players come from, who watches, who hears.
 
     Attributes:
-        hold: how the run holds arms on the GPU, found out by the first generation that can; None where nobody asks.
-        deadline: when the time is over: a generation ends after the last round that is likely to end before it.
-        pace: when this generation should be over: then it has no more rounds than it needs to count.
+        hold: how the run holds arms on the GPU, found out by the first restart that can; None where nobody asks.
+        deadline: when the time is over: a restart ends after the last round that is likely to end before it.
+        pace: when this restart should be over: then it has no more rounds than it needs to count.
     """
 
     stage: Stage

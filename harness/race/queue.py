@@ -1,8 +1,8 @@
-"""Which group plays the next generation: a budget is spent where it changes an answer soonest.
+"""Which group plays the next restart: a budget is spent where it changes an answer soonest.
 
-First each group plays once, so that every cell has a figure. Then each plays the fewest generations that can give a
-verdict, one group after the other: one generation of everything is a verdict on nothing. From there on the next
-generation goes to the group whose nearest missing verdict takes the fewest, crossovers first. A group whose verdicts
+First each group plays once, so that every cell has a figure. Then each plays the fewest restarts that can give a
+verdict, one group after the other: one restart of everything is a verdict on nothing. From there on the next
+restart goes to the group whose nearest missing verdict takes the fewest, crossovers first. A group whose verdicts
 are all in, or don't matter, gets no more.
 """
 
@@ -32,15 +32,15 @@ class Entrant:
 
     Attributes:
         index: its number in the run, from 0.
-        place: its turn among the groups for the fewest generations; see `places`.
+        place: its turn among the groups for the fewest restarts; see `places`.
         known: its part of the journal; kept up to date only where crossovers are looked for.
-        last_s: seconds that its last generation took, 0 before the first.
+        last_s: seconds that its last restart took, 0 before the first.
         parts_s: what each arm takes of the shortest one, by label (`pace.took_s`); empty before this process's first.
         last_arms: how many arms played it.
-        recalled: generations that it had played when it came in.
-        pressing: pairs that a crossover waits for, with the generations left.
-        players: who plays its next generation; nobody when it is over.
-        barred_at: how many generations it had played when it was last asked who is barred.
+        recalled: restarts that it had played when it came in.
+        pressing: pairs that a crossover waits for, with the restarts left.
+        players: who plays its next restart; nobody when it is over.
+        barred_at: how many restarts it had played when it was last asked who is barred.
     """
 
     index: int
@@ -63,20 +63,20 @@ class Entrant:
 
     @property
     def fewest(self) -> int:
-        """The least generations that can give a verdict."""
+        """The least restarts that can give a verdict."""
         if self._fewest is None:  # every look at the queue asks it of every group
             self._fewest = self.race.fewest
         return self._fewest
 
     @property
     def next_s(self) -> float:
-        """Seconds that its next generation takes: the least where that is known, else as the last one, by arms."""
+        """Seconds that its next restart takes: the least where that is known, else as the last one, by arms."""
         if self.parts_s and all(arm.label in self.parts_s for arm in self.players):
             return sum(self.parts_s[arm.label] for arm in self.players)
         return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
 
     def look(self, pressing: Mapping[Pair, float]) -> None:
-        """Find out who plays next, after a generation or when a crossover needs other things than before."""
+        """Find out who plays next, after a restart or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
         self._left = self._fewest = None
@@ -90,20 +90,20 @@ class Entrant:
 
     @property
     def nearest(self) -> float:
-        """Generations until the first verdict that is waited for; inf where that isn't known."""
+        """Restarts until the first verdict that is waited for; inf where that isn't known."""
         return min(self._waited_for, default=math.inf)
 
     @property
     def left(self) -> float:
-        """Generations until all that is waited for is known, by what is known so far: at most as many as may be."""
-        most, least = self.race.rules.max_generations - self.race.played, self.fewest - self.race.played
+        """Restarts until all that is waited for is known, by what is known so far: at most as many as may be."""
+        most, least = self.race.rules.max_restarts - self.race.played, self.fewest - self.race.played
         if least > 0:
             return max(1, most if self.race.rules.goal.within else least)
         return max(1, min(most, max(self._waited_for, default=1)))
 
     @property
     def _waited_for(self) -> Sequence[float]:
-        """The generations that each verdict may take that is waited for."""
+        """The restarts that each verdict may take that is waited for."""
         if self._left is None:  # an estimate takes a while, and not all groups are asked for it
             self._left = [*self.race.open_pairs().values(), *self.pressing.values()]
         return self._left
@@ -112,11 +112,11 @@ class Entrant:
     def standing(self) -> str:
         """Who leads so far, and how many still play; "" before anybody has."""
         no_leaders = self.race.out | self.race.unsound
-        arms = [arm.label for arm in self.race.arms.values() if not arm.sentinel and arm.label not in no_leaders]
+        arms = [arm.label for arm in self.race.arms.values() if not arm.control and arm.label not in no_leaders]
         leaders = next(iter(leader_sets(self.race.blocks, arms, self.race.rules)), None)
         if leaders is None:
             return ""
-        waiting = counted(sum(not arm.sentinel for arm in self.players), "target")
+        waiting = counted(sum(not arm.control for arm in self.players), "target")
         return f"{short(leaders.fastest)} leads, {waiting} open"
 
     @property
@@ -136,7 +136,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
         rules=known.rules,
         seed=seed,
         blocks=known.blocks(Scope.END_TO_END),
-        played=known.next_generation,
+        played=known.next_restart,
         steady_from=known.steady_from,
         served=known.served,
         terms=terms,
@@ -144,7 +144,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
 
 
 def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entrant | None:
-    """Who plays next; None where no generation ends in time.
+    """Who plays next; None where no restart ends in time.
 
     Args:
         waiting: groups that have players.
@@ -155,7 +155,7 @@ def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entran
 
 
 def left_s(waiting: Sequence[Entrant]) -> float:
-    """Seconds that the generations to come will take, by what each group took last; 0: not known yet."""
+    """Seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
     return sum(one.left * one.next_s for one in waiting)
 
 

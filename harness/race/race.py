@@ -1,4 +1,4 @@
-"""One group's race: its state between generations, the same for a live run, a resumed one and a test with fakes."""
+"""One group's race: its state between restarts, the same for a live run, a resumed one and a test with fakes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shootout.constants import AIMED_GENERATIONS, LIMIT_GENERATIONS
+from shootout.constants import AIMED_RESTARTS, LIMIT_RESTARTS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.group import counted, unfit, unsteady
 from shootout.journal.records import Served
 from shootout.messages import Scope
 from shootout.race import serving
-from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Performance
+from shootout.race.restart import Restart
 from shootout.race.stopping import GroupState, next_players
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
-from shootout.stats.open_pairs import Pair, generations_left
+from shootout.stats.open_pairs import Pair, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Rules, ground_of
 
@@ -29,16 +29,16 @@ class Race:
     """Who is in, and what each has shown.
 
     Attributes:
-        arms: by label, the sentinel among them.
-        blocks: end-to-end block medians (ns) by label and generation.
-        played: generations so far, those that brought no figure among them.
-        steady_from: by label, the first steady call of each generation that it played; None where there was none.
-        served: by label, what each generation under requests came to; of arms that serve alone.
+        arms: by label, the control among them.
+        blocks: end-to-end block medians (ns) by label and restart.
+        played: restarts so far, those that brought no figure among them.
+        steady_from: by label, the first steady call of each restart that it played; None where there was none.
+        served: by label, what each restart under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
         barred: labels that break what the run is for, so that nobody waits for who of them is faster.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
-        killed: labels that left the last generation because they were killed: once more, and they are out.
-        terms: what arms that serve are asked; None where they call. The first generation sets a limit left open.
+        killed: labels that left the last restart because they were killed: once more, and they are out.
+        terms: what arms that serve are asked; None where they call. The first restart sets a limit left open.
     """
 
     arms: Mapping[str, Arm]
@@ -55,13 +55,13 @@ class Race:
     terms: serving.Terms | None = None
 
     def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
-        """Who plays the next generation; nobody when the race is over. `pressing`: see `state`."""
+        """Who plays the next restart; nobody when the race is over. `pressing`: see `state`."""
         return [self.arms[label] for label in next_players(self.state(pressing))]
 
     def open_pairs(self) -> dict[Pair, float]:
-        """The pairs that the group still has to tell apart, with the generations that each may take (inf: unknown)."""
+        """The pairs that the group still has to tell apart, with the restarts that each may take (inf: unknown)."""
         state = self.state()
-        return generations_left(state.blocks, state.labels, state.rules, state.unsound, state.unsteady)
+        return restarts_left(state.blocks, state.labels, state.rules, state.unsound, state.unsteady)
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """What the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
@@ -77,14 +77,14 @@ class Race:
 
     @property
     def fewest(self) -> int:
-        """The least generations that can give a verdict, on the ground that it stands on now, or that are asked."""
+        """The least restarts that can give a verdict, on the ground that it stands on now, or that are asked."""
         prior = ground_of(self.sound, self.rules).prior
-        return max(min_generations(self.rules.comparisons, prior=prior), self.rules.least_generations)
+        return max(min_restarts(self.rules.comparisons, prior=prior), self.rules.least_restarts)
 
     @property
     def owed(self) -> int:
-        """How many generations more the time that is left should be parted into."""
-        aimed = LIMIT_GENERATIONS if self.rules.goal.aim is Aim.LIMIT else AIMED_GENERATIONS
+        """How many restarts more the time that is left should be parted into."""
+        aimed = LIMIT_RESTARTS if self.rules.goal.aim is Aim.LIMIT else AIMED_RESTARTS
         return aimed - self.played
 
     @property
@@ -101,8 +101,8 @@ class Race:
     def _alive(self) -> list[str]:
         return [label for label in self.arms if label not in self.out]
 
-    def generation(self, players: list[Arm], context: Context) -> Generation:
-        """Play the next generation and take what it showed into account."""
+    def restart(self, players: list[Arm], context: Context) -> Restart:
+        """Play the next restart and take what it showed into account."""
 
         killed = set()
 
@@ -114,14 +114,14 @@ class Race:
             context.notes.setback(arm, why)
 
         rng = random.Random(f"{self.seed} {self.played}")
-        found = Generation(
+        found = Restart(
             index=self.played,
             arms=players,
             context=replace(context, notes=replace(context.notes, setback=setback)),
             rng=rng,
             terms=self.terms,
             baseline=self.rules.baseline,
-            tails=self.rules.least_generations >= LEAST_TAILS,
+            tails=self.rules.least_restarts >= LEAST_TAILS,
             hung=self.hung,
         ).run()
         if found.is_cut:

@@ -1,4 +1,4 @@
-"""All that a run writes down, in the journal before anything else happens: builds, skips, failures, generations."""
+"""All that a run writes down, in the journal before anything else happens: builds, skips, failures, restarts."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from shootout.journal.records import (
     not_run,
 )
 from shootout.messages import Loaded, Progress, Verified
-from shootout.race.generation import Generation
 from shootout.race.protocols import Performance
 from shootout.race.queue import Entrant
 from shootout.race.race import block_medians, flagged_blocks
+from shootout.race.restart import Restart
 from shootout.race.serving import served_in
 from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
@@ -37,8 +37,8 @@ NO_TIME = "fidelity: not judged, there was no time to predict what this precisio
 UNKNOWN = "fidelity: not judged, nothing could be predicted of what this file's own precisions explain"
 NOT_JUDGED = "fidelity: not judged on drawn inputs"
 PROVES_LITTLE = (
-    "its error proves little: {precision} alone may err by {band:.2g} here, as an answer that ignores its inputs "
-    "does by {spread:.2g}"
+    "its error proves little: {precision} alone may err by {error_bound:.2g} here, as an answer that ignores its "
+    "inputs does by {spread:.2g}"
 )
 BACKEND_STEPS = ("build", "entering")
 """Who fails at these may have a library that no longer works, though it worked before."""
@@ -105,7 +105,7 @@ class Recorder:
         if self.history.complete:
             return {}
         lines = [line for line in self.history.lines if isinstance(line, Prepared)]
-        return {(line.group, line.arm): line.bundle for line in lines if line.bundle}
+        return {(line.group, line.arm): line.exported for line in lines if line.exported}
 
     @property
     def lacks(self) -> bool:
@@ -136,7 +136,7 @@ class Recorder:
 
     def checked(self, group: str, arm: Arm, loaded: Loaded, verified: Verified) -> None:
         """An arm was loaded and verified; only the first time is written, and never of a copy, which has no row."""
-        if arm.sentinel or (group, arm.label) in self._checked:
+        if arm.control or (group, arm.label) in self._checked:
             return
         self._checked.add((group, arm.label))
         line = Checked(
@@ -150,8 +150,8 @@ class Recorder:
         )
         self.file.append(line)
 
-    def generation(self, one: Entrant, played: Generation) -> list[Played]:
-        """Write the generation that a group has just played; its lines go out at once, closed by their `rounds` line.
+    def restart(self, one: Entrant, played: Restart) -> list[Played]:
+        """Write the restart that a group has just played; its lines go out at once, closed by their `rounds` line.
 
         Returns:
             A line for each performance, in their order.
@@ -161,7 +161,7 @@ class Recorder:
         samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.performances])
         rounds = Rounds(
             group=one.group.record.name,
-            generation=played.index,
+            restart=played.index,
             tried=played.rounds,
             voided=tuple(played.disturbed),
             wall_s=one.last_s + played.hung_s,
@@ -182,44 +182,44 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
     return Prepared(
         group=group,
         arm=arm.label,
-        export_s=found.built.bundle.export_s,
+        export_s=found.built.exported.export_s,
         build_s=found.build_s,
         build_cached=found.cached,
         probe=found.probe,
         artifact_bytes=None if runs else facts.get("artifact_bytes"),
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
-        notes=(*found.built.bundle.notes, *facts.get("notes", ()), *_doubts(arm, found, runs=runs)),
-        work=found.built.bundle.work,
-        bundle=found.built.bundle.key,
+        notes=(*found.built.exported.notes, *facts.get("notes", ()), *_doubts(arm, found, runs=runs)),
+        work=found.built.exported.work,
+        exported=found.built.exported.key,
         install_bytes=found.install_bytes,
     )
 
 
 def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     """What a reader must know: what isn't quantized in a quantized model, and where a proof is missing or weak."""
-    target, bundle = arm.target, found.built.bundle
+    target, exported = arm.target, found.built.exported
     rests = backends.capabilities(target.backend).rest
-    rest, band = rests.get((target.device, target.precision)), bundle.band(target, rests)[0]
+    rest, error_bound = rests.get((target.device, target.precision)), exported.error_bound(target, rests)[0]
     lines = [f"what isn't quantized computes in {rest}"] if rest else []
-    if not bundle.is_judged(target, rests):
-        if band is None and bundle.whole_s is not None:
+    if not exported.is_judged(target, rests):
+        if error_bound is None and exported.whole_s is not None:
             lines.append(NO_TIME)
-        elif band is None and target.precision is Precision.NATIVE:
+        elif error_bound is None and target.precision is Precision.NATIVE:
             lines.append(UNKNOWN)
         else:
-            lines.append(NOT_JUDGED + (", give --inputs" if bundle.is_users else ""))
-    elif band is not None and not bundle.is_telling(band):
-        lines.append(PROVES_LITTLE.format(precision=target.precision, band=band, spread=bundle.spread))
+            lines.append(NOT_JUDGED + (", give --inputs" if exported.is_users else ""))
+    elif error_bound is not None and not exported.is_telling(error_bound):
+        lines.append(PROVES_LITTLE.format(precision=target.precision, error_bound=error_bound, spread=exported.spread))
     if target.precision in SCALED and runs and not found.probe:
         lines.append("no grid probe could be made, so its precision rests on node counts and error")
     return tuple(lines)
 
 
-def _played(group: PlannedGroup, generation: Generation, found: Performance, name: str) -> Played:
+def _played(group: PlannedGroup, restart: Restart, found: Performance, name: str) -> Played:
     return Played(
         group=group.record.name,
         arm=found.arm.label,
-        generation=generation.index,
+        restart=restart.index,
         load_s=found.loaded.load_s,
         first_call_s=found.loaded.first_call_s,
         warm_up_calls=found.warm_up.calls,
@@ -229,14 +229,14 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
         per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()}
         | ({samples.SINGLE: 1} if found.single_ns.size else {}),
         block_median_ns=block_medians(found),
-        flagged=flagged_blocks(found, generation.flagged),
+        flagged=flagged_blocks(found, restart.flagged),
         rss_before_bytes=found.loaded.rss_before_bytes,
         rss_after_bytes=found.loaded.rss_after_bytes,
         peak_rss_bytes=found.peak_rss_bytes,
         samples=name,
         cpus=found.placed.cpus,
         os_threads=found.placed.os_threads,
-        served=served_in(generation.desk, found),
+        served=served_in(restart.desk, found),
         gpu=played_on_gpu(found),
         spent_s=dict(found.spent_s),
         forked=found.loaded.forked,
@@ -244,7 +244,7 @@ def _played(group: PlannedGroup, generation: Generation, found: Performance, nam
 
 
 def played_on_gpu(found: Performance) -> PlayedOnGpu | None:
-    """What one generation tells, for the journal; None for an arm on the CPU."""
+    """What one restart tells, for the journal; None for an arm on the CPU."""
     if not found.arm.target.device.is_gpu:
         return None
     clocks = [mhz for turn in found.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]

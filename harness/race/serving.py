@@ -2,8 +2,8 @@
 
 The search is a bisection, a step in each round. A rate that held has held, whatever else the machine did meanwhile; one
 that didn't hold bounds the search only if its round counts (`counting`): a passing disturbance must not halve what a
-generation finds. No step is added for one that is flagged. The arms of a generation meet the same arrivals, in units of
-the mean gap; each generation draws new ones.
+restart finds. No step is added for one that is flagged. The arms of a restart meet the same arrivals, in units of
+the mean gap; each restart draws new ones.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """What every arm of one generation is asked, turn by turn.
+    """What every arm of one restart is asked, turn by turn.
 
     Attributes:
         seed: of the arrivals.
-        shift: factor on each arm's first rate, so that generations don't all try the same ones.
-        first: whether no earlier generation has found a rate; then an arm without one leaves.
+        shift: factor on each arm's first rate, so that restarts don't all try the same ones.
+        first: whether no earlier restart has found a rate; then an arm without one leaves.
     """
 
     rate_per_s: float | None
@@ -105,7 +105,7 @@ def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Pl
     """What the arms of a group that serve are asked; None where they don't serve.
 
     Args:
-        played: by label, what the group did so far; its limit stays, so that all generations have the same.
+        played: by label, what the group did so far; its limit stays, so that all restarts have the same.
     """
     if not any(arm.scenario is Scenario.SERVE for arm in arms):
         return None
@@ -115,9 +115,9 @@ def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Pl
 
 
 def desk_of(
-    terms: Terms, performances: Sequence[Performance], baseline: str | None, generation: int, seed: int
+    terms: Terms, performances: Sequence[Performance], baseline: str | None, restart: int, seed: int
 ) -> Desk | None:
-    """What a generation's arms are asked; None where none of them is left.
+    """What a restart's arms are asked; None where none of them is left.
 
     Args:
         baseline: whose unloaded call sets the limit, where the terms don't; the slowest arm's if it isn't there.
@@ -131,12 +131,12 @@ def desk_of(
         limit_ns=terms.limit_ns or default_ns,
         seed=seed,
         shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
-        first=generation == 0,
+        first=restart == 0,
     )
 
 
 def least_s(terms: Terms) -> float:
-    """Seconds in which the fewest requests of a generation arrive at a given rate; 0 where a rate is searched."""
+    """Seconds in which the fewest requests of a restart arrive at a given rate; 0 where a rate is searched."""
     requests = SERVE_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 
@@ -217,11 +217,11 @@ def given(turns: Sequence[Turn]) -> bool:
 
 
 def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
-    """What a generation's turns come to, as times, since it is times that are compared.
+    """What a restart's turns come to, as times, since it is times that are compared.
 
     Returns:
         After a search, nanoseconds per request at the highest rate that held; where none did, at the lowest that was
-        tried, since a generation that is left out because it went badly would flatter the arm. At a given rate, each
+        tried, since a restart that is left out because it went badly would flatter the arm. At a given rate, each
         turn's p99.
     """
     if given(turns):
@@ -232,7 +232,7 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
 
 
 def served_in(desk: Desk | None, performance: Performance) -> Served | None:
-    """What an arm did in a generation, for the journal; None where it didn't serve."""
+    """What an arm did in a restart, for the journal; None where it didn't serve."""
     if desk is None:
         return None
     steps = tuple(

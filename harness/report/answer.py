@@ -134,7 +134,7 @@ def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
         return f"slower than {other}, {known(ratio)} of its time"
     if ratio.reason and ratio.reason != told:
         return f"{known(ratio)} of {other}'s time; no verdict: {ratio.reason}"
-    told = "the same as" if ratio.verdict is Verdict.SAME else "not told apart from"
+    told = "the same as" if ratio.verdict is Verdict.SAME else "not distinguished from"
     return f"{told} {other}, {known(ratio)} of its time"
 
 
@@ -177,7 +177,7 @@ def tell_within(rivals: Iterable[Rival]) -> str:
     ratios = [one.ratio for one in rivals]
     bounds = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]
     if len(bounds) < len(ratios):
-        return "not told apart"
+        return "not distinguished"
     percent = 100 * max(max(high, 1 / low) - 1 for low, high in bounds)
     known_same = all(ratio and ratio.verdict is Verdict.SAME for ratio in ratios)
     return f"{'as fast' if known_same else 'not told apart'} (within ±{percent:.{int(percent < 10)}f} %)"
@@ -192,22 +192,22 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         complete: whether the run has measured all that it was to measure; where it hasn't, the last line says so.
     """
     sure = answer.sure
-    held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.sentinel_holds]
-    told = f"{counted(sure.generations, 'generation')}{held}."
+    held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.control_holds]
+    told = f"{counted(sure.restarts, 'restart')}{held}."
     if answer.ship and answer.reason:
         told = f"Not yet: {answer.reason}."
     if answer.reason:
-        goes_on = not complete and sure.sentinel_holds is not False
+        goes_on = not complete and sure.control_holds is not False
         return told if goes_on else f"{told} {_way_out(measured=measured)}."
-    if sure.nearest and sure.generations_needed:
-        takes = f"About {sure.generations_needed} generations would settle it with {short(sure.nearest)}"
+    if sure.nearest and sure.restarts_needed:
+        takes = f"About {sure.restarts_needed} restarts would settle it with {short(sure.nearest)}"
         if not (command := sure.command):
             return f"{told} {takes}."
         return f"{told} {takes}:  {typed(command, room)}"
-    if sure.nearest and sure.generations > 1:
+    if sure.nearest and sure.restarts > 1:
         return f"{told} It would take over 1,000 to settle it with {short(sure.nearest)}."
     if sure.nearest:
-        return f"{told} One generation tells nothing apart."
+        return f"{told} One restart tells nothing apart."
     if answer.tied:
         return f"{told} Either may be shipped."
     if sure.told_apart:
@@ -216,7 +216,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
 
 
 def _way_out(*, measured: bool) -> str:
-    """What to do where no verdict stands and the run doesn't go on; no time makes up for a sentinel that differs."""
+    """What to do where no verdict stands and the run doesn't go on; no time makes up for a control that differs."""
     if measured:
         return "Measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
     return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"

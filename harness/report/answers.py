@@ -20,8 +20,8 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "not told apart")
-NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "not told apart": "not told apart from "}
+SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "not distinguished")
+NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "not distinguished": "not distinguished from "}
 """How these begin where there are no columns."""
 Place = Mapping[str, Value]
 """Where a cell lies: axis → value."""
@@ -38,7 +38,7 @@ def render(document: Document, width: int) -> list[RenderableType]:
 
 
 def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int) -> Iterator[RenderableType]:
-    """A line a cell: what to ship, and what isn't told apart from it; then what is to be said of all."""
+    """A line a cell: what to ship, and what isn't distinguished from it; then what is to be said of all."""
     places = {answer.group: _place(rows[answer.group][0]) for answer in document.answer}
     axes = varied(list(places.values()))
     where = _where(places, axes)
@@ -158,16 +158,16 @@ def _may_be(answer: Answer) -> set[str]:
 
 
 def _sure(document: Document) -> str:
-    counts = sorted({answer.sure.generations for answer in document.answer})
-    sentinels = [answer.sure.sentinel_holds for answer in document.answer]
-    broken, held = sentinels.count(False), sentinels.count(True)
+    counts = sorted({answer.sure.restarts for answer in document.answer})
+    controls = [answer.sure.control_holds for answer in document.answer]
+    broken, held = controls.count(False), controls.count(True)
     told = f", the control passed in {counted(held, 'cell')}" if held else ""
     if broken:
         told = f", the control FAILED in {counted(broken, 'cell')}"
-    elif held == len(sentinels):
+    elif held == len(controls):
         told = ", controls passed"
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    return f"{many} generation{'' if counts == [1] else 's'}{told}."
+    return f"{many} restart{'' if counts == [1] else 's'}{told}."
 
 
 def _looser(answers: Sequence[Answer]) -> Iterator[str]:

@@ -165,11 +165,11 @@ def _tied(decision: Decision) -> Iterator[str]:
 
 
 def _sure(decision: Decision, question: Question, room: int) -> str:
-    counts = sorted({one.sure.generations for one in question.answers if one.sure.generations})
-    generations = counted(counts[0], "generation") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} generations"
-    held = {one.sure.sentinel_holds for one in question.answers}
+    counts = sorted({one.sure.restarts for one in question.answers if one.sure.restarts})
+    restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
+    held = {one.sure.control_holds for one in question.answers}
     control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
-    told = [f"{generations if counts else 'No generation'}{control}."]
+    told = [f"{restarts if counts else 'No restart'}{control}."]
     if decision.stability:
         told.append(_stability(decision))
     if decision.settle:
@@ -180,9 +180,9 @@ def _sure(decision: Decision, question: Question, room: int) -> str:
 def _stability(decision: Decision) -> str:
     parts = [(label, often) for label, often in decision.stability.items() if often >= 1 - STABLE]
     if decision.stability.get(decision.chosen or "", 0.0) >= STABLE:
-        return "Chosen in all of 1,000 resamples of the generations."
+        return "Chosen in all of 1,000 resamples of the restarts."
     told = ", ".join(f"{short(label)} in {often:.0%}" for label, often in parts[:NAMED])
-    return f"Of 1,000 resamples of the generations, chosen: {told}."
+    return f"Of 1,000 resamples of the restarts, chosen: {told}."
 
 
 def _passed(decision: Decision) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _told(ratio: Ratio) -> str:
 
 def _worse(decision: Decision, ratio: Ratio) -> str:
     """Of two that never ran side by side nobody is called slower."""
-    if decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.generations:
+    if decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts:
         return "never side by side,"
     worse = {Objective.LATENCY: "slower", Objective.RATE: "slower", Objective.COST: "dearer"}
     return worse.get(decision.policy.objective, "larger")

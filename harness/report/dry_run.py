@@ -29,7 +29,7 @@ from shootout.contract import Arm, Artifact, Scenario
 from shootout.export.request import labels_of
 from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.study import axes
 from shootout.study.look import InputLook, Look, look_at
 from shootout.study.plan import Plan, PlannedGroup
@@ -51,18 +51,18 @@ SHOWN_GROUPS = 12
 
 
 def seconds(planned: Plan) -> float:
-    """Seconds from the fewest generations, for calls shorter than a block."""
-    each = zip(planned.groups, _generations_s(planned), strict=True)
-    return sum(_fewest(planned, group) * generation_s for group, generation_s in each)
+    """Seconds from the fewest restarts, for calls shorter than a block."""
+    each = zip(planned.groups, _restarts_s(planned), strict=True)
+    return sum(_fewest(planned, group) * restart_s for group, restart_s in each)
 
 
 def most_seconds(planned: Plan, max_time_s: float | None = None) -> float:
-    """Seconds from as many generations as the study allows, or its time: where nothing can be told apart.
+    """Seconds from as many restarts as the study allows, or its time: where nothing can be distinguished.
 
     Args:
         max_time_s: that all of the command may take; the race has what exports and builds leave of it.
     """
-    limit_s = planned.study.most_generations * sum(_generations_s(planned))
+    limit_s = planned.study.most_restarts * sum(_restarts_s(planned))
     if max_time_s is not None:
         return min(limit_s, max(0.0, max_time_s - preparing_s(planned)))
     return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
@@ -71,18 +71,18 @@ def most_seconds(planned: Plan, max_time_s: float | None = None) -> float:
 def preparing_s(planned: Plan) -> float:
     """Seconds of exports and builds, by rule of thumb, where nothing is in the cache."""
     building = [group for group in planned.groups if group.building]
-    arms = [arm for group in building for arm in group.building if not arm.sentinel]
+    arms = [arm for group in building for arm in group.building if not arm.control]
     exports = EXPORTER_S + EXPORT_S * len(building) if any(map(_needs_model, arms)) else EXPORT_S * len(building)
     builds_s = [expected_s(arm) for arm in arms]  # side by side
     return exports + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
 
 
 def _fewest(planned: Plan, group: PlannedGroup) -> int:
-    return min(min_generations(group.record.comparisons), planned.study.most_generations)
+    return min(min_restarts(group.record.comparisons), planned.study.most_restarts)
 
 
-def _generations_s(planned: Plan) -> list[float]:
-    """Seconds of one generation of each group: its arms load side by side and play one by one."""
+def _restarts_s(planned: Plan) -> list[float]:
+    """Seconds of one restart of each group: its arms load side by side and play one by one."""
     playing = [group.playing for group in planned.groups]
     ready_s = {name: backends.entry(name).ready_s for name in {arm.target.backend for arms in playing for arm in arms}}
     beside = len(lanes_near(planned.placement))
@@ -98,11 +98,11 @@ def _rounds_s(arm: Arm) -> float:
     return ROUNDS * (len(Scope) * (block_ns + LEAD_IN_NS) + ramp_ns) / 1e9
 
 
-def _generations(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
+def _restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
     fewest = min(_fewest(planned, group) for group in groups)
     serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
     rounds = " or ".join(str(count) for count in sorted(SERVE_ROUNDS if one else ROUNDS for one in serves))
-    return f"  {fewest} to {planned.study.most_generations} generations of {rounds} rounds"
+    return f"  {fewest} to {planned.study.most_restarts} restarts of {rounds} rounds"
 
 
 def _needs_model(arm: Arm) -> bool:
@@ -139,7 +139,7 @@ def _group_data(planned: Plan, group: PlannedGroup, found: Look | None) -> dict[
         "name": group.record.name,
         "model": found and asdict(found),
         "baseline": group.record.baseline,
-        "generations": [_fewest(planned, group), planned.study.most_generations],
+        "restarts": [_fewest(planned, group), planned.study.most_restarts],
         "arms": [arm.label for arm in group.playing],
         "skipped": {label: {"reason": why.reason, "fix": why.fix} for label, why in group.skips.items()},
         "memory_bytes": group.needs_bytes,
@@ -147,7 +147,7 @@ def _group_data(planned: Plan, group: PlannedGroup, found: Look | None) -> dict[
 
 
 def _cells(groups: Sequence[PlannedGroup]) -> list[Arm]:
-    return [arm for group in groups for arm in group.record.arms if not arm.sentinel]
+    return [arm for group in groups for arm in group.record.arms if not arm.control]
 
 
 def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
@@ -202,11 +202,11 @@ def _each(planned: Plan) -> list[str]:
         told = found
         for arm in group.playing:
             role = " (baseline)" if arm.label == group.record.baseline else ""
-            role = " (the control: a hidden copy)" if arm.sentinel else role
+            role = " (the control: a hidden copy)" if arm.control else role
             lines.append(f"  {arm.label.removesuffix(COPY)}{role}")
         skips = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
         lines += [f"  {line}" for _, line in fold_reasons(skips, full=False)]
-        lines.append(_generations(planned, [group]))
+        lines.append(_restarts(planned, [group]))
     return lines
 
 
@@ -214,7 +214,7 @@ def _as_grid(planned: Plan) -> list[str]:
     groups = planned.groups
     lines = [f"{len(_cells(groups)):,} cells in {len(groups):,} groups"]
     lines += [f"  {name}: {axes.told(values)}" for name, values in varied(groups).items()]
-    playing = Counter(arm.label for group in groups for arm in group.playing if not arm.sentinel)
+    playing = Counter(arm.label for group in groups for arm in group.playing if not arm.control)
     lines += [f"  {label}: in {count:,} groups" for label, count in playing.items()]
     some = [group for group in groups if group.playing]
     skips = Counter((label, why.reason, why.fix) for group in some for label, why in group.skips.items())
@@ -225,7 +225,7 @@ def _as_grid(planned: Plan) -> list[str]:
     if out := [group for group in groups if not group.playing]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
-    return [*lines, _generations(planned, groups)]
+    return [*lines, _restarts(planned, groups)]
 
 
 def _end(planned: Plan, max_time_s: float | None) -> list[str]:
@@ -245,7 +245,7 @@ def _time(planned: Plan, max_time_s: float | None) -> str:
     runs = f"goal {planned.study.aims_at}: about {span(least)} at least, {span(most)} at most"
     limit = "" if planned.racing_s is None else " (--max-time gives it more)"
     if max_time_s is not None:
-        runs = f"goal {planned.study.aims_at}: about {span(least)} for the fewest generations"
+        runs = f"goal {planned.study.aims_at}: about {span(least)} for the fewest restarts"
         limit = f", --max-time leaves {span(most)}" if most < least else f", {span(most)} at most"
     return f"{runs}{limit}; exports and builds before: {span(before)}{_on_top(planned)}"
 

@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import SCALED, BandStanding, Precision
+from shootout.contract import SCALED, BoundStanding, Precision
 from shootout.results.comparisons import AccuracyChange, Metric, MetricChange, Ratio
 from shootout.results.document import Ceiling, FidelityFigures, Rate, Row, Serving, Timing
 from shootout.schemes import shown_as
@@ -56,7 +56,7 @@ def ends_of(low: float | None, high: float | None) -> str:
 def timed(timing: Timing) -> str:
     """A time, and how far its interval goes from it to the farther side."""
     off = max(timing.high_ns - timing.median_ns, timing.median_ns - timing.low_ns) / timing.median_ns
-    spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.generations > 1 else ""
+    spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.restarts > 1 else ""
     return duration(timing.median_ns) + spread
 
 
@@ -87,7 +87,7 @@ def error_of(found: FidelityFigures) -> str:
     Behind an error that was held against nothing stands that it is so.
     """
     told = "NaN" if found.relative_l2 is None else error(found.relative_l2)
-    return f"{told} {UNCHECKED}" if found.standing is BandStanding.NOT_JUDGED else told
+    return f"{told} {UNCHECKED}" if found.standing is BoundStanding.NOT_JUDGED else told
 
 
 def share(value: float) -> str:
@@ -210,7 +210,7 @@ FIGURES = (
     Figure(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Figure(name="", header="proven", show=proven, left=True),
     Figure(name="fidelity", header="error", show=error_of),
-    Figure(name="fidelity.reference_l2", header="to own file", show=error),
+    Figure(name="fidelity.shared_l2", header="to own file", show=error),
     Figure(name="fidelity.accuracy", header="accuracy", show=share),
     Figure(name="fidelity.accuracy_change", header="change (points)", show=_change, brief=_bare_change),
     Figure(name="fidelity.metric", header="metric", show=_score),

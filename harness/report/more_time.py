@@ -26,12 +26,14 @@ def _is_told_above(document: Document) -> bool:
 
 def tell_nearest(nearest: NearestOpen) -> str:
     """The nearest pair that is still open, and what it takes."""
-    takes = "nobody knows how many more generations that would take"
-    if nearest.generations is not None and nearest.seconds is not None:
-        takes = f"that would take about {counted(nearest.generations, 'more generation')}, {span(nearest.seconds)}"
+    takes = "nobody knows how many more restarts that would take"
+    if nearest.restarts is not None and nearest.seconds is not None:
+        takes = f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}"
     others = f"; {counted(nearest.others, 'other pair')} open" if nearest.others else ""
-    limit = "" if nearest.ended_at is None else f" (max_generations in a study file: it ended at {nearest.ended_at})"
-    return f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not told apart yet; {takes}{limit}{others}"
+    limit = "" if nearest.ended_at is None else f" (max_restarts in a study file: it ended at {nearest.ended_at})"
+    return (
+        f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not distinguished yet; {takes}{limit}{others}"
+    )
 
 
 def tell_too_short(limit_s: float, built_s: float) -> str:

@@ -104,8 +104,8 @@ def say_crossings(crossings: Sequence[Crossover]) -> str:
         return times + "; ".join(_bracket(one) for one in crossings)
     if first.outcome == Kind.NONE:
         return f"no crossover from {first.low} to {first.high}: {_runs(first)}"
-    needed = [f"{size} needs about {count}" for size, count in first.generations_needed.items() if count]
-    takes = f" (generations: {', '.join(needed)})" if needed else ""
+    needed = [f"{size} needs about {count}" for size, count in first.restarts_needed.items() if count]
+    takes = f" (restarts: {', '.join(needed)})" if needed else ""
     return f"can't tell: {first.reason}{takes}"
 
 

@@ -53,8 +53,8 @@ class Progress:
         """A line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def generation(self, group: str, played: int, expected: int, left_s: float, standing: str = "") -> None:
-        """A generation begins.
+    def restart(self, group: str, played: int, expected: int, left_s: float, standing: str = "") -> None:
+        """A restart begins.
 
         Args:
             left_s: what the whole run is likely to take yet, 0 where that isn't known.
@@ -62,7 +62,7 @@ class Progress:
         """
         self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s else 0.0
         left = f"about {span(left_s)} left" if left_s else ""
-        begins = f"{group}: generation {played + 1} of {max(expected, played + 1)} or more"
+        begins = f"{group}: restart {played + 1} of {max(expected, played + 1)} or more"
         self._headline = ", ".join(filter(None, (begins, left, standing)))
         self.detail("")
 

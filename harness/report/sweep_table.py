@@ -152,15 +152,15 @@ def _setbacks(line: Line, rows: Sequence[Row]) -> list[Text]:
 
 
 def _trust(line: Line, groups: Sequence[GroupSummary]) -> str:
-    """Generations, disturbed rounds and the copies of the baselines, over all sizes."""
-    counts = sorted({one.generations for one in groups})
+    """Restarts, disturbed rounds and the copies of the baselines, over all sizes."""
+    counts = sorted({one.restarts for one in groups})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(one.void_share for one in groups)
     size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[one.name]) for one in groups if one.sentinel.holds is False]
-    passed = [one.sentinel.holds for one in groups].count(True)
+    broken = [str(size_of[one.name]) for one in groups if one.control.holds is False]
+    passed = [one.control.holds for one in groups].count(True)
     controls = "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes"
     if broken:
         controls = f"FAILED at {', '.join(broken)}: no verdict there"
-    told = f"{span} generations, at most {void:.0%} of the rounds disturbed."
+    told = f"{span} restarts, at most {void:.0%} of the rounds disturbed."
     return f"{told} Controls (each baseline beside a copy of itself) {controls}."

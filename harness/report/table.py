@@ -138,7 +138,7 @@ def _front(document: Document, *, full: bool) -> list[Text]:
     title = "Pareto front: no other row with an accuracy beats these in accuracy and time together"
     lines = []
     for one in document.pareto:
-        ties = f"; not told apart: {name_targets(one.ties, full=full)}" if one.ties else ""
+        ties = f"; not distinguished: {name_targets(one.ties, full=full)}" if one.ties else ""
         lines.append(f"  {duration(one.median_ns):>8}  {one.accuracy:6.1%}  {short(one.arm)}, {one.group}{ties}")
     return [Text(title, style="bold"), *map(Text, lines)]
 

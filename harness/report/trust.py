@@ -29,7 +29,7 @@ _WHO = {
 NOISY_SHARE = 0.05
 """From so many flagged rounds on, a reader is told what to do about it."""
 NOISY_SD = 0.10
-"""Likewise from so wide a spread between generations on."""
+"""Likewise from so wide a spread between restarts on."""
 _WHAT_HELPS = {
     DisturbanceKind.FOREIGN_CPU: ("met other programs on the same CPUs", "close them"),
     DisturbanceKind.STEAL: ("lost CPU time to other guests of the host", "use a host alone"),
@@ -51,9 +51,7 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
         most, _ = reasons.most_common(1)[0]
         return [f"Noise: {some}{share:.0%} of the rounds {_helped(most, share)}."]
     sd = max((one.sd for one in summaries if one.sd is not None), default=0.0)
-    return (
-        [f"Noise: generations differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
-    )
+    return [f"Noise: restarts differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
 
 
 def _helped(kind: DisturbanceKind, share: float) -> str:
@@ -76,7 +74,7 @@ def tell_trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> Ite
     noise = tell_noise([summary])
     yield _raced(summary, full=full, why=full or not noise)
     yield from noise
-    if summary.sentinel.ratio is None or summary.sentinel.holds is not False:
+    if summary.control.ratio is None or summary.control.holds is not False:
         yield from _without_verdict(rows)
     yield from _undecided(rows)
     yield from _of_rows(rows, full=full)
@@ -85,13 +83,13 @@ def tell_trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> Ite
 
 def _raced(summary: GroupSummary, *, full: bool, why: bool) -> str:
     counts = ", ".join(f"{count} {_who(reason)}" for reason, count in sorted(summary.void_reasons.items()))
-    spread = "" if summary.sd is None or not full else f", SD between generations {summary.sd:.1%}"
-    told = f"{counted(summary.generations, 'generation')}, {summary.void_share:.0%} of the rounds disturbed"
+    spread = "" if summary.sd is None or not full else f", SD between restarts {summary.sd:.1%}"
+    told = f"{counted(summary.restarts, 'restart')}, {summary.void_share:.0%} of the rounds disturbed"
     told += (f" ({counts})" if counts and why else "") + f"{spread}."
-    if (ratio := summary.sentinel.ratio) is None:
+    if (ratio := summary.control.ratio) is None:
         return told
     states = {True: "passed", False: "FAILED: all verdicts are withheld", None: "which tells nothing yet"}
-    state = states[summary.sentinel.holds]
+    state = states[summary.control.holds]
     ends = ends_of(ratio.low, ratio.high)
     return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g}{ends}, {state}."
 
@@ -111,16 +109,16 @@ def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:
 def _undecided(rows: Sequence[Row]) -> Iterator[str]:
     """What the rows without a verdict would take; each counts from what it played, for some left the race early."""
     open_ = [
-        f"{short(row.arm)} about {max(ratio.generations_needed - ratio.generations, 1)} more"
+        f"{short(row.arm)} about {max(ratio.restarts_needed - ratio.restarts, 1)} more"
         for row in rows
         if row.end_to_end
         and not row.end_to_end.own_fp32_ratio
         and (ratio := row.end_to_end.ratio)
         and ratio.verdict is Verdict.CANT_TELL
-        and ratio.generations_needed
+        and ratio.restarts_needed
     ]
     if open_:
-        yield f"Can't tell yet; generations that it would take: {', '.join(open_)}."
+        yield f"Can't tell yet; restarts that it would take: {', '.join(open_)}."
 
 
 def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shootout.constants import USEFUL_BAND
-from shootout.contract import COULD_RUN, Arm, Array, BandStanding, NotRun, NotRunKind
+from shootout.constants import USEFUL_BOUND
+from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, NotRun, NotRunKind
 from shootout.crossover import brackets, sweeps
 from shootout.crossover.brackets import OCTAVE, At, Kind
 from shootout.crossover.brackets import Outcome as Crossing
@@ -38,13 +38,13 @@ from shootout.results.choice import choose
 from shootout.results.comparisons import ratio_of
 from shootout.results.document import (
     SCHEMA,
+    Control,
     Crossover,
     Document,
     FidelityFigures,
     GroupSummary,
     Outcome,
     Row,
-    Sentinel,
     SizeVerdict,
     Timing,
 )
@@ -104,7 +104,7 @@ def analyse_cells(folder: Path) -> Analysed:
     how: dict[str, Any] = {"complete": history.complete, "given": header.given, "resume": resume}
     cells = dict(make_cells(groups, summaries, rows, crossed, **how))
     answers = tuple(map(choose, cells.values()))
-    controls = [one.sentinel for one in summaries if one.baseline] or [one.sentinel for one in summaries]
+    controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda found: (False, None, True).index(found.holds))
     by_name = {group.record.name: group for group in groups}
     document = Document(
@@ -120,7 +120,7 @@ def analyse_cells(folder: Path) -> Analysed:
         environment=header.environment,
         rows=tuple(rows),
         groups=tuple(summaries),
-        sentinel=worst,
+        control=worst,
         void_share=max(summary.void_share for summary in summaries),
         wall_s=sum(line.wall_s for line in history.lines if isinstance(line, Ended)),
         spent_s=find_time_spent(history.lines),
@@ -137,25 +137,25 @@ def _summary(group: Group, confirms: str | None) -> GroupSummary:
     return GroupSummary(
         name=group.record.name,
         baseline=group.record.baseline,
-        sentinel=_sentinel(group),
+        control=_control(group),
         void_share=group.void_share,
         void_reasons=dict(reasons),
         sd=pooled_sd(group),
         bias_floor=group.ground(Scope.END_TO_END).bias_floor,
-        generations=len(group.rounds),
+        restarts=len(group.rounds),
         selects=group.record.selects_for is not None,
         confirms=confirms,
     )
 
 
-def _sentinel(group: Group) -> Sentinel:
+def _control(group: Group) -> Control:
     """Compare the hidden copy of the baseline with the baseline."""
-    found = compare(group, Scope.END_TO_END, group.rules.sentinel)
-    return Sentinel(ratio=ratio_of(found) if found else None, holds=copy_holds(group, found))
+    found = compare(group, Scope.END_TO_END, group.rules.control)
+    return Control(ratio=ratio_of(found) if found else None, holds=copy_holds(group, found))
 
 
 def _rows(group: Group, samples: Samples, history: History) -> list[Row]:
-    rows = [_row(group, arm, samples, history.complete) for arm in group.record.arms if not arm.sentinel]
+    rows = [_row(group, arm, samples, history.complete) for arm in group.record.arms if not arm.control]
     right = {label: kept for (_, label), kept in right_rows(group).items()}
     rows = roofline.with_ceilings(rows, history.header.environment)
     scores = {label: line.scores for label, line in group.checked.items() if line.scores}
@@ -191,13 +191,13 @@ def _row(group: Group, arm: Arm, samples: Samples, complete: bool) -> Row:
 
 def _doubts(arm: Arm, found: FidelityFigures | None) -> Iterator[str]:
     """List what a reader must know about an error that was let pass."""
-    if found and found.standing is BandStanding.NOT_JUDGED and (found.relative_l2 or 0.0) > USEFUL_BAND:
+    if found and found.standing is BoundStanding.NOT_JUDGED and (found.relative_l2 or 0.0) > USEFUL_BOUND:
         yield f"error {found.relative_l2:.1e}: its outputs are nearer to zeros than to right ones"
-    if found and found.standing is BandStanding.TOLERATED:
-        band = math.inf if found.band is None else min(found.band, USEFUL_BAND)
-        error = (found.reference_l2 if arm.file else None) or found.relative_l2 or 0.0  # a file beside another: its own
-        what = f"error {error:.1e}" if error > band or band == math.inf else "the error of one instance"
-        known = "" if band == math.inf else f" ({band:.1e})"
+    if found and found.standing is BoundStanding.TOLERATED:
+        error_bound = math.inf if found.error_bound is None else min(found.error_bound, USEFUL_BOUND)
+        error = (found.shared_l2 if arm.file else None) or found.relative_l2 or 0.0  # a file beside another: its own
+        what = f"error {error:.1e}" if error > error_bound or error_bound == math.inf else "the error of one instance"
+        known = "" if error_bound == math.inf else f" ({error_bound:.1e})"
         yield f"{what} is more than {arm.target.precision} explains{known}; within --max-error"
 
 
@@ -225,7 +225,7 @@ def _missed(*, never_held: bool, complete: bool) -> NotRun:
 
 def _identity(arm: Arm) -> dict[str, Any]:
     target = arm.target
-    told = {field.name for field in fields(Arm)} - {"target", "ordinal", "sentinel", "cold_l2"}
+    told = {field.name for field in fields(Arm)} - {"target", "ordinal", "control", "cold_l2"}
     return {
         "arm": arm.label,
         "backend": str(target) if target.folder else target.backend + (f"+{target.mode}" if target.mode else ""),
@@ -258,7 +258,7 @@ def _account(lines: Sequence[Played | Checked], prepared: Prepared | None) -> di
 
 
 def _fidelity(lines: Sequence[Played | Checked], probe: str | None) -> FidelityFigures:
-    """The worst generation's error and agreement; the accuracy of the first, which alone runs the report split."""
+    """The worst restart's error and agreement; the accuracy of the first, which alone runs the report split."""
     errors = [line.fidelity for line in lines]
     agreed = [found.top1_agreement for found in errors]
     least = None if None in agreed else min((one for one in agreed if one is not None), default=None)
@@ -280,7 +280,7 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
     medians = np.array([float(np.median(values)) for values in blocks.values()])
     middle = quantiles.median_interval(medians)
     lines = group.played[label]
-    calls = samples.of(group.record.name, label, scope, {line.generation: line.samples for line in lines})
+    calls = samples.of(group.record.name, label, scope, {line.restart: line.samples for line in lines})
     found, own = compare(group, scope, label), compare_own(group, scope, label)
     return Timing(
         median_ns=middle.median,
@@ -289,7 +289,7 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
         confidence=middle.confidence,
         **_tails(_single_calls(group, label, scope, samples, calls)),
         samples=sum(values.size for values in calls.values()),
-        generations=medians.size,
+        restarts=medians.size,
         ratio=ratio_of(found, withheld(group, label, group.rules.baseline)) if found else None,
         own_fp32_ratio=ratio_of(own, withheld(group, label, group.record.references[label])) if own else None,
     )
@@ -298,12 +298,12 @@ def _timing(group: Group, label: str, scope: Scope, samples: Samples) -> Timing 
 def _single_calls(
     group: Group, label: str, scope: Scope, samples: Samples, calls: Mapping[int | None, Array]
 ) -> list[Array]:
-    """What each generation read of calls one by one, in its rounds and after them: the mean of several has no tail."""
+    """What each restart read of calls one by one, in its rounds and after them: the mean of several has no tail."""
     lines = group.played[label]
-    alone = {line.generation for line in lines if line.per_reading.get(scope, 1) == 1 or _is_offered(line)}
+    alone = {line.restart for line in lines if line.per_reading.get(scope, 1) == 1 or _is_offered(line)}
     found: dict[int | None, Array] = {one: calls[one] for one in sorted(alone) if one in calls}
     if scope is Scope.END_TO_END:
-        names = {line.generation: line.samples for line in lines if SINGLE in line.per_reading}
+        names = {line.restart: line.samples for line in lines if SINGLE in line.per_reading}
         for one, more in samples.of(group.record.name, label, SINGLE, names).items():
             found[one] = np.concatenate([found[one], more]) if one in found else more
     return list(found.values())
@@ -314,12 +314,12 @@ def _is_offered(line: Played) -> bool:
     return line.served is not None and line.served.given_per_s is not None
 
 
-def _tails(generations: Sequence[Array]) -> dict[str, float | None]:
-    """Upper and lower bound of each percentile, from the calls of each generation, and the highest one's p99."""
+def _tails(restarts: Sequence[Array]) -> dict[str, float | None]:
+    """Upper and lower bound of each percentile, from the calls of each restart, and the highest one's p99."""
     found: dict[str, float | None] = {}
     bounds = None
     for percent in (90, 95, 99):
-        bounds = quantiles.percentile_bounds(generations, percent / 100)
+        bounds = quantiles.percentile_bounds(restarts, percent / 100)
         found[f"p{percent}_low_ns"] = bounds.low if bounds else None
         found[f"p{percent}_ns"] = bounds.high if bounds else None
     return found | {"p99_highest_ns": bounds.highest if bounds else None}
@@ -373,9 +373,8 @@ def _crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outc
         below=names.get(outcome.below),
         above=names.get(outcome.above),
         reason=outcome.reason,
-        generations_needed=outcome.needed,
+        restarts_needed=outcome.needed,
         sizes=tuple(
-            SizeVerdict(size=one.size, verdict=one.verdict, ratio=one.ratio, generations=one.generations)
-            for one in points
+            SizeVerdict(size=one.size, verdict=one.verdict, ratio=one.ratio, restarts=one.restarts) for one in points
         ),
     )

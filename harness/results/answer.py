@@ -35,7 +35,7 @@ class Shipped(Part):
 
 
 class Rival(Part):
-    """Another arm; `ratio` is its time ÷ the shipped one's, from the generations that both played."""
+    """Another arm; `ratio` is its time ÷ the shipped one's, from the restarts that both played."""
 
     arm: str
     ratio: Ratio | None
@@ -47,9 +47,9 @@ class Passed(Part):
     Attributes:
         because: it is `slower`; it is not known to keep the `accuracy`; or it has no sound time. `reason` tells
             why it has none, or that nothing was held against its error.
-        against: the arm that beat it: the shipped one, or another that isn't told apart from that.
+        against: the arm that beat it: the shipped one, or another that isn't distinguished from that.
         ratio: its time ÷ that of `against`; null where there is none.
-        relative_l2: its error against the FP64 oracle.
+        relative_l2: its error against the FP64 reference outputs.
     """
 
     arm: str
@@ -103,21 +103,21 @@ class Sure(Part):
     """How well founded the choice is.
 
     Attributes:
-        generations: of the cell.
-        sentinel_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
+        restarts: of the cell.
+        control_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
         told_apart: how many other arms that may be shipped are known to be slower.
-        nearest: of the arms that aren't told apart from the shipped one, the one that takes the fewest more.
-        generations_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
+        nearest: of the arms that aren't distinguished from the shipped one, the one that takes the fewest more.
+        restarts_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
             run where it goes on, else in a race of the two alone; null where that can't be told.
         command: what measures that. Null where no race would last so long, or the words of a run that goes on aren't
             known, as from Python.
     """
 
-    generations: int
-    sentinel_holds: bool | None
+    restarts: int
+    control_holds: bool | None
     told_apart: int = 0
     nearest: str | None = None
-    generations_needed: int | None = None
+    restarts_needed: int | None = None
     command: str | None = None
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-from shootout.constants import INDIFFERENT, MAX_GENERATIONS_IN_TIME
-from shootout.contract import BandStanding
+from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
+from shootout.contract import BoundStanding
 from shootout.journal.group import Group, unfit_for, unvouched
 from shootout.messages import Scope
 from shootout.results.comparisons import Ratio, ratio_of
@@ -29,12 +29,12 @@ class Cell:
 
     Attributes:
         goes_on: the same command, given more time, goes on until it is known who is fastest.
-        most_generations: that a race for the best arm may last.
-        generation_s: how long the last one took.
+        most_restarts: that a race for the best arm may last.
+        restart_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
         crossovers: of the whole run.
         compare: (arm, other) → the first one's time ÷ the other's.
-        generations_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
+        restarts_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
             the two alone. None: nobody knows.
         unvouched: why no verdict of the group stands; None where they stand.
         withheld: why no verdict on an arm may be given, whatever stands of the group.
@@ -44,15 +44,15 @@ class Cell:
 
     group: str
     baseline: str | None
-    generations: int
-    sentinel_holds: bool | None
+    restarts: int
+    control_holds: bool | None
     goes_on: bool
-    most_generations: int
-    generation_s: float
+    most_restarts: int
+    restart_s: float
     rows: Sequence[Row]
     crossovers: Sequence[Crossover]
     compare: Callable[[str, str], Comparison | None]
-    generations_needed: Callable[[str, str], int | None]
+    restarts_needed: Callable[[str, str], int | None]
     unvouched: str | None
     withheld: Callable[[str], str | None]
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
@@ -78,14 +78,16 @@ class Cell:
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the band."""
-    is_met = row.fidelity is None or row.fidelity.standing is BandStanding.MET
+    """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the error
+    bound.
+    """
+    is_met = row.fidelity is None or row.fidelity.standing is BoundStanding.MET
     return is_met and is_exact(row.precision, row.scheme, row.file)
 
 
 def is_judged(row: Row) -> bool:
     """Whether its error was held against what its label explains, or may show nothing."""
-    return row.fidelity is None or row.fidelity.standing is not BandStanding.NOT_JUDGED
+    return row.fidelity is None or row.fidelity.standing is not BoundStanding.NOT_JUDGED
 
 
 def is_near(ratio: Ratio | None) -> bool:
@@ -133,20 +135,20 @@ def _cell(
         found = compare_pair(blocks, ahead, one, other, ground=ground)
         if found is None:
             return None
-        return found.generations if found.decided else found.generations_needed
+        return found.restarts if found.decided else found.restarts_needed
 
     return Cell(
         group=summary.name,
         baseline=summary.baseline,
-        generations=summary.generations,
-        sentinel_holds=summary.sentinel.holds if summary.sentinel.ratio else None,
+        restarts=summary.restarts,
+        control_holds=summary.control.holds if summary.control.ratio else None,
         goes_on=goes_on,
-        most_generations=rules.max_generations if timed else MAX_GENERATIONS_IN_TIME,
-        generation_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
+        most_restarts=rules.max_restarts if timed else MAX_RESTARTS_IN_TIME,
+        restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,
         compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
-        generations_needed=needed,
+        restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
         again=partial(_again, group, ()),

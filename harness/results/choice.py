@@ -34,18 +34,18 @@ AS_SOON, AS_SOON_S = 1.2, 0.05
 
 
 def choose(cell: Cell) -> Answer:
-    """The cell's answer; without one to ship where nothing sound is measured, or the sentinel shows a bias."""
+    """The cell's answer; without one to ship where nothing sound is measured, or the control shows a bias."""
     mine = [row for row in cell.rows if row.group == cell.group]
     measured = [row for row in mine if row.end_to_end]
     faults = {row.arm: why for row in measured if (why := find_fault(cell, row))}
     never_held = {row.arm: row.reason or "" for row in mine if row.serve and not row.end_to_end}
     told: dict[str, Any] = {"group": cell.group, "not_raced": _not_raced(cell.rows, measured)}
-    sure = Sure(generations=cell.generations, sentinel_holds=cell.sentinel_holds)
+    sure = Sure(restarts=cell.restarts, control_holds=cell.control_holds)
     told_of = {**faults, **never_held}
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
     if not any(row.outcome == "measured" for row in measured):
         return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound))
-    if cell.sentinel_holds is False:
+    if cell.control_holds is False:
         return Answer(**told, ship=None, reason=cell.unvouched, sure=sure)
     sound = [row for row in measured if row.arm not in faults]
     if sound:
@@ -94,7 +94,7 @@ def find_untold(rivals: Collection[Comparison | None]) -> str | None:
     """Why a first place is only the best so far, by how the others compare with it: no interval has an end."""
     if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
         return None
-    return f"nothing is told apart after {counted(max(map(_generations, rivals)), 'generation')}"
+    return f"nothing is distinguished after {counted(max(map(_restarts, rivals)), 'restart')}"
 
 
 def find_fault(cell: Cell, row: Row) -> str | None:
@@ -108,9 +108,9 @@ def _broken_limit(row: Row) -> str | None:
     if row.serve is None or row.serve.holds:
         return None
     if row.serve.holds is None:
-        return "whether its p99 holds the limit isn't known: too few generations, or too busy a machine"
+        return "whether its p99 holds the limit isn't known: too few restarts, or too busy a machine"
     if row.serve.searched:
-        return "in half of the generations or more, no rate that was tried held the limit on p99"
+        return "in half of the restarts or more, no rate that was tried held the limit on p99"
     return "its p99 breaks the limit"
 
 
@@ -174,7 +174,7 @@ def find_leader(
 
 def usual_start_s(row: Row) -> float:
     """Seconds until a row is usually ready: context, load and first call, the medians. The slowest start grows with the
-    number of generations, which isn't the same for all.
+    number of restarts, which isn't the same for all.
     """
     context_s = row.gpu.context_s if row.gpu else None
     return sum(seconds or 0.0 for seconds in (context_s, row.load_s, row.first_call_s))
@@ -191,7 +191,7 @@ def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
 
 
 def order_times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
-    """What orders the rows: ratios to the baseline, which come from shared generations, or else medians."""
+    """What orders the rows: ratios to the baseline, which come from shared restarts, or else medians."""
     timed = {row.arm: _timing(row) for row in rows}
     ratios = {arm: timing.ratio.value for arm, timing in timed.items() if timing.ratio}
     if set(timed) - set(ratios) <= {baseline}:
@@ -224,24 +224,24 @@ def _passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: st
 
 
 def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
-    """With the arm that takes the fewest generations more to be told from the shipped one."""
+    """With the arm that takes the fewest restarts more to be told from the shipped one."""
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
     found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
     if not found:
         return sure
-    needed = {arm: cell.generations_needed(arm, shipped) for arm in found}
+    needed = {arm: cell.restarts_needed(arm, shipped) for arm in found}
     arm = min(found, key=lambda arm: (needed[arm] or float("inf"), abs(found[arm].value - 1)))
     row = next(row for row in cell.rows if row.arm == arm)
-    command = _command(cell, shipped, row, found[arm].generations, needed[arm])
-    return sure.model_copy(update={"nearest": arm, "generations_needed": needed[arm], "command": command})
+    command = _command(cell, shipped, row, found[arm].restarts, needed[arm])
+    return sure.model_copy(update={"nearest": arm, "restarts_needed": needed[arm], "command": command})
 
 
 def _command(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
     """What goes on with the race, or else a race of the two alone for the better one; None where neither would tell."""
-    if needed is None or needed > cell.most_generations:
+    if needed is None or needed > cell.most_restarts:
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
-    time = f"--max-time {max(math.ceil(left * cell.generation_s / 60), 1)}m"
+    time = f"--max-time {max(math.ceil(left * cell.restart_s / 60), 1)}m"
     if cell.goes_on:
         return f"{cell.resume} {time}" if cell.resume else None
     if rival.setting:
@@ -311,7 +311,7 @@ def _not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, 
 
 
 def _ran(row: Row) -> bool:
-    """Whether it played a whole generation at least."""
+    """Whether it played a whole restart at least."""
     return row.end_to_end is not None or row.serve is not None
 
 
@@ -336,8 +336,8 @@ def _slower(ratio: Ratio | None) -> bool:
     return _verdict(ratio) is Verdict.SLOWER
 
 
-def _generations(ratio: Comparison | None) -> int:
-    return ratio.generations if ratio else 0
+def _restarts(ratio: Comparison | None) -> int:
+    return ratio.restarts if ratio else 0
 
 
 def _value(one: Rival | Passed) -> float:

@@ -32,7 +32,7 @@ class Part(BaseModel):
 class Ratio(Comparison):
     """This arm's time ÷ another one's; bounds are null while infinite, `reason` says why a verdict was withheld."""
 
-    generations: Annotated[int, Field(exclude=True)] = 0
+    restarts: Annotated[int, Field(exclude=True)] = 0
     reason: str | None = None
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
 
 
 def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -> Ratio:
-    """One arm's end-to-end time ÷ another's, from the generations that both played; see `shootout.api.Run.verdict`."""
+    """One arm's end-to-end time ÷ another's, from the restarts that both played; see `shootout.api.Run.verdict`."""
     history = journal.read(folder)
     groups = {record.name: group_of(history, record) for record in history.groups}
     if group is not None and group not in groups:
@@ -105,11 +105,11 @@ def _ratio(group: Group, arm: str, other: str) -> Ratio:
     for label in (arm, other):
         if why := group.setbacks.get(label):
             raise UsageError(f"{label!r} has no time to compare: {why.reason}")
-    raise UsageError(f"{arm!r} and {other!r} were never timed in the same generation")
+    raise UsageError(f"{arm!r} and {other!r} were never timed in the same restart")
 
 
 def _labels(group: Group) -> list[str]:
-    return [arm.label for arm in group.record.arms if not arm.sentinel]
+    return [arm.label for arm in group.record.arms if not arm.control]
 
 
 def _label(name: str, groups: Sequence[Group]) -> str:

@@ -26,10 +26,10 @@ class Timing(Part):
     """One scope's figures in nanoseconds; α is shared among the verdicts of `end_to_end`, those of `compute` are extra.
 
     Attributes:
-        median_ns: the median of the generations' medians.
-        low_ns: lower end of its order-statistic interval over generations; `confidence` is what that really covers.
-        p90_ns: upper bound of a generation's percentile, p90_low_ns its lower one; null when the sample is too small.
-        p99_highest_ns: the highest percentile of any generation, for limits that all are to keep.
+        median_ns: the median of the restarts' medians.
+        low_ns: lower end of its order-statistic interval over restarts; `confidence` is what that really covers.
+        p90_ns: upper bound of a restart's percentile, p90_low_ns its lower one; null when the sample is too small.
+        p99_highest_ns: the highest percentile of any restart, for limits that all are to keep.
         own_fp32_ratio: against the plain FP32 arm of the same backend; null where there is none.
     """
 
@@ -45,7 +45,7 @@ class Timing(Part):
     p99_low_ns: float | None = None
     p99_highest_ns: float | None = None
     samples: int
-    generations: int
+    restarts: int
     ratio: Ratio | None
     own_fp32_ratio: Ratio | None = None
 
@@ -62,14 +62,14 @@ class Serving(Part):
     """An arm under requests that arrive by themselves (open loop, Poisson); latencies count from the arrival.
 
     Attributes:
-        rate_per_s: requests a second: the highest that held the limit (of a generation in which none did, the lowest
+        rate_per_s: requests a second: the highest that held the limit (of a restart in which none did, the lowest
             that was tried), or the given one.
         searched: whether it was searched.
-        holds: whether p99 stayed within the limit: after a search, in more than half of the generations. Null where it
-            didn't, but one generation or a busy machine is all that shows it.
-        p99_ns: the median over generations of p99's 99 % upper bound, at that rate; null where so many requests were
-            late that most generations gave up.
-        p99_highest_ns: the highest of these bounds; null of fewer than 4 generations, and where one gave up.
+        holds: whether p99 stayed within the limit: after a search, in more than half of the restarts. Null where it
+            didn't, but one restart or a busy machine is all that shows it.
+        p99_ns: the median over restarts of p99's 99 % upper bound, at that rate; null where so many requests were
+            late that most restarts gave up.
+        p99_highest_ns: the highest of these bounds; null of fewer than 4 restarts, and where one gave up.
         unloaded_ns: the median call without load.
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
@@ -98,7 +98,7 @@ class Quantized(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityFigures(Fidelity):
-    """Error against the FP64 oracle, the worst of all generations; infinite and undefined figures are null."""
+    """Error against the FP64 reference outputs, the worst of all restarts; infinite and undefined figures are null."""
 
     right: Annotated[str, Field(exclude=True)] = ""
     accuracy_change: AccuracyChange | None = None
@@ -129,7 +129,7 @@ class Ceiling(Part):
 
 
 class GpuEnergy(Part):
-    """Energy by the GPU's own counter over `seconds` of calls end to end, in the first generation; measured.
+    """Energy by the GPU's own counter over `seconds` of calls end to end, in the first restart; measured.
 
     Attributes:
         per_call_mj: millijoules of one call; `above_idle_mj` without what the idle GPU takes in that time.
@@ -144,7 +144,7 @@ class GpuEnergy(Part):
 
 
 class Gpu(Part):
-    """What the GPU tells of an arm on it, medians over generations; null where it doesn't, and no part of a verdict.
+    """What the GPU tells of an arm on it, medians over restarts; null where it doesn't, and no part of a verdict.
 
     Attributes:
         context_s: making the CUDA context, which `load_s` doesn't hold; `context_bytes` of device memory went into it.
@@ -182,7 +182,7 @@ class Row(Part):
     Attributes:
         why: from evidence, why it is or isn't faster than its own backend's FP32.
         install_bytes: of its runtime's packages, with all that they require.
-        memory_bytes: the most of any generation where it computes: of the whole process with its runtime, or of a GPU.
+        memory_bytes: the most of any restart where it computes: of the whole process with its runtime, or of a GPU.
         ready_s: context, load and first call, the slowest of `starts`.
         cause: what kind of reason `reason` is, for this program alone: not in the JSON.
     """
@@ -243,7 +243,7 @@ class Row(Part):
         return f"<Row {self.arm}: {self.outcome}{told}>"
 
 
-class Sentinel(Part):
+class Control(Part):
     """The baseline's hidden copy beside the baseline: while they differ, no verdict of their group stands.
 
     Attributes:
@@ -260,7 +260,7 @@ class SizeVerdict(Part):
     size: int
     verdict: Verdict
     ratio: float | None
-    generations: int
+    restarts: int
 
 
 class Crossover(Part):
@@ -271,7 +271,7 @@ class Crossover(Part):
         low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
         high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
         below: an arm, or "same".
-        generations_needed: by size without a verdict, what one would take; null where nobody can say.
+        restarts_needed: by size without a verdict, what one would take; null where nobody can say.
     """
 
     model: str
@@ -287,7 +287,7 @@ class Crossover(Part):
     below: str | None = None
     above: str | None = None
     reason: str | None = None
-    generations_needed: dict[int, int | None] = Field(default_factory=dict)
+    restarts_needed: dict[int, int | None] = Field(default_factory=dict)
     sizes: tuple[SizeVerdict, ...] = ()
 
 
@@ -296,20 +296,20 @@ class GroupSummary(Part):
 
     Attributes:
         void_share: flagged rounds ÷ all rounds; `void_reasons`: how many by what flagged them.
-        sd: of the log ratio between generations, pooled over the arms.
-        bias_floor: the share by which two arms must differ at least, the stored one or what the sentinel showed.
+        sd: of the log ratio between restarts, pooled over the arms.
+        bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
         selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
         confirms: the group whose choice it measures anew; likewise.
     """
 
     name: str
     baseline: str | None
-    sentinel: Sentinel
+    control: Control
     void_share: float
     void_reasons: dict[str, int]
     sd: float | None = None
     bias_floor: float = BIAS_FLOOR
-    generations: int
+    restarts: int
     selects: bool = Field(default=False, exclude=True)
     confirms: str | None = Field(default=None, exclude=True)
 
@@ -335,21 +335,21 @@ class NearestOpen(Part):
 
     Attributes:
         arms: the pair, of `group`.
-        generations: that it takes, if these are like those played; null where nobody knows. `seconds` likewise.
+        restarts: that it takes, if these are like those played; null where nobody knows. `seconds` likewise.
         others: how many pairs are open beside it.
-        ended_at: the most generations that the study allows, where these were played.
+        ended_at: the most restarts that the study allows, where these were played.
     """
 
     group: str
     arms: tuple[str, str]
-    generations: int | None
+    restarts: int | None
     seconds: float | None
     others: int
     ended_at: int | None
 
 
 class Document(Part):
-    """One run. `sentinel` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
+    """One run. `control` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
 
     Attributes:
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
@@ -370,7 +370,7 @@ class Document(Part):
     environment: dict[str, Any]
     rows: tuple[Row, ...]
     groups: tuple[GroupSummary, ...]
-    sentinel: Sentinel
+    control: Control
     void_share: float
     wall_s: float
     spent_s: dict[str, float]

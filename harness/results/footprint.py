@@ -1,4 +1,4 @@
-"""What an arm takes, over all its generations: seconds until it is ready, memory, and what the GPU told. Pure."""
+"""What an arm takes, over all its restarts: seconds until it is ready, memory, and what the GPU told. Pure."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _device_bytes(lines: Iterable[Played]) -> int | None:
 
 
 def on_gpu(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
-    """What an arm's generations tell together; None for an arm on the CPU."""
+    """What an arm's restarts tell together; None for an arm on the CPU."""
     told = [line.gpu for line in lines if line.gpu]
     if not told:
         return None

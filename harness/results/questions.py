@@ -1,4 +1,6 @@
-"""The questions of a run that it leaves open: cells without an answer, pairs not told apart, crossovers not found."""
+"""The questions of a run that it leaves open: cells without an answer, pairs not distinguished, crossovers not
+found.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def find_open(groups: Mapping[str, Group], answers: Sequence[Answer], crossovers
             yield f"{answer.group}: {answer.reason}"
         elif pairs := missing(groups[answer.group]):
             told = ", ".join(f"{short(a)} and {short(b)}" for a, b in (one.pair for one in pairs))
-            yield f"{answer.group}: not told apart: {told}"
+            yield f"{answer.group}: not distinguished: {told}"
     for one in crossovers:
         if one.outcome is Kind.CANT_TELL:
             yield f"{short(one.a)} or {short(one.b)}, by {one.axis}, {one.scope.replace('_', ' ')}: {one.reason}"
@@ -35,12 +37,12 @@ def find_nearest(groups: Iterable[Group]) -> NearestOpen | None:
     if not found:
         return None
     group, one = min(found, key=lambda pair: (pair[1].seconds is None, pair[1].seconds or 0.0))
-    most = group.rules.max_generations
+    most = group.rules.max_restarts
     return NearestOpen(
         group=group.record.name,
         arms=one.pair,
-        generations=one.generations,
+        restarts=one.restarts,
         seconds=one.seconds,
         others=len(found) - 1,
-        ended_at=most if group.next_generation >= most else None,
+        ended_at=most if group.next_restart >= most else None,
     )

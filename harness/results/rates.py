@@ -20,7 +20,7 @@ def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rat
     """How many items a second an arm's time per item, or per request, comes to; None where that isn't its time.
 
     Args:
-        lines: its generations.
+        lines: its restarts.
         timing: its end-to-end figures.
     """
     if timing is None or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or limits.given_rate(_served(lines)):
@@ -29,10 +29,10 @@ def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rat
 
 
 def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: float) -> Serving | None:
-    """What an arm's generations under requests come to; None where it didn't serve.
+    """What an arm's restarts under requests come to; None where it didn't serve.
 
     Args:
-        lines: its generations.
+        lines: its restarts.
         disturbed_share: flagged rounds ÷ all rounds of the group.
         timing: its end-to-end figures: time per request after a search, p99 at a given rate.
     """
@@ -53,7 +53,7 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
 
 
 def never_held(lines: Sequence[Played]) -> bool:
-    """Whether a rate was searched, and none that was tried held in any generation."""
+    """Whether a rate was searched, and none that was tried held in any restart."""
     return limits.never_held(_served(lines))
 
 

@@ -15,7 +15,7 @@ from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
 from shootout.build.builder import Workshop
 from shootout.build.exports import needs_of, probe_key, probe_request
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
@@ -57,7 +57,7 @@ def find_built(source: Source, progress: Progress) -> Built:
         workshop = Workshop(
             cache=cache_folder(),
             placement=place(source.arm.threads),
-            probes={key: probe} if key and isinstance(probe, ModelBundle) else {},
+            probes={key: probe} if key and isinstance(probe, ExportedModel) else {},
             machine=environment.fingerprint(there),
             logs=logs,
             progress=progress,
@@ -67,9 +67,9 @@ def find_built(source: Source, progress: Progress) -> Built:
         return workshop.prepare(source.arm, model, found.version).built
 
 
-def _model(source: Source, again: str) -> ModelBundle:
+def _model(source: Source, again: str) -> ExportedModel:
     """The export that the arm was built from."""
-    key = source.prepared.bundle
+    key = source.prepared.exported
     if key and (kept := cache.lookup(key)):
         return kept
     try:

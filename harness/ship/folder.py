@@ -31,8 +31,8 @@ from shootout.bundle.shipped import (
     seal_shipped,
 )
 from shootout.compare.machines import machine_of
-from shootout.constants import FIDELITY_MARGIN, FP32_BAND_FLOOR, USEFUL_BAND
-from shootout.contract import INTEGERS, Arrays, BandStanding, Device, Scenario
+from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
+from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
 from shootout.errors import UsageError
 from shootout.formats.json_text import json_text
 from shootout.host import environment, hardware
@@ -62,7 +62,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
         SkippedArm: this arm can't be shipped; says what can.
         UsageError: what it needs isn't known, or the folder can't be written to.
     """
-    arm, bundle = source.arm, built.bundle
+    arm, exported = source.arm, built.exported
     ship, templates = backends.shipping(arm.target)
     with new_folder(folder):
         (folder / MODEL).mkdir()
@@ -70,7 +70,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
         shipment = ship(built, folder / MODEL)
         versions = closure(arm.target, shipment.installs)
         _write_programs(folder, templates, shipment, versions)
-        sets = _few(bundle.input_buffers(), bundle.own_outputs())
+        sets = _few(exported.input_buffers(), exported.own_outputs())
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
         save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
         _write_evidence(folder / EVIDENCE, source, page)
@@ -93,9 +93,9 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
                     scenario=arm.scenario,
                     instances=arm.instances,
                 ),
-                model={"name": without_home(bundle.model), "sha256": bundle.weights_sha256},
-                inputs=bundle.inputs,
-                outputs=bundle.outputs,
+                model={"name": without_home(exported.model), "sha256": exported.weights_sha256},
+                inputs=exported.inputs,
+                outputs=exported.outputs,
                 versions=versions,
                 isa=(*shipment.isa, *_isa_of(source)),
                 machine={"key": machine.key, "name": machine.name},
@@ -188,17 +188,17 @@ def _few(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arra
 
 
 def error_limit(found: FidelityFigures | None) -> float:
-    """The gate's band; where that was not what let the arm play, four times the error that it had."""
+    """The gate's error bound; where that was not what let the arm play, four times the error that it had."""
     if found is None or found.relative_l2 is None:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
-    if found.standing is BandStanding.MET and found.band is not None:
-        return min(found.band, USEFUL_BAND)
-    if found.standing is BandStanding.NOT_JUDGED and found.relative_l2 > USEFUL_BAND:
+    if found.standing is BoundStanding.MET and found.error_bound is not None:
+        return min(found.error_bound, USEFUL_BOUND)
+    if found.standing is BoundStanding.NOT_JUDGED and found.relative_l2 > USEFUL_BOUND:
         raise UsageError(
             f"its error of {found.relative_l2:.2g} is nearer to that of zeros than to none, and nothing tells whether "
             "its precision explains that: give real --inputs, or more --max-time, and ship what that run measures"
         )
-    return max(FIDELITY_MARGIN * found.relative_l2, FP32_BAND_FLOOR)
+    return max(FIDELITY_MARGIN * found.relative_l2, FP32_BOUND_FLOOR)
 
 
 def _isa_of(source: Source) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
 """Anytime-valid evidence about ratios between arms: runs stop as soon as they know, so looking early must do no harm.
 
-The unit is the process generation: one log ratio x_g each. E(x − δ), a mean of three e-values, measures the evidence
+The unit is the process restart: one log ratio x_g each. E(x − δ), a mean of three e-values, measures the evidence
 against "the true log ratio is δ". Under that null, however often one looks, it reaches 1/α with a probability of at
 most α: so the δ with E < 1/α form an interval that holds at any stopping time (Ville's inequality). Each part has its
-own assumption. E_sign holds where x is symmetric about δ, so bad generations can't fool it; E_t where x is Gaussian,
-whatever its variance; E_P on average over a prior on that variance, so that two generations tell apart what is far
+own assumption. E_sign holds where x is symmetric about δ, so bad restarts can't fool it; E_t where x is Gaussian,
+whatever its variance; E_P on average over a prior on that variance, so that two restarts tell apart what is far
 apart. How often E_P errs at one given variance is simulated, not proven (docs/measurement.md has the table), and where
 a group or the pair itself spreads wider than the prior foresaw, E_P counts for nothing: `prior_holds`, `own_holds`.
 Neither asks what δ is and both only ever take from E, so that at any δ it passes 1/α no sooner than without them.
@@ -29,19 +29,19 @@ from shootout.stats import quantiles
 
 P_WEIGHT, SIGN_WEIGHT, T_WEIGHT = 0.25, 0.25, 0.5
 T_EFFECT = 9.0
-"""g: the prior variance of the difference in E_t, in units of the variance between generations; wide, as ours are."""
+"""g: the prior variance of the difference in E_t, in units of the variance between restarts; wide, as ours are."""
 P_EFFECT = 30.0
 """h: likewise in E_P."""
 P_DEGREES = 5
-"""How many generations the prior on the variance between generations is worth."""
+"""How many restarts the prior on the variance between restarts is worth."""
 P_SD = 0.10
 """The SD that it is centred on. In 235 recorded series: median 3.3 %, 95 % quantile 12 %, maximum 18.7 %."""
 GUARD_SD = 0.20
-"""A group, or a pair, that spreads wider between generations is none that the prior is about."""
-OWN_GENERATIONS = 3
+"""A group, or a pair, that spreads wider between restarts is none that the prior is about."""
+OWN_RESTARTS = 3
 """From there on a pair's own spread counts; of two, one in 22 with an SD of 10 % would look wider than 20 %."""
-LEAST_GENERATIONS = 2
-"""One generation shows no spread."""
+LEAST_RESTARTS = 2
+"""One restart shows no spread."""
 _BISECTIONS = 30
 """They find an end to a billionth of the gap that it lies in."""
 _TINY = 1e-300
@@ -53,7 +53,7 @@ def e_value(n: int, above: int | Array, distance: Value, squares: float | Array,
     """E against a shift; also of many shifts, or of many series of `n` values each, at once.
 
     Args:
-        n: generations, at least 1.
+        n: restarts, at least 1.
         above: how many values lie above the shift.
         distance: of the shift from the values' mean, not negative; may be inf.
         squares: Σ(x−mean)².
@@ -64,7 +64,7 @@ def e_value(n: int, above: int | Array, distance: Value, squares: float | Array,
 
 @lru_cache(maxsize=4_096)
 def ceiling(n: int, *, prior: bool = True) -> float:
-    """The most that E can reach with `n` generations: one sign, no spread.
+    """The most that E can reach with `n` restarts: one sign, no spread.
 
     56,748 at n = 2; without E_P it is 3, 15, 114 and 1,060 at n = 2, 3, 4, 5.
     """
@@ -76,26 +76,26 @@ def bonferroni(comparisons: int, alpha: float = ALPHA) -> float:
     return alpha / max(comparisons, 1)
 
 
-def min_generations(comparisons: int, *, prior: bool = True) -> int:
-    """The fewest generations with which E can pass comparisons / α: 2 for up to 2,837 comparisons, 5 without E_P."""
-    n = LEAST_GENERATIONS
+def min_restarts(comparisons: int, *, prior: bool = True) -> int:
+    """The fewest restarts with which E can pass comparisons / α: 2 for up to 2,837 comparisons, 5 without E_P."""
+    n = LEAST_RESTARTS
     while ceiling(n, prior=prior) <= 1 / bonferroni(comparisons):
         n += 1
     return n
 
 
 def prior_holds(log_ratios: Array, *, least_degrees: int = 1) -> Array:
-    """After each generation: whether E_P counts, the group's pooled SD having been above 20 % at no look so far.
+    """After each restart: whether E_P counts, the group's pooled SD having been above 20 % at no look so far.
 
     A function of what was measured up to there, so that a race, a resumed one and the analysis agree.
 
     Args:
-        log_ratios: shape (…, arms, generations): each arm to the same other one, NaN where it didn't play; an arm that
-            played n generations gives n − 1 degrees of freedom.
+        log_ratios: shape (…, arms, restarts): each arm to the same other one, NaN where it didn't play; an arm that
+            played n restarts gives n − 1 degrees of freedom.
         least_degrees: a look with fewer contradicts nothing.
 
     Returns:
-        Shape (…, generations).
+        Shape (…, restarts).
     """
     played = ~np.isnan(log_ratios)
     x, count = np.where(played, log_ratios, 0.0), np.cumsum(played, axis=-1)
@@ -108,15 +108,15 @@ def prior_holds(log_ratios: Array, *, least_degrees: int = 1) -> Array:
 
 
 def own_holds(log_ratios: Array) -> Array:
-    """Likewise for a pair by its own SD, from 3 generations on: a wild arm hides in the pooled SD of many quiet ones.
+    """Likewise for a pair by its own SD, from 3 restarts on: a wild arm hides in the pooled SD of many quiet ones.
 
     Args:
-        log_ratios: shape (…, generations).
+        log_ratios: shape (…, restarts).
 
     Returns:
         The same shape.
     """
-    return prior_holds(log_ratios[..., None, :], least_degrees=OWN_GENERATIONS - 1)
+    return prior_holds(log_ratios[..., None, :], least_degrees=OWN_RESTARTS - 1)
 
 
 def interval(log_ratios: Array, alpha: float, *, prior: bool = True) -> tuple[float, float]:
@@ -136,7 +136,7 @@ def interval(log_ratios: Array, alpha: float, *, prior: bool = True) -> tuple[fl
         is left: then the values contradict symmetry itself, which is no evidence about the ratio.
     """
     x = checked(log_ratios)
-    if x.size < LEAST_GENERATIONS or ceiling(x.size, prior=prior) <= 1 / alpha:
+    if x.size < LEAST_RESTARTS or ceiling(x.size, prior=prior) <= 1 / alpha:
         return -math.inf, math.inf
     x = np.sort(x)
     median = quantiles.median(x)
@@ -178,11 +178,11 @@ def checked(log_ratios: Array) -> Array:
     """The log ratios as floats.
 
     Raises:
-        ValueError: not one finite number for each generation.
+        ValueError: not one finite number for each restart.
     """
     x = np.asarray(log_ratios, dtype=float)
     if x.ndim != 1 or not np.isfinite(x).all():
-        raise ValueError(f"log ratios must be one finite number for each generation, received {log_ratios!r}")
+        raise ValueError(f"log ratios must be one finite number for each restart, received {log_ratios!r}")
     return x
 
 

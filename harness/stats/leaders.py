@@ -1,4 +1,4 @@
-"""Who leads a group: the arms that no other one is known to beat, from each pair's own generations.
+"""Who leads a group: the arms that no other one is known to beat, from each pair's own restarts.
 
 The fastest arm is looked for among many, so what is claimed is a set (multiple comparison with the best): the arm that
 is truly fastest can only be missing from it if one of its own comparisons with the others errs. That is one comparison
@@ -19,7 +19,7 @@ from shootout.constants import INDIFFERENT
 from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison
 
 Compare = Callable[[str, str], Comparison | None]
-"""How the first arm compares with the second; None where they share no generation. Swapped, it says the inverse."""
+"""How the first arm compares with the second; None where they share no restart. Swapped, it says the inverse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Leaders:
 
     @property
     def final(self) -> bool:
-        """Whether more generations would change nothing that matters: any arm of `tied` may be shipped."""
+        """Whether more restarts would change nothing that matters: any arm of `tied` may be shipped."""
         return not self.undecided
 
 
@@ -49,7 +49,7 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
 
     Args:
         times: each arm's time, in any one unit. It orders the arms and decides nothing else.
-        compare: on the pair's own generations; asked once for each pair.
+        compare: on the pair's own restarts; asked once for each pair.
 
     Raises:
         ValueError: there is no arm.
@@ -77,9 +77,9 @@ def compare_pair(
     ground: Ground | None = None,
     estimate: bool = True,
 ) -> Comparison | None:
-    """Two arms of which either may be shipped where they lie within `INDIFFERENT`; None without a shared generation.
+    """Two arms of which either may be shipped where they lie within `INDIFFERENT`; None without a shared restart.
 
-    `generations_needed` then is for knowing that, or which one is faster; `ground`: see `verdicts.comparison`.
+    `restarts_needed` then is for knowing that, or which one is faster; `ground`: see `verdicts.comparison`.
     """
     if not set(blocks.get(one, ())) & set(blocks.get(other, ())):
         return None
@@ -94,7 +94,7 @@ def is_indifferent(found: Comparison | None, within: float = INDIFFERENT) -> boo
 
 
 def time_ns(blocks: Blocks) -> float:
-    """An arm's time: the median of its generations' medians."""
+    """An arm's time: the median of its restarts' medians."""
     return float(np.median([np.median(values) for values in blocks.values()])) if blocks else math.inf
 
 

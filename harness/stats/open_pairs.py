@@ -23,7 +23,7 @@ def find_open(
     """The pairs that a race still has to tell apart: for its goal, and arms from their own FP32; crossovers aside.
 
     Args:
-        labels: the arms that have not failed, the sentinel among them. Where they are unopposed nothing is open.
+        labels: the arms that have not failed, the control among them. Where they are unopposed nothing is open.
         unsound: those of them that can't be the answer, so that who leads is asked without them.
         unsteady: those that found no steady state, so that nobody knows on which side of a limit they are.
     """
@@ -32,7 +32,7 @@ def find_open(
 
 def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
     """Whether no verdict can be had: without the baseline, or without the copy that should vouch for it."""
-    return rules.baseline not in labels or (rules.sentinel is not None and rules.sentinel not in labels)
+    return rules.baseline not in labels or (rules.control is not None and rules.control not in labels)
 
 
 def _asked(
@@ -45,7 +45,7 @@ def _asked(
     """Those that are open for the goal."""
     if rules.narrows or is_unopposed(labels, rules):
         return []
-    nobody = {rules.sentinel, *(unsound if rules.goal.aim is Aim.BEST else ())}
+    nobody = {rules.control, *(unsound if rules.goal.aim is Aim.BEST else ())}
     arms = [label for label in labels if label not in nobody]
     if rules.goal.aim is Aim.LIMIT:
         found = _near_limit(blocks, arms, rules, unsteady)
@@ -76,14 +76,14 @@ def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rule
     return [pair for pair in pairs if not ((found := _found(blocks, pair, rules)) and found.decided)]
 
 
-def generations_left(
+def restarts_left(
     blocks: Mapping[str, Blocks],
     labels: Collection[str],
     rules: Rules,
     unsound: Collection[str],
     unsteady: Collection[str],
 ) -> dict[Pair, float]:
-    """The generations that each open pair may still take, if the rest are like those so far; inf: nobody knows.
+    """The restarts that each open pair may still take, if the rest are like those so far; inf: nobody knows.
 
     A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
     """
@@ -108,7 +108,7 @@ def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
     found = _found(blocks, pair, rules)
     if found is None or math.isinf(width := precision(found)):
         return math.inf
-    return max(1, math.ceil(found.generations * ((width / rules.goal.within) ** 2 - 1)))
+    return max(1, math.ceil(found.restarts * ((width / rules.goal.within) ** 2 - 1)))
 
 
 def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
@@ -117,9 +117,9 @@ def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> floa
 
 
 def _left(found: Comparison | None) -> float:
-    if found is None or found.generations_needed is None:
+    if found is None or found.restarts_needed is None:
         return math.inf
-    return max(found.generations_needed - found.generations, 1)
+    return max(found.restarts_needed - found.restarts, 1)
 
 
 def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rules) -> list[Leaders]:
@@ -142,7 +142,7 @@ def _untold(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> 
 
 
 def _unsettled(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
-    """Leaders that are neither told apart nor as good as each other, and arms that have not played yet."""
+    """Leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
     new = [pair for pair in _beside_baseline(arms, rules) if not blocks.get(pair[0])]
     return list(dict.fromkeys([*new, *(pair for one in leader_sets(blocks, arms, rules) for pair in one.undecided)]))
 
@@ -159,7 +159,7 @@ def _near_limit(
 ) -> list[Pair]:
     """Arms of which it isn't known on which side of the limit they are, or may not be said yet.
 
-    While the baseline's copy comes out different nothing is said, and a few more generations may bring it back.
+    While the baseline's copy comes out different nothing is said, and a few more restarts may bring it back.
     """
     known = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
     found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
@@ -167,9 +167,9 @@ def _near_limit(
 
 
 def _copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
-    if rules.sentinel is None or rules.baseline is None:
+    if rules.control is None or rules.baseline is None:
         return False
-    copy = _found(blocks, (rules.sentinel, rules.baseline), rules)
+    copy = _found(blocks, (rules.control, rules.baseline), rules)
     return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
@@ -188,7 +188,7 @@ def _found(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: 
 
 
 def _have_met(blocks: Mapping[str, Blocks], pair: Pair) -> bool:
-    """Whether both played any one generation."""
+    """Whether both played any one restart."""
     return bool(set(blocks.get(pair[0], ())) & set(blocks.get(pair[1], ())))
 
 

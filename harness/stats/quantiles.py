@@ -1,8 +1,8 @@
 """The median and the tail of a cell's readings, with no model of their shape: order statistics and the binomial alone.
 
 Latencies are skewed and multimodal, so an interval must not assume a shape, and a tail percentile is given only where
-the sample can bear it, between bounds. Calls of one generation are not independent: bounds over all calls at once were
-exceeded by the other half of the same run in a third of all splits. So bounds are taken over the generations' own
+the sample can bear it, between bounds. Calls of one restart are not independent: bounds over all calls at once were
+exceeded by the other half of the same run in a third of all splits. So bounds are taken over the restarts' own
 percentiles, as those of the median are over their medians. The one percentile definition used is Hyndman and Fan's
 type 2: the inverse of the empirical distribution function, the mean of both neighbours where it jumps (for the median:
 the usual one).
@@ -24,7 +24,7 @@ CONFIDENCE = 0.95
 TAIL_CONFIDENCE = 0.99
 """LoadGen's: how sure it is that a percentile lies below its bound."""
 LEAST_TAILS = 4
-"""Fewer generations bound no percentile: the highest of 4 is above their middle in 94 of 100 cases."""
+"""Fewer restarts bound no percentile: the highest of 4 is above their middle in 94 of 100 cases."""
 _WINDOW_SD = 12.0
 """Binomial probabilities further than this below the mean add up to less than any limit asked for here."""
 
@@ -49,7 +49,7 @@ def median_interval(values: Array) -> MedianInterval:
     """The median and the narrowest symmetric pair of order statistics that holds it with at least 95 %.
 
     Fewer than 6 values can't reach that: then low and high are their full range, and `confidence` says what it is
-    worth. The values must be independent (medians of generations are; calls of one process are not quite).
+    worth. The values must be independent (medians of restarts are; calls of one process are not quite).
 
     Args:
         values: shape (n,), n ≥ 1, any unit.
@@ -85,28 +85,28 @@ def percentile(values: Array, p: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PercentileBounds:
-    """A generation's percentile between two order statistics, and the highest that any generation had."""
+    """A restart's percentile between two order statistics, and the highest that any restart had."""
 
     low: float
     high: float
     highest: float
 
 
-def percentile_bounds(generations: Sequence[Array], p: float) -> PercentileBounds | None:
-    """Lower and upper bound of a generation's `p` percentile, from the generations' own.
+def percentile_bounds(restarts: Sequence[Array], p: float) -> PercentileBounds | None:
+    """Lower and upper bound of a restart's `p` percentile, from the restarts' own.
 
-    They are the order statistics of `median_interval`, the lowest and the highest of up to 5 generations.
+    They are the order statistics of `median_interval`, the lowest and the highest of up to 5 restarts.
 
     Args:
-        generations: the values of each; those with fewer than 1 / (1 − p) have no percentile of their own.
+        restarts: the values of each; those with fewer than 1 / (1 − p) have no percentile of their own.
         p: the percentile as a share.
 
     Returns:
-        None where fewer than 4 generations have one, or all together have fewer than 64, 130 and 662 values for p =
+        None where fewer than 4 restarts have one, or all together have fewer than 64, 130 and 662 values for p =
         0.90, 0.95 and 0.99 (see `tail_bound`).
     """
-    own = [percentile(values, p) for values in generations if round(values.size * (1 - p), 9) >= 1]
-    if len(own) < LEAST_TAILS or most_above(sum(values.size for values in generations), p) < 1:
+    own = [percentile(values, p) for values in restarts if round(values.size * (1 - p), 9) >= 1]
+    if len(own) < LEAST_TAILS or most_above(sum(values.size for values in restarts), p) < 1:
         return None
     found = median_interval(np.array(own))
     return PercentileBounds(low=found.low, high=found.high, highest=max(own))

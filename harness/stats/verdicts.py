@@ -20,7 +20,7 @@ from shootout.constants import SAME_WITHIN
 from shootout.contract import Array
 from shootout.stats.evidence import (
     GUARD_SD,
-    LEAST_GENERATIONS,
+    LEAST_RESTARTS,
     bonferroni,
     checked,
     e_value,
@@ -32,7 +32,7 @@ from shootout.stats.goals import Goal
 from shootout.stats.quantiles import median
 
 MAX_ESTIMATE = 1_000
-"""Beyond so many generations "can't tell" says no number: nobody would wait for them."""
+"""Beyond so many restarts "can't tell" says no number: nobody would wait for them."""
 _VISIBLE_STEP = 1e-5
 
 
@@ -50,25 +50,25 @@ class Comparison:
     """An arm's time over its baseline's, with how sure we are.
 
     Attributes:
-        value: the ratio: exp of the median log ratio between generations; always inside the interval.
+        value: the ratio: exp of the median log ratio between restarts; always inside the interval.
         low: the interval's lower end, a ratio; None while it is infinite.
         high: its upper end, likewise.
-        sd: standard deviation of the log ratio between generations; None with fewer than two.
-        generations: how many were compared.
-        generations_needed: for `can't tell`, the total it would take if the rest were like these; None beyond 1,000.
+        sd: standard deviation of the log ratio between restarts; None with fewer than two.
+        restarts: how many were compared.
+        restarts_needed: for `can't tell`, the total it would take if the rest were like these; None beyond 1,000.
     """
 
     value: float
     low: float | None
     high: float | None
     verdict: Verdict
-    generations_needed: int | None
+    restarts_needed: int | None
     sd: float | None
-    generations: int
+    restarts: int
 
     @property
     def decided(self) -> bool:
-        """Whether there is a verdict, so that no further generation is needed for it."""
+        """Whether there is a verdict, so that no further restart is needed for it."""
         return self.verdict is not Verdict.CANT_TELL
 
 
@@ -100,25 +100,25 @@ def compare(
     prior: bool = True,
     estimate: bool = True,
 ) -> Comparison:
-    """What the generations so far say about an arm; may be asked after every generation.
+    """What the restarts so far say about an arm; may be asked after every restart.
 
-    The ratio is the median's, not the mean's: one bad generation moves a mean by more than most differences, and the
+    The ratio is the median's, not the mean's: one bad restart moves a mean by more than most differences, and the
     median is always inside the interval.
 
     Args:
-        log_ratios: log(arm / baseline) of each generation, shape (n,), n ≥ 1, finite.
+        log_ratios: log(arm / baseline) of each restart, shape (n,), n ≥ 1, finite.
         alpha: this comparison's share of the error probability, see `bonferroni`.
         bias_floor: see `judge`.
         same_within: see `judge`.
-        prior: see `evidence.prior_holds`; these generations' own spread must allow it as well (`evidence.own_holds`).
-        estimate: whether to find out `generations_needed`.
+        prior: see `evidence.prior_holds`; these restarts' own spread must allow it as well (`evidence.own_holds`).
+        estimate: whether to find out `restarts_needed`.
 
     Raises:
-        ValueError: no generation, or a value that isn't finite.
+        ValueError: no restart, or a value that isn't finite.
     """
     x = checked(log_ratios)
     if x.size == 0:
-        raise ValueError("a comparison needs at least one generation, received none")
+        raise ValueError("a comparison needs at least one restart, received none")
     prior = prior and bool(own_holds(x)[-1])
     low, high = interval(x, alpha, prior=prior)
     verdict, middle = judge(low, high, bias_floor=bias_floor, same_within=same_within), median(x)
@@ -126,39 +126,39 @@ def compare(
     needed = None
     if estimate and verdict is Verdict.CANT_TELL and sd is not None:
         foresee = partial(foreseen, middle, sd, alpha=alpha, bias_floor=bias_floor, same_within=same_within)
-        needed = _generations_needed(x.size, partial(foresee, prior=prior))
+        needed = _restarts_needed(x.size, partial(foresee, prior=prior))
     return Comparison(
         value=math.exp(middle),
         low=math.exp(low) if math.isfinite(low) else None,
         high=math.exp(high) if math.isfinite(high) else None,
         verdict=verdict,
         sd=sd,
-        generations=x.size,
-        generations_needed=needed,
+        restarts=x.size,
+        restarts_needed=needed,
     )
 
 
 def foreseen(
     middle: float,
     sd: float,
-    generations: int,
+    restarts: int,
     *,
     alpha: float,
     bias_floor: float,
     same_within: float = SAME_WITHIN,
     prior: bool = True,
 ) -> Verdict:
-    """The verdict on so many generations that look as Gaussian as they can, with this middle and SD.
+    """The verdict on so many restarts that look as Gaussian as they can, with this middle and SD.
 
     E then rises from the middle to both sides, so it is asked at the limits of `judge` alone: no interval is sought.
     """
-    if generations < LEAST_GENERATIONS:
+    if restarts < LEAST_RESTARTS:
         return Verdict.CANT_TELL
-    values, squares = middle + sd * _normal_scores(generations), (generations - 1) * sd**2
+    values, squares = middle + sd * _normal_scores(restarts), (restarts - 1) * sd**2
 
     def left(shift: float) -> bool:
         above = int(np.sum(values > shift))
-        return e_value(generations, above, abs(shift - middle), squares, prior=prior) < 1 / alpha
+        return e_value(restarts, above, abs(shift - middle), squares, prior=prior) < 1 / alpha
 
     floor, same = math.log1p(bias_floor), math.log1p(same_within)
     gone = [limit for limit in (-same, -floor, floor, same) if not left(limit)]
@@ -167,11 +167,11 @@ def foreseen(
     return judge(low, high, bias_floor=bias_floor, same_within=same_within)
 
 
-def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: float) -> float | None:
-    """The difference (0.02 = 2 %) that so many generations call `slower` about every second time, at this SD.
+def smallest_visible(sd: float, restarts: int, *, alpha: float, bias_floor: float) -> float | None:
+    """The difference (0.02 = 2 %) that so many restarts call `slower` about every second time, at this SD.
 
     Args:
-        sd: standard deviation of the log ratio between generations.
+        sd: standard deviation of the log ratio between restarts.
         alpha: see `bonferroni`.
         bias_floor: see `judge`.
 
@@ -180,7 +180,7 @@ def smallest_visible(sd: float, generations: int, *, alpha: float, bias_floor: f
     """
 
     def seen(share: float) -> bool:
-        found = foreseen(math.log1p(share), sd, generations, alpha=alpha, bias_floor=bias_floor, prior=sd <= GUARD_SD)
+        found = foreseen(math.log1p(share), sd, restarts, alpha=alpha, bias_floor=bias_floor, prior=sd <= GUARD_SD)
         return found is Verdict.SLOWER
 
     hidden, share = 0.0, 1.0
@@ -201,7 +201,7 @@ def _normal_scores(n: int) -> Array:
     return cast(Array, scores / np.std(scores, ddof=1))
 
 
-def _generations_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | None:
+def _restarts_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | None:
     """The first total beyond `n` with a verdict, by doubling the step and then halving it; None beyond the limit."""
     undecided, step = n, 1
     while verdict_at(total := min(undecided + step, MAX_ESTIMATE)) is Verdict.CANT_TELL:
@@ -218,7 +218,7 @@ def _generations_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | N
 
 
 Blocks = Mapping[int, Array]
-"""Generation → block medians (ns) of its valid rounds, in order."""
+"""Restart → block medians (ns) of its valid rounds, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +227,7 @@ class Rules:
 
     Attributes:
         baseline: the label that ratios refer to, or None.
-        sentinel: the label of the baseline's hidden copy, or None.
+        control: the label of the baseline's hidden copy, or None.
         comparisons: how many verdicts the group was asked for (for Bonferroni).
         goal: what must be known before the race ends.
         exact: arms that compute in full precision. Which of these is fastest is a question of its own: what a faster
@@ -236,13 +236,13 @@ class Rules:
         selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
         pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
         narrows: whether the group is there for its pairs alone, and owes no other verdict.
-        least_generations: that each arm plays, whatever is known before.
+        least_restarts: that each arm plays, whatever is known before.
     """
 
     baseline: str | None
-    sentinel: str | None
+    control: str | None
     comparisons: int
-    max_generations: int
+    max_restarts: int
     bias_floor: float
     goal: Goal = field(default_factory=Goal)
     exact: Collection[str] = ()
@@ -250,7 +250,7 @@ class Rules:
     pairs: Collection[tuple[str, str]] = ()
     selects: bool = False
     narrows: bool = False
-    least_generations: int = 0
+    least_restarts: int = 0
 
     def crosses(self, one: str, other: str | None) -> bool:
         """Whether a crossover of these two is looked for."""
@@ -258,7 +258,7 @@ class Rules:
 
 
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
-    """x_g = median over rounds of log(arm / baseline), for each generation both played, shape (n,)."""
+    """x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
     return np.array(list(_log_ratios(arm, baseline).values()), dtype=np.float64)
 
 
@@ -268,12 +268,12 @@ def _log_ratios(arm: Blocks, baseline: Blocks) -> dict[int, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What all verdicts of a group stand on: what its generations so far say of the machine and of the harness.
+    """What all verdicts of a group stand on: what its restarts so far say of the machine and of the harness.
 
     Attributes:
-        prior: whether evidence may rest on how far generations usually spread: see `evidence.prior_holds`. It is the
-            spread of all arms, the sentinel too, beside the baseline; beside the first by name where there is none.
-        bias_floor: the stored one, or how far the sentinel's median is from its baseline's, whichever is more.
+        prior: whether evidence may rest on how far restarts usually spread: see `evidence.prior_holds`. It is the
+            spread of all arms, the control too, beside the baseline; beside the first by name where there is none.
+        bias_floor: the stored one, or how far the control's median is from its baseline's, whichever is more.
     """
 
     prior: bool
@@ -283,7 +283,7 @@ class Ground:
 def ground_of(blocks: Mapping[str, Blocks], rules: Rules) -> Ground:
     """The ground of a group, from the blocks of all its arms."""
     played = {label: arm for label, arm in blocks.items() if arm}
-    copy = log_ratios(played.get(rules.sentinel or "", {}), played.get(rules.baseline or "", {}))
+    copy = log_ratios(played.get(rules.control or "", {}), played.get(rules.baseline or "", {}))
     seen = math.expm1(abs(median(copy))) if copy.size else 0.0
     return Ground(prior=_prior(played, rules.baseline), bias_floor=max(rules.bias_floor, seen))
 
@@ -292,9 +292,9 @@ def _prior(played: dict[str, Blocks], baseline: str | None) -> bool:
     if len(played) < 2:
         return True
     centre = played.pop(baseline if baseline and baseline in played else min(played))
-    generations = sorted(centre)
+    restarts = sorted(centre)
     found = [_log_ratios(arm, centre) for arm in played.values()]
-    return bool(prior_holds(np.array([[one.get(g, math.nan) for g in generations] for one in found]))[-1])
+    return bool(prior_holds(np.array([[one.get(g, math.nan) for g in restarts] for one in found]))[-1])
 
 
 def comparison(
@@ -315,7 +315,7 @@ def comparison(
         ground: `ground_of` the blocks, where it is known already.
     """
     ground = ground or ground_of(blocks, rules)
-    copy = {label, against} == {rules.sentinel, rules.baseline}
+    copy = {label, against} == {rules.control, rules.baseline}
     x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
     return compare(
         x,

@@ -50,7 +50,7 @@ def steady_from(latency_ns: Array) -> int | None:
 
 
 def is_unsteady(starts: Sequence[int | None]) -> bool:
-    """Whether an arm is no answer, and gets no verdict: most of its generations found no steady state (None)."""
+    """Whether an arm is no answer, and gets no verdict: most of its restarts found no steady state (None)."""
     return 2 * starts.count(None) > len(starts)
 
 

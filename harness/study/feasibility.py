@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shootout import backends, models, schemes
 from shootout.bundle import training
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import (
     Arm,
     Artifact,
@@ -34,7 +34,7 @@ BYTES_PER_WEIGHT_ARM = 8
 FROM_FILE = (Artifact.ONNX, Artifact.MODULE)
 """What a user's file may come to: whether it can be made a torch module, only its export tells."""
 COPIES_OF_INPUTS = 4
-"""Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the oracle's."""
+"""Each arm holds its input buffers, their staged copies and, while it is verified, outputs and the reference's."""
 
 Available = Mapping[tuple[str, Device], Availability]
 
@@ -158,45 +158,45 @@ def _untrained(arm: Arm) -> NotRun | None:
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
 
-def unfit(arm: Arm, bundle: ModelBundle) -> NotRun | None:
+def unfit(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Why the arm can't be asked what came of the export: a module that has no export, or rows that aren't told."""
-    if uncounted := _uncounted(arm, bundle):
+    if uncounted := _uncounted(arm, exported):
         return uncounted
     if arm.target.folder:
-        return _other_shapes(open_once(arm.target.folder).inputs, arm, bundle)
+        return _other_shapes(open_once(arm.target.folder).inputs, arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
-    if Artifact.NONE in consumes or set(consumes) & set(bundle.artifacts):
+    if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
-    why = f": {bundle.unmade}" if bundle.unmade else ""
+    why = f": {exported.unmade}" if exported.unmade else ""
     fix = (
         install("torch")
         if why.endswith(UNINSTALLED)
         else f"leave {arm.target.backend} out of --backends"
-        if bundle.is_file
+        if exported.is_file
         else "change the module so that torch can export it"
     )
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
 
 
-def _other_shapes(shipped: Sequence[TensorSpec], arm: Arm, bundle: ModelBundle) -> NotRun | None:
+def _other_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Why a shipped folder doesn't take this model's inputs; None where it does."""
-    if tuple(shipped) == bundle.inputs:
+    if tuple(shipped) == exported.inputs:
         return None
     theirs, ours = (
-        ", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in some) for some in (shipped, bundle.inputs)
+        ", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in some) for some in (shipped, exported.inputs)
     )
     batch = open_once(arm.target.folder).arm.batch
     fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"
     return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
 
 
-def _uncounted(arm: Arm, bundle: ModelBundle) -> NotRun | None:
+def _uncounted(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Why items a second would be wrong: a factory that isn't told the batch makes as many rows as it likes."""
     if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or is_file(arm.model):
         return None
     model = models.get(arm.model)
-    firsts = {spec.shape[0] if spec.shape else None for spec in bundle.inputs}
+    firsts = {spec.shape[0] if spec.shape else None for spec in exported.inputs}
     rows = firsts.pop() if len(firsts) == 1 else None
     if model.called is None or model.takes_batch or rows in (None, arm.batch):
         return None
@@ -261,23 +261,23 @@ def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
     return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
 
 
-def unheld(arms: Sequence[Arm], bundles: Mapping[str, ModelBundle], memory_bytes: int) -> dict[str, NotRun]:
+def unheld(arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], memory_bytes: int) -> dict[str, NotRun]:
     """Why arms don't fit in memory together, which only the export tells of a user's own model; by label.
 
     Args:
-        bundles: of each arm that can be built, by label.
+        exported_models: of each arm that can be built, by label.
     """
-    own = [arm for arm in arms if arm.label in bundles and bundles[arm.label].source_sha256]
+    own = [arm for arm in arms if arm.label in exported_models and exported_models[arm.label].source_sha256]
     if not own:
         return {}
-    weights = max(bundles[arm.label].parameter_count for arm in own)
-    specs = [(arm, bundles[arm.label].inputs) for arm in (own[0], *own)]
+    weights = max(exported_models[arm.label].parameter_count for arm in own)
+    specs = [(arm, exported_models[arm.label].inputs) for arm in (own[0], *own)]
     inputs = sum(arm.instances * set_bytes(one) * buffer_count(one) for arm, one in specs)
     return _lacking(own, weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
 
 
 def _bytes_per_weight(arms: Sequence[Arm]) -> int:
-    """While all arms of a group, and the baseline's sentinel, hold their sessions."""
+    """While all arms of a group, and the baseline's control, hold their sessions."""
     sessions = sum(arm.instances for arm in arms) + 1
     held = 2 if arms[0].scenario is Scenario.TRAIN_STEP else 1  # a training step also has gradients and momenta
     return BYTES_PER_WEIGHT_ARM * held * sessions

@@ -28,13 +28,13 @@ class GroupRecord(BaseModel):
         baseline: the label of the arm that ratios refer to; None where no arm can run.
         goal: what must be known before the race ends; older journals have none, and were raced for the baseline.
         comparisons: how many pairs α is shared by; see `count_comparisons`.
-        arms: the baseline first, its sentinel last; arms that are skipped are among them.
+        arms: the baseline first, its control last; arms that are skipped are among them.
         references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
             measured against it.
         pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
         selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
             this baseline; null in a group of which verdicts are asked.
-        least_generations: that each arm plays, whatever is known before; older journals have none.
+        least_restarts: that each arm plays, whatever is known before; older journals have none.
         narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
     """
 
@@ -49,20 +49,20 @@ class GroupRecord(BaseModel):
     pairs: tuple[tuple[str, str], ...] = ()
     selects_for: str | None = None
     narrows: bool = False
-    least_generations: int = 0
+    least_restarts: int = 0
 
     @model_validator(mode="after")
     def _has_arms(self) -> GroupRecord:
         labels = [arm.label for arm in self.arms]
-        if all(arm.sentinel for arm in self.arms) or len(set(labels)) < len(labels):
+        if all(arm.control for arm in self.arms) or len(set(labels)) < len(labels):
             raise ValueError("a group has arms, each label once")
         return self
 
 
-def with_sentinel(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
+def with_control(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
     """A group's arms in their order: the baseline, the others, the baseline's hidden copy."""
     others = (arm for arm in arms if arm is not baseline)
-    return (baseline, *others, replace(baseline, ordinal=1, sentinel=True))
+    return (baseline, *others, replace(baseline, ordinal=1, control=True))
 
 
 def confirming_name(name: str) -> str:
@@ -95,7 +95,7 @@ def count_comparisons(
 
     Args:
         baseline: the label that each runnable arm is compared with.
-        runnable: the arms that can run, without the sentinel.
+        runnable: the arms that can run, without the control.
         references: arm → its own backend's FP32.
         pairs: for crossovers; those with an arm that can't run don't count.
     """

@@ -154,7 +154,7 @@ class TargetOptions(ModelOptions, total=False):
         Flag(
             group=Group.WHAT,
             word="TARGETS",
-            help="Who races: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', bundle:DIR. Twice the same = A/A.",
+            help="Who races: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. Twice the same = A/A.",
             read=axes.read_names,
         ),
     ]

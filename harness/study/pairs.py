@@ -19,7 +19,7 @@ def asked_pairs(
     """The pairs of one group; those named by the study are among them even where they can't run.
 
     Args:
-        arms: of the group, without its sentinel.
+        arms: of the group, without its control.
         runnable: those that can run here; where the study names no pair, all pairs of them.
         first: what a target is that is named without a device or precision.
 

@@ -27,7 +27,7 @@ from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
 from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.group import FULL, GroupRecord, count_comparisons, with_sentinel
+from shootout.study.group import FULL, GroupRecord, count_comparisons, with_control
 from shootout.study.pairs import asked_pairs
 from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
@@ -62,7 +62,7 @@ class PlannedGroup:
 
     @property
     def playing(self) -> list[Arm]:
-        """The arms to measure, sentinel included."""
+        """The arms to measure, control included."""
         return [arm for arm in self.record.arms if arm.label not in self.skips]
 
     @property
@@ -291,11 +291,11 @@ def _arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, t
 
 
 def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
-    """The arms with their baseline first and its sentinel last, and why some of them can't be asked."""
+    """The arms with their baseline first and its control last, and why some of them can't be asked."""
     skips = settings.crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _baseline(study, arms, runnable, skips, here)
-    ordered = with_sentinel(baseline, arms) if baseline else tuple(arms)
+    ordered = with_control(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline and (study.against_own_fp32 or arm.file)]
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
     wanted = asked_pairs(study, arms, runnable, here.first(point.model))
@@ -306,7 +306,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
         comparisons=count_comparisons(label, runnable, references, wanted, goal),
         arms=ordered,
         goal=goal,
-        least_generations=study.least_generations,
+        least_restarts=study.least_restarts,
         references=references,
         pairs=wanted,
     )
@@ -363,7 +363,7 @@ def _meant(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
     silent = {"description", "ceilings", "energy", "unsynchronised"}
-    silent |= set() if study.least_generations else {"least_generations"}  # of a folder that was begun without the key
+    silent |= set() if study.least_restarts else {"least_restarts"}  # of a folder that was begun without the key
     told = study.model_dump(mode="json", exclude=silent)
     content = {
         "study": told | {"goal": study.aims_at},  # the default is the same question, whether it was said or not

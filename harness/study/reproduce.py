@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
-from shootout.constants import BUNDLE
+from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario, Value
 from shootout.host.store import without_home
 from shootout.study.options import StudyOptions, flags_of
@@ -56,7 +56,7 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
 
 def _asked(arm: Arm) -> str:
     target = arm.target
-    return f"{BUNDLE}:{without_home(target.folder)}" if target.folder else str(target)
+    return f"{SHIPPED}:{without_home(target.folder)}" if target.folder else str(target)
 
 
 def _knobs(arm: Arm) -> Iterable[str]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from shootout.constants import MAX_CALL_S, MAX_GENERATIONS, MAX_GENERATIONS_IN_TIME
+from shootout.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.stats.goals import Aim, read_goal
@@ -97,15 +97,15 @@ class Study(BaseModel):
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
-        inputs: the user's own data (`bundle.data_files`) for a model of their own.
+        inputs: the user's own data (`exported.data_files`) for a model of their own.
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
         metric: the user's own, `file.py:score` or `package.module:score`: scores of labelled rows.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`, or
             `baseline` where a crossover is looked for.
-        least_generations: that each arm plays, whatever is known before; 0: as few as tell.
-        max_generations: where nothing can be told; 60 for `best` and `resolve` unless it is given.
+        least_restarts: that each arm plays, whatever is known before; 0: as few as tell.
+        max_restarts: where nothing can be told; 60 for `best` and `resolve` unless it is given.
         against_own_fp32: also compare each arm with the plain FP32 arm of its own backend.
         ceilings: measure this machine's ceilings first, where they aren't remembered.
         energy: also measure a call's energy on a GPU, over two seconds of calls of each arm there.
@@ -150,8 +150,8 @@ class Study(BaseModel):
     energy: bool = False
     l2: Literal["warm", "cold"] = "warm"
     unsynchronised: bool = False
-    least_generations: int = Field(default=0, ge=0, le=1_000)
-    max_generations: int = Field(default=MAX_GENERATIONS, ge=1, le=1_000)
+    least_restarts: int = Field(default=0, ge=0, le=1_000)
+    max_restarts: int = Field(default=MAX_RESTARTS, ge=1, le=1_000)
     max_error: float = Field(default=0.0, ge=0.0, lt=1.0)
     max_call_s: float = Field(default=MAX_CALL_S, ge=0.0, allow_inf_nan=False)
     seed: int = 0
@@ -162,10 +162,10 @@ class Study(BaseModel):
         return self.goal or (Aim.BASELINE if self.crossover else Aim.BEST)
 
     @property
-    def most_generations(self) -> int:
+    def most_restarts(self) -> int:
         """The most that a race has: the study's own word, else more for races that something else ends."""
-        own = "max_generations" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
-        return self.max_generations if own or self.aims_at == Aim.BASELINE else MAX_GENERATIONS_IN_TIME
+        own = "max_restarts" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
+        return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
 
     def changed(
         self,

@@ -1,7 +1,7 @@
 """The settings of a target that compete for the most items a second: batches, and instances that work at once.
 
 Picking the fastest of many is biased by luck, so it happens in two groups. The first one tries all settings and gives
-no verdict; each generation halves what is left of every target. The second races each target's chosen setting, its
+no verdict; each restart halves what is left of every target. The second races each target's chosen setting, its
 plain one and the baseline anew, and its figures are those that count.
 """
 
@@ -80,5 +80,5 @@ def selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
     searched = any(arm.scenario is Scenario.THROUGHPUT for arm in runnable)
     if not searched or len({family(arm.label) for arm in runnable}) == len(runnable):
         return record
-    arms = tuple(arm for arm in record.arms if not arm.sentinel)
+    arms = tuple(arm for arm in record.arms if not arm.control)
     return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": record.baseline})

@@ -1,5 +1,5 @@
 """Targets as people write them: `backend[+mode][@python][:device[:precision[/scheme]]]`, `*` for all of a backend's; or
-`bundle[@python]:DIR`, a shipped folder.
+`exported[@python]:DIR`, a shipped folder.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from shootout import models, schemes
 from shootout.bundle.bundle import sha256
 from shootout.bundle.shipped import MANIFEST, ONNX, Shipped, open_shipped
-from shootout.constants import BUNDLE
+from shootout.constants import SHIPPED
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
 from shootout.study.group import name_model
@@ -22,7 +22,7 @@ _SHAPE = re.compile(
     r"(?P<backend>[^+@:/]+)(\+(?P<mode>[^@:/]+))?(@(?P<python>[^:/]+))?"
     r"(:(?P<device>[^:/]+))?(:(?P<precision>[^:/]+))?(/(?P<scheme>.+))?"
 )
-_SHIPPED = re.compile(rf"{BUNDLE}(@(?P<python>[^:/]+))?:(?P<folder>.+)")
+_SHIPPED = re.compile(rf"{SHIPPED}(@(?P<python>[^:/]+))?:(?P<folder>.+)")
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 """What a shipped folder may be called: its arm's label is cut apart at other letters."""
 
@@ -113,7 +113,7 @@ def refuse_other_models(targets: Iterable[Target], raced: Iterable[str]) -> None
         if target.folder and _kind_of(named := open_once(target.folder).model["name"]) not in kinds:
             raise UsageError(
                 f"{target} was made of {named}, and this race is of {', '.join(kinds.values())}: name its model, as in "
-                f"shootout run {named} --backends {BUNDLE}:{target.folder}"
+                f"shootout run {named} --backends {SHIPPED}:{target.folder}"
             )
 
 

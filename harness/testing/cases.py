@@ -9,7 +9,7 @@ from functools import cache
 
 from shootout import backends
 from shootout.backends.common import require_device
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
@@ -20,15 +20,15 @@ OURS = "shootout.testing.checks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One target of one backend. Picklable; bundles travel with it to the fresh process.
+    """One target of one backend. Picklable; exported models travel with it to the fresh process.
 
     Attributes:
-        probe_bundle: the permutation probe, or for integers the grid probe; None where the backend ignores the model.
+        probe_exported: the permutation probe, or for integers the grid probe; None where the backend ignores the model.
     """
 
     arm: Arm
-    bundle: ModelBundle
-    probe_bundle: ModelBundle | None
+    exported: ExportedModel
+    probe_exported: ExportedModel | None
 
     @property
     def device(self) -> Device:
@@ -109,9 +109,9 @@ def case_of(target: Target) -> Case:
     """
     ignores_model = Artifact.NONE in _said(target.backend).consumes
     arm, requests = _needs(target)
-    bundle, probe = bundles(*requests)
-    arm = replace(arm, parameters=bundle.parameters)
-    return Case(arm=arm, bundle=bundle, probe_bundle=None if ignores_model else probe)
+    exported, probe = exported_models(*requests)
+    arm = replace(arm, parameters=exported.parameters)
+    return Case(arm=arm, exported=exported, probe_exported=None if ignores_model else probe)
 
 
 def export_for(targets: Iterable[Target]) -> None:
@@ -147,14 +147,14 @@ def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
     return arm, (asked, probe_request(*probe))
 
 
-def bundles(*requests: Request) -> list[ModelBundle]:
-    """The bundles of all requests; what isn't cached is exported in one process.
+def exported_models(*requests: Request) -> list[ExportedModel]:
+    """The exported models of all requests; what isn't cached is exported in one process.
 
     Raises:
         ShootoutError: the first that can't be exported.
     """
     found = obtain_all(requests)
-    for bundle in found:
-        if isinstance(bundle, ShootoutError):
-            raise bundle
+    for exported in found:
+        if isinstance(exported, ShootoutError):
+            raise exported
     return found  # type: ignore[return-value] # no error is among them

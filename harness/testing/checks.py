@@ -21,7 +21,7 @@ import pytest
 from shootout import backends
 from shootout.backends.adapter import Adapter, Built
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import SCALED, Array, Availability, Precision
 from shootout.errors import SkippedArm
 from shootout.session import Session
@@ -44,7 +44,7 @@ class Bench:
     @cached_property
     def built(self) -> Built:
         """The case's model, built once."""
-        return self.build(self.case.bundle, "main")
+        return self.build(self.case.exported, "main")
 
     @cached_property
     def session(self) -> Session:
@@ -54,20 +54,20 @@ class Bench:
     @property
     def inputs(self) -> list[dict[str, Array]]:
         """Read anew each time, so that an adapter that writes to its inputs can't spoil the next check."""
-        return self.case.bundle.input_buffers()
+        return self.case.exported.input_buffers()
 
-    def build(self, bundle: ModelBundle, name: str) -> Built:
+    def build(self, exported: ExportedModel, name: str) -> Built:
         """As the harness does it: into an empty folder, and through a pickle to another process."""
         folder = self.folder / name
         folder.mkdir()
-        arm = replace(self.case.arm, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
-        built: Built = pickle.loads(pickle.dumps(self.adapter.build(bundle, arm, folder)))  # noqa: S301
+        arm = replace(self.case.arm, model=exported.model, parameters=exported.parameters, batch=exported.batch)
+        built: Built = pickle.loads(pickle.dumps(self.adapter.build(exported, arm, folder)))  # noqa: S301
         return built
 
 
 def build_in(case: Case, folder: Path) -> Built:
     """The case's arm, built into a folder; for `run_fresh`."""
-    return backends.get(case.arm.target.backend).build(case.bundle, case.arm, folder)
+    return backends.get(case.arm.target.backend).build(case.exported, case.arm, folder)
 
 
 def call(session: Session, inputs: Any, slot: int = 0) -> Any:
@@ -88,19 +88,19 @@ def probe_explains(bench: Bench) -> None:
 def names_shapes_dtypes(bench: Bench) -> None:
     """Outputs have the model's names, order, shapes and dtypes."""
     outputs = call(bench.session, bench.inputs[0])
-    fault = fidelity.check_outputs(bench.case.bundle.outputs, outputs)
+    fault = fidelity.check_outputs(bench.case.exported.outputs, outputs)
     assert fault is None, fault
-    assert list(outputs) == [spec.name for spec in bench.case.bundle.outputs], "outputs in the model's order"
+    assert list(outputs) == [spec.name for spec in bench.case.exported.outputs], "outputs in the model's order"
 
 
-def error_within_band(bench: Bench) -> None:
-    """Outputs lie within the precision's tolerance of the FP64 oracle."""
+def error_within_error_bound(bench: Bench) -> None:
+    """Outputs lie within the precision's tolerance of the FP64 reference outputs."""
     outputs = [call(bench.session, inputs, slot) for slot, inputs in enumerate(bench.inputs)]
-    found = fidelity.compare(outputs, bench.case.bundle.oracle_outputs())
+    found = fidelity.compare(outputs, bench.case.exported.reference_outputs())
     target = bench.case.arm.target
     is_whole = precision_checks.is_mostly_labelled(bench.session.executed, target)
-    band = bench.case.bundle.band(target, bench.adapter.capabilities.rest, is_whole=is_whole)
-    fault = fidelity.gate(found, *band)
+    error_bound = bench.case.exported.error_bound(target, bench.adapter.capabilities.rest, is_whole=is_whole)
+    fault = fidelity.gate(found, *error_bound)
     assert fault is None, fault
 
 
@@ -112,7 +112,7 @@ def executed_matches_request(bench: Bench) -> None:
     assert executed.version
     assert bench.case.device in executed.device.lower(), f"asked for {bench.case.device}, runs on {executed.device}"
     assert executed.fallbacks == (), executed.fallbacks
-    if bench.case.probe_bundle is not None:
+    if bench.case.probe_exported is not None:
         counts = executed.compute_nodes_by_precision
         assert sum(counts.values()) > 0, "no compute node was seen"
         if bench.case.precision not in SCALED:
@@ -135,11 +135,11 @@ def threads_as_asked(bench: Bench) -> None:
 
 def probe_agrees(bench: Bench) -> None:
     """The numbers themselves show the asked-for precision, on a model made to reveal it."""
-    if bench.case.probe_bundle is None:
+    if bench.case.probe_exported is None:
         return
-    session = bench.adapter.load(bench.build(bench.case.probe_bundle, "probe"))
-    outputs = call(session, bench.case.probe_bundle.input_buffers()[0])
-    found = precision_checks.READERS[bench.case.probe_bundle.model](outputs)
+    session = bench.adapter.load(bench.build(bench.case.probe_exported, "probe"))
+    outputs = call(session, bench.case.probe_exported.input_buffers()[0])
+    found = precision_checks.READERS[bench.case.probe_exported.model](outputs)
     session.close()
     fault = precision_checks.probe_fault(found, bench.case.arm.target)
     assert fault is None, f"asked for {bench.case.precision}, the probe shows {found}: {fault}"
@@ -176,7 +176,7 @@ def slots_are_independent(bench: Bench) -> None:
 
 def wrong_inputs_are_refused(bench: Bench) -> None:
     """A wrong, missing or surplus input is a ValueError that names it, and the session stays usable."""
-    spec, good = bench.case.bundle.inputs[0], bench.inputs[0]
+    spec, good = bench.case.exported.inputs[0], bench.inputs[0]
     array = good[spec.name]
     wrong = {
         "shape": ({**good, spec.name: array[..., :-1]}, str(list(array[..., :-1].shape))),
@@ -189,7 +189,7 @@ def wrong_inputs_are_refused(bench: Bench) -> None:
             bench.session.stage(inputs, 0)
         assert named in str(caught.value), f"{what}: the message names neither side: {caught.value}"
         assert spec.name in str(caught.value), f"{what}: the message doesn't name {spec.name}: {caught.value}"
-    fault = fidelity.check_outputs(bench.case.bundle.outputs, call(bench.session, good))
+    fault = fidelity.check_outputs(bench.case.exported.outputs, call(bench.session, good))
     assert fault is None, f"unusable afterwards: {fault}"
 
 
@@ -199,7 +199,7 @@ def unknown_option_is_refused(bench: Bench) -> None:
     folder = bench.folder / "option"
     folder.mkdir()
     with pytest.raises(ValueError, match="no_such_option"):
-        bench.adapter.build(bench.case.bundle, arm, folder)
+        bench.adapter.build(bench.case.exported, arm, folder)
 
 
 def load_only_reads(bench: Bench) -> None:
@@ -225,7 +225,7 @@ CHECKS: dict[str, Callable[[Bench], None]] = {
     for check in (
         probe_explains,
         names_shapes_dtypes,
-        error_within_band,
+        error_within_error_bound,
         executed_matches_request,
         threads_as_asked,
         probe_agrees,

@@ -100,7 +100,7 @@ class Found:
         for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
             arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
             rows, ratios = stage.rows(self.target), stage.ratios(self.target)
-            for arm in (one for one in arms if not one.sentinel):
+            for arm in (one for one in arms if not one.control):
                 setting, label = describe_setting(self.default, arm), arm.label
                 found.append(Tried(setting=setting, ratio=ratios.get(label), reason=rows[label].reason or ""))
         return tuple(found)
@@ -118,7 +118,7 @@ class Found:
 
     @cached_property
     def row(self) -> Row | None:
-        """The best setting's in the confirmation, on generations that the search never saw."""
+        """The best setting's in the confirmation, on restarts that the search never saw."""
         rows = self.stages[CONFIRMED].rows(self.target) if CONFIRMED in self.stages else {}
         return rows.get(self.best.label) if self.best else None
 

@@ -1,7 +1,7 @@
 """Finds each backend's best own settings by racing them, then races the winners: the stages of `shootout tune`.
 
 Who wins among many was lucky too (the winner's curse), so the search only proposes: the gain comes from a race of the
-default and the winner alone, on generations that the search never saw. Each stage is a run like any other, in a folder
+default and the winner alone, on restarts that the search never saw. Each stage is a run like any other, in a folder
 of its own below the tuning run's, so that it resumes, and can be looked at by itself. A stage is never continued once
 the next one began, since that one rests on its choice.
 """
@@ -19,7 +19,7 @@ from typing import Protocol
 
 from shootout import backends
 from shootout.clock import Deadline
-from shootout.constants import MAX_GENERATIONS
+from shootout.constants import MAX_RESTARTS
 from shootout.contract import Arm, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
@@ -28,10 +28,10 @@ from shootout.journal import journal
 from shootout.journal.run_folder import new_folder
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.study import reproduce
 from shootout.study.feasibility import needed_bytes, obstacles
-from shootout.study.group import GroupRecord, with_sentinel
+from shootout.study.group import GroupRecord, with_control
 from shootout.study.plan import Plan, PlannedGroup, make_plan
 from shootout.study.points import group_name, points
 from shootout.study.schema import Study
@@ -41,7 +41,7 @@ from shootout.tune.settings import Change, apply_changes, combine, list_changes
 SHARES = {ALONE: 0.45, TOGETHER: 0.4, CONFIRMED: 1.0, TUNED: 1.0}
 """Of the time that is left, what each stage may take at most."""
 MORE_TO_SEARCH = 3
-"""A search ends so many generations after the first that could give a verdict: it proposes, it need not be sure."""
+"""A search ends so many restarts after the first that could give a verdict: it proposes, it need not be sure."""
 START_OVER = "add --fresh to start over there, or another --out"
 
 
@@ -69,7 +69,7 @@ class Search:
     @property
     def defaults(self) -> dict[str, Arm]:
         """By target."""
-        arms = (arm for group in self.plan.groups for arm in group.record.arms if not arm.sentinel)
+        arms = (arm for group in self.plan.groups for arm in group.record.arms if not arm.control)
         return {str(arm.target): arm for arm in sorted(arms, key=lambda arm: arm.ordinal, reverse=True)}
 
     def skip_of(self, default: Arm) -> NotRun | None:
@@ -82,8 +82,8 @@ class Search:
         arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]
         identity = hashlib.sha256(json.dumps([self.plan.identity, name, arms]).encode()).hexdigest()
         most = max((group.record.comparisons for group in groups), default=1)
-        limit = min_generations(most) + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_GENERATIONS
-        study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_generations": limit})
+        limit = min_restarts(most) + MORE_TO_SEARCH if name in (ALONE, TOGETHER) else MAX_RESTARTS
+        study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_restarts": limit})
         return replace(self.plan, study=study, groups=groups, identity=identity)
 
     def _groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
@@ -128,7 +128,7 @@ class Search:
             name=f"{group_name(points(self.plan.study)[0])}{apart}",
             baseline=None if skip else baseline.label,
             comparisons=max(len(playing) - 1, 0),
-            arms=tuple(arms) if skip else with_sentinel(baseline, arms),
+            arms=tuple(arms) if skip else with_control(baseline, arms),
         )
         request = self.plan.groups[0].request
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
@@ -261,5 +261,5 @@ def _fingerprint() -> str:
 
 
 def _contents(plan: Plan) -> str:
-    arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.sentinel)
+    arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.control)
     return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"

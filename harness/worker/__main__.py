@@ -19,7 +19,7 @@ from typing import Any
 
 from shootout import backends, clock
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, NotRun, Scenario
 from shootout.errors import SkippedArm
 from shootout.host.child import leave_with
@@ -70,26 +70,26 @@ class Worker:
         """Do what a build of this backend begins with, its model not being there yet."""
         backends.get_ready(backend)
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
         """Build the arm's artifact into `folder`; returns its facts, and the seconds it took, imports included."""
-        _look_at_source(bundle)
+        _look_at_source(exported)
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
-            built = backends.runner(arm.target).build(bundle, arm, folder)
+            built = backends.runner(arm.target).build(exported, arm, folder)
         facts = json.loads(json.dumps(dict(built.facts)))  # so they are kept; what isn't JSON is this adapter's fault
         return facts, watch.seconds
 
     def probe(self, built: Built) -> str:
         """Which precision the probe that was built finds in this arm's hands."""
         session = backends.get(built.arm.target.backend).load(built)
-        outputs = call_once(session, built.bundle.input_buffers()[0])
+        outputs = call_once(session, built.exported.input_buffers()[0])
         session.close()
-        return precision_checks.READERS[built.bundle.model](outputs)
+        return precision_checks.READERS[built.exported.model](outputs)
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
         heap.shift(len(os.environ.get(PADDING, "")))
-        _look_at_source(built.bundle)
+        _look_at_source(built.exported)
         self._device, self._backend = built.arm.target.device, built.arm.target.backend
         given = current_bounds()
         context = Context.made() if self._device is Device.CUDA else None
@@ -101,7 +101,7 @@ class Worker:
                 self._session = runner.load(built)
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
-        self._built, self._buffers = built, built.bundle.input_buffers()
+        self._built, self._buffers = built, built.exported.input_buffers()
         self._blocks = self._timed(built)
         first_call_s = self._blocks.first_call_s()
         self._strayed = given.left(current_bounds())
@@ -119,7 +119,7 @@ class Worker:
         blocks = self._blocks
         claim = Claim(
             arm=self._built.arm,
-            bundle=self._built.bundle,
+            exported=self._built.exported,
             session=self._session,
             buffers=self._buffers,
             strayed=self._strayed,
@@ -136,7 +136,7 @@ class Worker:
         on_gpu = built.arm.target.device.is_gpu
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
-        inputs = [self._buffers, *(built.bundle.input_buffers() for _ in self._sessions[1:])]
+        inputs = [self._buffers, *(built.exported.input_buffers() for _ in self._sessions[1:])]
         return Instances(self._sessions, inputs, built.arm.batch, on_gpu=on_gpu)
 
     def warm(self, calls: int, ns: int) -> Warming:
@@ -144,7 +144,7 @@ class Worker:
         return Warming(latency_ns=self._blocks.warm(calls, ns))
 
     def tune(self) -> Tuned:
-        """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
+        """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
         tuned = self._blocks.tune()
         if self._rechecks:
             self._rechecks.call_s = tuned.call_ns[Scope.END_TO_END] / 1e9
@@ -249,12 +249,12 @@ def _refuse_cold(arm: Arm, session: Session) -> None:
         raise SkippedArm(reason, "leave out --l2 cold (l2 in a study), or this backend")
 
 
-def _look_at_source(bundle: ModelBundle) -> None:
+def _look_at_source(exported: ExportedModel) -> None:
     """Hash a user's own source, which whoever makes the module compares: here it takes nobody's time."""
-    if bundle.source_sha256:
+    if exported.source_sha256:
         from shootout.models.user import factory
 
-        factory.source_now(bundle.model)
+        factory.source_now(exported.model)
 
 
 def resident_bytes() -> int:

@@ -65,7 +65,7 @@ class Blocks:
         return self._read(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
 
     def tune(self) -> Tuned:
-        """Fix, for this generation, how many calls go into one reading, from a short look at each scope."""
+        """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
         call_ns = {scope: self._glance(scope) for scope in Scope}
         if self._chill:
             self._chill()  # the first one makes what it needs

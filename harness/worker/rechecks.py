@@ -10,7 +10,7 @@ Once in a restart calls on new inputs are also read, each of them twice: an arm 
 time only. MLPerf's LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds finds an arm that
 stopped since.
 
-A new input is like the known ones and near none of them (see `bundle.unseen`). An arm that knows inputs by a part, a
+A new input is like the known ones and near none of them (see `exported.unseen`). An arm that knows inputs by a part, a
 sum or a rounding of their numbers either takes it for new, and is slow, or for a known one, and is wrong.
 
 An arm that computes may be slow on new inputs too, if its library prepares kernels for each inner shape, and shapes
@@ -34,7 +34,7 @@ import numpy as np
 from shootout import clock
 from shootout.bundle import fidelity
 from shootout.bundle.unseen import can_mix, mixed, nudged
-from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BAND
+from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.contract import Arrays, TensorSpec
 from shootout.messages import Verified
 from shootout.worker.blocks import Blocks
@@ -95,11 +95,11 @@ class Rechecks:
         last bit. The answer to an unseen input may also be off by half the way to the nearest known answer: no check
         before has shown that this arm rounds no more there.
         """
-        if claim.bundle.trained:
+        if claim.exported.trained:
             return None
-        right, band = claim.bundle.own_outputs(), verified.fidelity.band
-        is_judged, sizes = claim.bundle.is_judged(claim.arm.target, claim.rests), fidelity.sizes(right)
-        most = max(math.inf if band is None else min(band, USEFUL_BAND), claim.max_error)
+        right, error_bound = claim.exported.own_outputs(), verified.fidelity.error_bound
+        is_judged, sizes = claim.exported.is_judged(claim.arm.target, claim.rests), fidelity.sizes(right)
+        most = max(math.inf if error_bound is None else min(error_bound, USEFUL_BOUND), claim.max_error)
         allowed = 2 * most if is_judged else math.inf
         size = sum(array.nbytes for array in right[0].values())
 
@@ -113,9 +113,9 @@ class Rechecks:
             return expected(outputs, nearest, max(2, differing))
 
         return cls(
-            specs=claim.bundle.outputs,
+            specs=claim.exported.outputs,
             right=[expected(outputs) for outputs in right[: max(2, KEPT_BYTES // max(size, 1))]],
-            unseen=[(inputs, unseen(outputs)) for inputs, outputs in claim.bundle.unseen()],
+            unseen=[(inputs, unseen(outputs)) for inputs, outputs in claim.exported.unseen()],
             sizes=sizes,
             is_finite=verified.fidelity.relative_l2 is not None,
         )

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from shootout.worker.interpreters import Interpreter
 
 WORKED = "worked.json"
-"""Beside the bundles: versions of the backends, and why they don't work, by the state of everything and the device."""
+"""Beside the exported models: versions of the backends, and why they don't work, by the state of everything and the
+device.
+"""
 NO_GPU = {NotRunKind.UNAVAILABLE, NotRunKind.BUILT_ONLY}
 """Why a backend doesn't work on a GPU where there is no driver, if its library is whole."""
 SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")

@@ -3,8 +3,8 @@
 Every arm's worker is forked, so that all lie in memory in one way: an arm that was started differed from its forked
 copy by 1 %. It also saves time. Importing torch takes 1.5 s of CPU time, and what every worker needs, NumPy among it,
 0.3 s. A starter (`worker.forking`) does it once for the arms that share these imports, and is gone when all are loaded.
-Every generation has starters of its own, each started like any process (see `Child`), so address layout, hash seed and
-padding are drawn anew; the arms that share a starter share that draw. A generation therefore stays independent of the
+Every restart has starters of its own, each started like any process (see `Child`), so address layout, hash seed and
+padding are drawn anew; the arms that share a starter share that draw. A restart therefore stays independent of the
 others, and nothing of one lives on into the next.
 
 A forked worker has a session, a temporary folder, CPUs and descriptors of its own, and is the child of the process

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import cast
 
 from shootout.bundle import fidelity, training
-from shootout.bundle.bundle import ModelBundle
-from shootout.contract import Arm, Arrays, BandStanding, Executed, Fidelity, Rests
+from shootout.bundle.bundle import ExportedModel
+from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
@@ -35,7 +35,7 @@ class Claim:
     """
 
     arm: Arm
-    bundle: ModelBundle
+    exported: ExportedModel
     session: Session
     buffers: Sequence[Arrays]
     strayed: str | None
@@ -54,8 +54,8 @@ class Evidence:
         together: likewise, of each of several instances that work at once, or how its outputs' shape is wrong; they run
             when it is first asked for.
         step_fault: what is wrong with the training step itself, or None.
-        band: the largest error that the label explains; None: it explains nothing.
-        is_judged: whether that is held against the error (see `ModelBundle.is_judged`).
+        error_bound: the largest error that the label explains; None: it explains nothing.
+        is_judged: whether that is held against the error (see `ExportedModel.is_judged`).
         least: an error that is no larger can't be the label's.
     """
 
@@ -65,25 +65,26 @@ class Evidence:
     judged: Fidelity
     together: Callable[[], Sequence[Fidelity | str]]
     step_fault: str | None
-    band: float | None
+    error_bound: float | None
     is_judged: bool
     least: float
 
 
 def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verified:
-    """Compare the outputs for every input buffer with the oracle, read back what the runtime runs, and judge both.
+    """Compare the outputs for every input buffer with the reference outputs, read back what the runtime runs, and judge
+    both.
 
     Args:
-        with_accuracy: also count the labelled rows that it classifies rightly, where the bundle has some.
+        with_accuracy: also count the labelled rows that it classifies rightly, where the exported model has some.
         keep: a folder that gets its outputs for these rows, for the user's own metric.
     """
     outputs = [call_once(claim.session, inputs, slot) for slot, inputs in enumerate(claim.buffers)]
-    if fault := _shape_fault(claim.bundle, outputs):
-        nothing = replace(fidelity.NOTHING, standing=BandStanding.REFUSED)
+    if fault := _shape_fault(claim.exported, outputs):
+        nothing = replace(fidelity.NOTHING, standing=BoundStanding.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
     evidence = _evidence(claim, outputs, with_accuracy, keep)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    standing = BandStanding.REFUSED if fault else _standing(evidence)
+    standing = BoundStanding.REFUSED if fault else _standing(evidence)
     judged = replace(evidence.fidelity, standing=standing)
     return Verified(executed=evidence.executed, fidelity=judged, fault=fault, calls=len(outputs))
 
@@ -96,46 +97,46 @@ def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
 
 
 def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep: Path | None) -> Evidence:
-    errors = fidelity.compare(outputs, claim.bundle.oracle_outputs())
-    stepped, step_fault = _with_step(errors, claim) if claim.bundle.trained else (errors, None)
+    errors = fidelity.compare(outputs, claim.exported.reference_outputs())
+    stepped, step_fault = _with_step(errors, claim) if claim.exported.trained else (errors, None)
     counted = _with_accuracy(stepped, claim, keep) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
-    band, least = claim.bundle.band(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
-    banded = replace(counted, band=band)
-    reference = claim.bundle.reference_outputs()
-    found = fidelity.with_reference(banded, outputs, reference) if reference else banded
+    error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
+    with_bound = replace(counted, error_bound=error_bound)
+    reference = claim.exported.shared_outputs()
+    found = fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound
     return Evidence(
         claim=claim,
         executed=executed,
         fidelity=found,
-        judged=fidelity.compare(outputs, claim.bundle.own_outputs()) if claim.bundle.original else found,
+        judged=fidelity.compare(outputs, claim.exported.own_outputs()) if claim.exported.original else found,
         together=cache(lambda: [*_together(claim)]),
         step_fault=step_fault,
-        band=band,
-        is_judged=claim.bundle.is_judged(target, claim.rests),
+        error_bound=error_bound,
+        is_judged=claim.exported.is_judged(target, claim.rests),
         least=least,
     )
 
 
 def _together(claim: Claim) -> Iterator[Fidelity | str]:
-    own = claim.bundle.own_outputs()
+    own = claim.exported.own_outputs()
     for outputs in claim.together() if claim.together else ():
-        yield _shape_fault(claim.bundle, outputs) or fidelity.compare(outputs, own)
+        yield _shape_fault(claim.exported, outputs) or fidelity.compare(outputs, own)
 
 
-def _standing(evidence: Evidence) -> BandStanding:
-    """How a row without a fault stands to its band, in the worst of its instances."""
+def _standing(evidence: Evidence) -> BoundStanding:
+    """How a row without a fault stands to its error bound, in the worst of its instances."""
     found = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
     worst = max(found, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
-    return fidelity.standing(worst, evidence.band, is_judged=evidence.is_judged)
+    return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
 
 
 def _with_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
-    return training.judged(found, cast("TrainingSession", claim.session), claim.bundle, claim.buffers)
+    return training.judged(found, cast("TrainingSession", claim.session), claim.exported, claim.buffers)
 
 
 def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity:
-    report, spare = claim.bundle.report(), len(claim.buffers)  # a slot of its own: the others keep the timed inputs
+    report, spare = claim.exported.report(), len(claim.buffers)  # a slot of its own: the others keep the timed inputs
     if report is None:
         return found
 
@@ -145,12 +146,12 @@ def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity
     if keep:
         from shootout.models.user.scoring import saving  # which hardly any worker needs
 
-        return fidelity.with_accuracy(found, saving(run, keep), report, claim.bundle.batch)
-    return fidelity.with_accuracy(found, run, report, claim.bundle.batch)
+        return fidelity.with_accuracy(found, saving(run, keep), report, claim.exported.batch)
+    return fidelity.with_accuracy(found, run, report, claim.exported.batch)
 
 
-def _shape_fault(bundle: ModelBundle, outputs: Sequence[Arrays]) -> str | None:
-    return next((why for one in outputs if (why := fidelity.check_outputs(bundle.outputs, one))), None)
+def _shape_fault(exported: ExportedModel, outputs: Sequence[Arrays]) -> str | None:
+    return next((why for one in outputs if (why := fidelity.check_outputs(exported.outputs, one))), None)
 
 
 def check_place(evidence: Evidence) -> str | None:
@@ -169,15 +170,15 @@ def check_step(evidence: Evidence) -> str | None:
 
 
 def check_error(evidence: Evidence) -> str | None:
-    """The outputs are as far from the oracle as the label's precision explains, where inputs can show that; of a file
-    that races its original, from its own outputs.
+    """The outputs are as far from the reference outputs as the label's precision explains, where inputs can show that;
+    of a file that races its original, from its own outputs.
     """
     return _gate(evidence, evidence.judged)
 
 
 def check_reference(evidence: Evidence) -> str | None:
     """A row that runs the shared quantized model agrees with that model as it is written."""
-    return None if evidence.claim.bundle.original else fidelity.disagreement(evidence.fidelity, evidence.band)
+    return None if evidence.claim.exported.original else fidelity.disagreement(evidence.fidelity, evidence.error_bound)
 
 
 def check_instances(evidence: Evidence) -> str | None:
@@ -192,10 +193,10 @@ def check_instances(evidence: Evidence) -> str | None:
 def _gate(evidence: Evidence, found: Fidelity) -> str | None:
     return fidelity.gate(
         found,
-        evidence.band,
+        evidence.error_bound,
         evidence.least,
         is_judged=evidence.is_judged,
-        is_real=not evidence.claim.bundle.drawn,
+        is_real=not evidence.claim.exported.drawn,
         max_error=evidence.claim.max_error,
     )
 

@@ -2,8 +2,8 @@
 
 They come from the installed `onnx` package: three sets of small networks that other frameworks exported, and some of
 its operator cases. Each is written to a file and goes the way of a user's own file, with the case's own inputs. Each
-backend then runs all of them in one worker, through the worker's own commands, beside two references: the bundle's
-oracle, and the outputs that the package expects.
+backend then runs all of them in one worker, through the worker's own commands, beside two references: the exported
+model's reference outputs, and the outputs that the package expects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ORACLE, ModelBundle
+from shootout.bundle.bundle import REFERENCE, ExportedModel
 from shootout.bundle.npz import save_sets
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Array, Arrays, Device, Precision, Target
@@ -43,15 +43,15 @@ AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A case as a bundle, and the same bundle with the package's outputs in the oracle's place."""
+    """A case as an exported model, and the same exported model with the package's outputs in the reference's place."""
 
-    bundle: ModelBundle
-    expected: ModelBundle
+    exported: ExportedModel
+    expected: ExportedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How one case went: `file` is `AGREES` or why it is no bundle; then by backend `AGREES` or why not."""
+    """How one case went: `file` is `AGREES` or why it is no exported model; then by backend `AGREES` or why not."""
 
     source: str
     name: str
@@ -74,8 +74,8 @@ def run(
         builders: of `BUILDERS`, those that build every case too.
     """
     taken = take(cases, folder)
-    bundles = {name: one for name, one in taken.items() if isinstance(one, Taken)}
-    answers = {backend: _on(backend, bundles, folder, placement) for backend in (*BACKENDS, *builders)}
+    exported_models = {name: one for name, one in taken.items() if isinstance(one, Taken)}
+    answers = {backend: _on(backend, exported_models, folder, placement) for backend in (*BACKENDS, *builders)}
     return [
         Result(
             source=case.source,
@@ -88,16 +88,16 @@ def run(
 
 
 def take(cases: Sequence[Case], folder: Path) -> dict[str, Taken | str]:
-    """Each case as a bundle through the harness's own export (one process for all), or the reason why not."""
+    """Each case as an exported model through the harness's own export (one process for all), or the reason why not."""
     asked = {case.name: _request(case, folder / "files" / case.name) for case in cases}
     requests = {name: found for name, found in asked.items() if isinstance(found, Request)}
-    bundles = dict(zip(requests, obtain_all(list(requests.values())), strict=True))
+    exported_models = dict(zip(requests, obtain_all(list(requests.values())), strict=True))
     found: dict[str, Taken | str] = {}
     for case in cases:
-        answer = bundles.get(case.name, asked[case.name])
+        answer = exported_models.get(case.name, asked[case.name])
         found[case.name] = (
             _expecting(case, answer, folder / "expected" / case.name)
-            if isinstance(answer, ModelBundle)
+            if isinstance(answer, ExportedModel)
             else told(answer, folder)
         )
     return found
@@ -138,18 +138,22 @@ def _axes(infos: Sequence[Any], sets: Sequence[Arrays]) -> dict[str, int]:
     }
 
 
-def _expecting(case: Case, bundle: ModelBundle, folder: Path) -> Taken | str:
-    """The bundle beside its twin that holds the package's outputs, once the oracle itself agrees with those."""
-    names = [spec.name for spec in bundle.outputs]
+def _expecting(case: Case, exported: ExportedModel, folder: Path) -> Taken | str:
+    """The exported model beside its twin that holds the package's outputs, once the reference outputs itself agrees
+    with those.
+    """
+    names = [spec.name for spec in exported.outputs]
     sets = [dict(zip(names, map(_wide, one), strict=True)) for one in case.outputs]
-    oracle = bundle.oracle_outputs()
-    if [one[name].shape for one in sets for name in names] != [one[name].shape for one in oracle for name in names]:
-        return "the oracle's outputs have other shapes than the package expects"
-    if why := fidelity.gate(fidelity.compare(oracle, sets), bundle.bands[Precision.FP32]):
-        return f"the oracle beside the package's outputs: {why}"
-    shutil.copytree(bundle.folder, folder)
-    save_sets(folder / ORACLE, sets)
-    return Taken(bundle=bundle, expected=replace(bundle, folder=folder))
+    reference_outputs = exported.reference_outputs()
+    if [one[name].shape for one in sets for name in names] != [
+        one[name].shape for one in reference_outputs for name in names
+    ]:
+        return "the reference's outputs have other shapes than the package expects"
+    if why := fidelity.gate(fidelity.compare(reference_outputs, sets), exported.error_bounds[Precision.FP32]):
+        return f"the reference outputs beside the package's outputs: {why}"
+    shutil.copytree(exported.folder, folder)
+    save_sets(folder / REFERENCE, sets)
+    return Taken(exported=exported, expected=replace(exported, folder=folder))
 
 
 def _wide(value: Any) -> Array:
@@ -186,12 +190,12 @@ def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> 
     """`AGREES`, or which reference it disagrees with, and how far."""
     folder.mkdir(parents=True)
     target = BUILDERS.get(backend, Target(backend=backend))
-    arm = Arm(target=target, model=taken.bundle.model, parameters=taken.bundle.parameters)
-    facts, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=taken.bundle, arm=arm, folder=folder)
+    arm = Arm(target=target, model=taken.exported.model, parameters=taken.exported.parameters)
+    facts, _ = worker.ask("build", BUILD_TIMEOUT_S, exported=taken.exported, arm=arm, folder=folder)
     if backend in BUILDERS:
         return AGREES
-    for reference, bundle in (("the oracle", taken.bundle), ("the package's outputs", taken.expected)):
-        worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, bundle=bundle, folder=folder, facts=facts))
+    for reference, exported in (("the reference outputs", taken.exported), ("the package's outputs", taken.expected)):
+        worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, exported=exported, folder=folder, facts=facts))
         verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
         worker.ask("close", LOAD_TIMEOUT_S)
         if verified.fault:

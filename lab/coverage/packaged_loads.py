@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.own_precisions import own_precisions
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Precision, Target
@@ -51,11 +51,11 @@ def figures(
     packages = stated(corpus, wheels)
     rows: list[dict[str, Any]] = [{"kind": one.kind, "file": one.name} for one in corpus]
     requests = [_request(one, folder / one.name, wheels) for one in corpus]
-    bundles = obtain_all(requests)
-    for row, found in zip(rows, bundles, strict=True):
-        row["taken as a file"] = AGREES if isinstance(found, ModelBundle) else told(found, folder)
+    exported_models = obtain_all(requests)
+    for row, found in zip(rows, exported_models, strict=True):
+        row["taken as a file"] = AGREES if isinstance(found, ExportedModel) else told(found, folder)
     for target in targets:
-        for row, answer in zip(rows, _answers(target, bundles, folder, placement), strict=True):
+        for row, answer in zip(rows, _answers(target, exported_models, folder, placement), strict=True):
             row[_column(target)] = answer and answer.replace(f"{sys.prefix}/", "")
         keep({"packages": packages, "files": rows})
     return {"packages": packages, "files": rows}
@@ -72,29 +72,29 @@ def _request(one: Packaged, folder: Path, wheels: Path) -> Request:
 
 
 def _answers(
-    target: Target, bundles: Sequence[ModelBundle | ShootoutError], folder: Path, placement: Placement
+    target: Target, exported_models: Sequence[ExportedModel | ShootoutError], folder: Path, placement: Placement
 ) -> list[str | None]:
     """For each file `AGREES`, or why the target doesn't run it, or not rightly; None where there is no bundle."""
     built = folder / _column(target).replace(":", "-")
     built.mkdir()
     asked = {
-        str(index): partial(_answer, target=target, bundle=bundle, folder=built / str(index))
-        for index, bundle in enumerate(bundles)
-        if isinstance(bundle, ModelBundle)
+        str(index): partial(_answer, target=target, exported=exported, folder=built / str(index))
+        for index, exported in enumerate(exported_models)
+        if isinstance(exported, ExportedModel)
     }
     found = answers_of(asked, folder / f"{built.name}.log", placement)
-    return [found.get(str(index)) for index in range(len(bundles))]
+    return [found.get(str(index)) for index in range(len(exported_models))]
 
 
-def _answer(worker: WorkerProcess, target: Target, bundle: ModelBundle, folder: Path) -> str:
-    if target.precision is Precision.FP32 and own_precisions(onnx.load(bundle.path(Artifact.ONNX))):
+def _answer(worker: WorkerProcess, target: Target, exported: ExportedModel, folder: Path) -> str:
+    if target.precision is Precision.FP32 and own_precisions(onnx.load(exported.path(Artifact.ONNX))):
         target = replace(target, precision=Precision.NATIVE)
-    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
-    if skip := feasibility.unfit(arm, bundle):
+    arm = Arm(target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch)
+    if skip := feasibility.unfit(arm, exported):
         return skip.reason
     folder.mkdir()
-    facts, _ = worker.ask("build", BUILD_TIMEOUT_S, bundle=bundle, arm=arm, folder=folder)
-    worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, bundle=bundle, folder=folder, facts=facts))
+    facts, _ = worker.ask("build", BUILD_TIMEOUT_S, exported=exported, arm=arm, folder=folder)
+    worker.ask("load", LOAD_TIMEOUT_S, built=Built(arm=arm, exported=exported, folder=folder, facts=facts))
     verified: Verified = worker.ask("verify", LOAD_TIMEOUT_S, with_accuracy=False)
     worker.ask("close", LOAD_TIMEOUT_S)
     return verified.fault or ", but ".join([AGREES, *verified.executed.fallbacks])

@@ -104,13 +104,13 @@ def _found(out: Path, last: str) -> dict[str, Any]:
         "tied": [rival.arm for rival in (*answer.tied, *answer.unsettled)] if answer else [],
         "no answer": None if ship else reason or last,
         "complete": document.complete if document else False,
-        "generations": _generations(document),
+        "restarts": _restarts(document),
         **{target: _told(_row_of(target, rows), last) for target in TARGETS},
     }
 
 
-def _generations(document: Document | None) -> int:
-    return max((row.end_to_end.generations for row in document.rows if row.end_to_end), default=0) if document else 0
+def _restarts(document: Document | None) -> int:
+    return max((row.end_to_end.restarts for row in document.rows if row.end_to_end), default=0) if document else 0
 
 
 def _row_of(target: str, rows: Sequence[Row]) -> Row | None:

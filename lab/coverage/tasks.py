@@ -17,7 +17,7 @@ import numpy as np
 
 from lab.common import Bench, Table, Tables, say
 from shootout import backends
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Array, Precision, Target
 from shootout.errors import ShootoutError, explained
 from shootout.export.client import Request, obtain
@@ -84,10 +84,10 @@ def _row(task: Task, place: Path, wheels: Path) -> dict[str, Any]:
     row: dict[str, Any] = {"file": task.file, "measure": task.measure, "inputs": len(real.samples) // 2}
     row["of"] = row["inputs"] * (len(real.truth[0]) if real.truth and _is_many(real.truth) else 1)
     try:
-        bundle = _bundle(file, {**one.sets, **task.sizes}, real)
+        exported = _exported(file, {**one.sets, **task.sizes}, real)
     except ShootoutError as error:
         return {**row, str(FP32): str(error)}
-    told = {target: _answers(bundle, target, folder, task, real) for target in ARMS}
+    told = {target: _answers(exported, target, folder, task, real) for target in ARMS}
     truth = real.truth[1::2] if real.truth else told[FP32]
     for target, found in told.items():
         row[str(target)] = found if isinstance(found, str) else _right(found, truth, task.within)
@@ -105,7 +105,7 @@ def _right(found: Sequence[Any], truth: Sequence[Any], within: float) -> int:
     return sum(abs(a - b) <= within if within else a == b for a, b in zip(found, truth, strict=True))
 
 
-def _bundle(file: Path, sizes: dict[str, int], real: Real) -> ModelBundle:
+def _exported(file: Path, sizes: dict[str, int], real: Real) -> ExportedModel:
     """The file with every other sample as its inputs, and the rest to calibrate with.
 
     Raises:
@@ -121,22 +121,22 @@ def _bundle(file: Path, sizes: dict[str, int], real: Real) -> ModelBundle:
     )
 
 
-def _answers(bundle: ModelBundle, target: Target, folder: Path, task: Task, real: Real) -> list[Any] | str:
+def _answers(exported: ExportedModel, target: Target, folder: Path, task: Task, real: Real) -> list[Any] | str:
     """What an arm says of each input; or why it says nothing."""
-    arm, place = Arm(target=target, model=bundle.model, parameters=bundle.parameters), folder / str(target)
+    arm, place = Arm(target=target, model=exported.model, parameters=exported.parameters), folder / str(target)
     place.mkdir()
     adapter = backends.get(target.backend)
     try:
-        session = adapter.load(adapter.build(bundle, arm, place))
+        session = adapter.load(adapter.build(exported, arm, place))
     except Exception as error:
         why = None if isinstance(error, ShootoutError) else backends.explain(target.backend, error)
         return why.reason if why else explained(error)
     found = []
-    for inputs in bundle.input_buffers():
+    for inputs in exported.input_buffers():
         raw = session.execute(session.stage(inputs, 0))
         session.synchronize()
         outputs = session.fetch(raw)
-        found.append(task.answer([outputs[spec.name] for spec in bundle.outputs], real.names))
+        found.append(task.answer([outputs[spec.name] for spec in exported.outputs], real.names))
     session.close()
     return found
 

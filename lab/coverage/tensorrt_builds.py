@@ -15,7 +15,7 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from shootout import models
 from shootout.backends._tensorrt.network import TYPED_AS
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Precision, Value
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
@@ -56,25 +56,25 @@ def _of_model(bench: Bench, name: str) -> Iterator[dict[str, Any]]:
             say(f"  {name} {told} {label}: {row['outcome']} {row['reason']}")
 
 
-def _row(bench: Bench, label: str, bundle: ModelBundle | ShootoutError) -> dict[str, Any]:
+def _row(bench: Bench, label: str, exported: ExportedModel | ShootoutError) -> dict[str, Any]:
     """How one build went: what it made, or why it made nothing."""
     try:
-        if isinstance(bundle, ShootoutError):
-            raise bundle
-        arm = bench.arm(f"tensorrt:cuda:{label}", bundle.model, bundle.parameters)
-        facts, build_s = _built(bench, arm, bundle)
+        if isinstance(exported, ShootoutError):
+            raise exported
+        arm = bench.arm(f"tensorrt:cuda:{label}", exported.model, exported.parameters)
+        facts, build_s = _built(bench, arm, exported)
     except ShootoutError as error:
         return {"outcome": "skipped" if isinstance(error, SkippedArm) else "failed", "reason": _told(error, bench)}
     return {"outcome": "built", "build s": build_s, **_read(facts, arm.target.precision), "reason": ""}
 
 
-def _built(bench: Bench, arm: Arm, bundle: ModelBundle) -> tuple[Mapping[str, Any], float]:
+def _built(bench: Bench, arm: Arm, exported: ExportedModel) -> tuple[Mapping[str, Any], float]:
     with tempfile.TemporaryDirectory(dir=bench.folder) as name:
         folder = Path(name, "built")
         folder.mkdir()
         environment = child_environment(arm.threads, 0)
         with worker(environment, bench.placement.arms, Path(name, "log")) as process:
-            facts, build_s = process.ask("build", LIMIT_S, bundle=bundle, arm=arm, folder=folder)
+            facts, build_s = process.ask("build", LIMIT_S, exported=exported, arm=arm, folder=folder)
         return facts, build_s
 
 

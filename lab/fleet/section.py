@@ -48,7 +48,7 @@ def _study(cells: int) -> str:
     targets = ", ".join(['"spin"'] * ARMS)
     batches = ", ".join(map(str, range(1, cells // ARMS + 1)))
     return (
-        f'model = "identity"\ntargets = [{targets}]\nbatch = [{batches}]\nmax_generations = 1\ngoal = "baseline"\n'
+        f'model = "identity"\ntargets = [{targets}]\nbatch = [{batches}]\nmax_restarts = 1\ngoal = "baseline"\n'
         '[options.spin]\nwork = "1"\n'
     )
 

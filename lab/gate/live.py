@@ -17,10 +17,10 @@ from shootout.commands.decisions.gate import race
 from shootout.commands.output import show_progress
 from shootout.contract import Arm, Target
 from shootout.export.client import Request
-from shootout.gate.contest import MOST_GENERATIONS, Contest
+from shootout.gate.contest import MOST_RESTARTS, Contest
 from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
-from shootout.study.group import GroupRecord, with_sentinel
+from shootout.study.group import GroupRecord, with_control
 from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
 from shootout.units import read_seconds
@@ -95,7 +95,7 @@ def _gate(bench: Bench, number: int, injected: float) -> dict[str, Any]:
         "low": ratio.low if ratio else None,
         "high": ratio.high if ratio else None,
         "sd": ratio.sd if ratio else None,
-        "generations": found.generations,
+        "restarts": found.restarts,
         "wall_s": round(found.wall_s, 1),
         "reasons": "; ".join(found.reasons),
     }
@@ -110,7 +110,7 @@ def _contest(number: int, injected: float) -> Contest:
             model=("identity",),
             targets=(str(target),),
             goal=str(LIMITS.goal),
-            max_generations=MOST_GENERATIONS,
+            max_restarts=MOST_RESTARTS,
             seed=number,
         )
     )
@@ -125,9 +125,7 @@ def _contest(number: int, injected: float) -> Contest:
         for ordinal, more in enumerate((0.0, injected), start=1)
     ]
     first, second = (arm.label for arm in arms)
-    record = GroupRecord(
-        name="gate", baseline=first, comparisons=1, arms=with_sentinel(arms[0], arms), goal=LIMITS.goal
-    )
+    record = GroupRecord(name="gate", baseline=first, comparisons=1, arms=with_control(arms[0], arms), goal=LIMITS.goal)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
     plan = replace(planned, groups=[group], identity=f"gate {number} {injected}")
     return Contest(plan=plan, reference=first, candidate=second)

@@ -1,6 +1,6 @@
 """How often a gate is red, green and undecided, simulated: candidates as fast, slower by the limit, and by more.
 
-They race as in a live gate: a reference, its hidden copy and the candidate, whose times in a generation scatter, until
+They race as in a live gate: a reference, its hidden copy and the candidate, whose times in a restart scatter, until
 the package's own stopping rule ends it or the time is up. `python -m lab.gate.simulated` prints the tables of
 docs/gate.md from the stored figures.
 """
@@ -30,10 +30,10 @@ SLOWER = 0.05
 INJECTED = (0.0, 0.05, 0.06, 0.10)
 """At the limit and just over it a gate that passes is wrong most easily."""
 SDS = (0.01, 0.03, 0.05, 0.10)
-NOISE = ("gaussian", "7 % bad generations")
-GENERATIONS = (20, 40, 80, 160)
+NOISE = ("gaussian", "7 % bad restarts")
+RESTARTS = (20, 40, 80, 160)
 """That eight minutes bring where one takes 24, 12, 6 and 3 s."""
-REFERENCE, CANDIDATE, COPY = "reference", "candidate", "reference#sentinel"
+SHARED_OUTPUTS, CANDIDATE, COPY = "reference", "candidate", "reference#control"
 MOST_RED, MOST_UNDECIDED = 0.01, 0.20
 """Of candidates that are as fast."""
 LEAST_RED = 0.95
@@ -44,10 +44,10 @@ STORED = Path(__file__).parents[2] / "results" / "reference" / "gate.json"
 
 
 def figures(bench: Bench) -> Tables:
-    """By the noise between generations, how many there is time for, and what was injected."""
+    """By the noise between restarts, how many there is time for, and what was injected."""
     runs = bench.runs or bench.size(400, 4)
     rows: Table = []
-    for noise, sd, most, injected in product(NOISE, SDS, GENERATIONS, INJECTED):
+    for noise, sd, most, injected in product(NOISE, SDS, RESTARTS, INJECTED):
         rows.append(share(noise, sd, most, injected, runs, bench.seed))
         bench.keep({"gates, simulated": rows})
     return {"gates, simulated": rows}
@@ -58,9 +58,9 @@ def share(noise: str, sd: float, most: int, injected: float, runs: int, seed: in
     outcomes, played = Counter[str](), []
     for number in range(runs):
         rng = np.random.default_rng((seed, number, most, round(1_000 * sd), round(1_000 * injected)))
-        outcome, generations = race(noise, sd, most, injected, rng)
+        outcome, restarts = race(noise, sd, most, injected, rng)
         outcomes[outcome] += 1
-        played.append(generations)
+        played.append(restarts)
     red, green, undecided = (outcomes[one] / runs for one in ("fail", "pass", "undecided"))
     if injected < SLOWER:
         keeps = red <= MOST_RED and undecided <= MOST_UNDECIDED
@@ -69,28 +69,28 @@ def share(noise: str, sd: float, most: int, injected: float, runs: int, seed: in
     return {
         "noise": noise,
         "SD": sd,
-        "generations in time": most,
+        "restarts in time": most,
         "slower by": injected,
         "runs": runs,
         "red": red,
         "green": green,
         "undecided": undecided,
-        "median generations": float(np.median(played)),
+        "median restarts": float(np.median(played)),
         "keeps the bars": keeps,
     }
 
 
 def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Generator) -> tuple[str, int]:
-    """One gate: its outcome, and the generations that it took."""
+    """One gate: its outcome, and the restarts that it took."""
     rules = Rules(
-        baseline=REFERENCE,
-        sentinel=COPY,
+        baseline=SHARED_OUTPUTS,
+        control=COPY,
         comparisons=1,
-        max_generations=most,
+        max_restarts=most,
         bias_floor=BIAS_FLOOR,
         goal=Goal(aim=Aim.LIMIT, within=SLOWER),
     )
-    truth = {REFERENCE: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
+    truth = {SHARED_OUTPUTS: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
     drawn = sd / math.sqrt(2) * NOISES[noise](rng.standard_normal((len(truth), most)), rng)
     times = dict(zip(truth, np.array(list(truth.values()))[:, None] * np.exp(drawn), strict=True))
     blocks: dict[str, dict[int, Array]] = {label: {} for label in truth}
@@ -104,10 +104,10 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
 
 def _outcome(blocks: Mapping[str, Blocks], rules: Rules) -> str:
     """As a gate tells it: nothing while the copy comes out different."""
-    copy = comparison(blocks, COPY, REFERENCE, rules, estimate=False).verdict
+    copy = comparison(blocks, COPY, SHARED_OUTPUTS, rules, estimate=False).verdict
     if copy in (Verdict.FASTER, Verdict.SLOWER):
         return "undecided"
-    found = compare_with_limit(blocks, CANDIDATE, REFERENCE, rules, limit=SLOWER, estimate=False).verdict
+    found = compare_with_limit(blocks, CANDIDATE, SHARED_OUTPUTS, rules, limit=SLOWER, estimate=False).verdict
     return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found, "undecided")
 
 
@@ -118,9 +118,9 @@ def read_stored() -> list[dict[str, Any]]:
 
 
 def tell_ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The page's table of ends: of as fast ones undecided, of the slowest ones red, by the generations in time."""
-    first, *others = sorted({row["generations in time"] for row in rows})
-    head = ["noise", "SD", f"{first} generations", *map(str, others)]
+    """The page's table of ends: of as fast ones undecided, of the slowest ones red, by the restarts in time."""
+    first, *others = sorted({row["restarts in time"] for row in rows})
+    head = ["noise", "SD", f"{first} restarts", *map(str, others)]
     return _table(head, rows, lambda mine: [_ends(mine, most) for most in (first, *others)])
 
 
@@ -143,7 +143,7 @@ def _table(
 
 
 def _ends(rows: Sequence[Mapping[str, Any]], most: int) -> str:
-    mine = sorted((row for row in rows if row["generations in time"] == most), key=lambda row: row["slower by"])
+    mine = sorted((row for row in rows if row["restarts in time"] == most), key=lambda row: row["slower by"])
     same, slowest = mine[0], mine[-1]
     mark = "" if same["keeps the bars"] and slowest["keeps the bars"] else " ✗"
     return f"{_percent(same['undecided'])} · {_percent(slowest['red'])}{mark}"

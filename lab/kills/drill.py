@@ -21,7 +21,7 @@ from typing import Any
 from support.adapters.misbehaving import installed
 from support.console import TESTS, children_of, deaf, environment
 
-from shootout.bundle.bundle import open_bundle
+from shootout.bundle.bundle import open_exported
 from shootout.clock import Stopwatch
 from shootout.errors import ShootoutError
 from shootout.host.scratch import NAME
@@ -32,7 +32,7 @@ from shootout.journal.samples import read
 from shootout.messages import Scope
 from shootout.results.analysis import analyse
 
-STUDY = 'model = "identity"\ntargets = ["numpy", "starts-apart"]\nmax_generations = 2\n'
+STUDY = 'model = "identity"\ntargets = ["numpy", "starts-apart"]\nmax_restarts = 2\n'
 BACKENDS = ("numpy", "starts-apart")
 PARENT, WORKER = "parent", "worker"
 MOST_COMMANDS = 6
@@ -51,7 +51,7 @@ class Found:
         during: what the journal had come to by then.
         commands: how often the command was given until the run was complete.
         lost: lines of the journal, as it was at the kill, that it has no more, and samples that can't be read.
-        twice: arms of a generation that were measured more than once, and numbers of generations that are missing.
+        twice: arms of a restart that were measured more than once, and numbers of restarts that are missing.
         left: files and folders that nobody needs, entries of the cache that aren't whole, processes that live on.
         without_time: backends that have no time.
         ended: why the run wasn't complete in the end; "" where it was.
@@ -140,11 +140,13 @@ class Drill:
     def left(self) -> list[str]:
         """What is there that nobody needs."""
         found = [f"{path.name} in TMPDIR" for path in self.tmp.iterdir()]
-        bundles = self.cache / "bundles"
-        found += [f"{path.name} in the cache" for path in bundles.iterdir() if path.name.startswith(NAME)]
-        entries = [path for path in bundles.iterdir() if path.is_dir() and path.name != "built"]
-        found += [f"{path.name} is no bundle" for path in entries if not _is_whole(path)]
-        found += [f"{path.name} is no build" for path in bundles.glob("built/*") if not (path / "built.json").exists()]
+        exported_models = self.cache / "exported_models"
+        found += [f"{path.name} in the cache" for path in exported_models.iterdir() if path.name.startswith(NAME)]
+        entries = [path for path in exported_models.iterdir() if path.is_dir() and path.name != "built"]
+        found += [f"{path.name} is no exported model" for path in entries if not _is_whole(path)]
+        found += [
+            f"{path.name} is no build" for path in exported_models.glob("built/*") if not (path / "built.json").exists()
+        ]
         history = self.history()
         named = {line.samples for line in history.lines if isinstance(line, Played)} if history else set()
         found += [str(path.name) for path in (self.out / "samples").glob("*") if f"samples/{path.name}" not in named]
@@ -241,7 +243,7 @@ def _stage(history: History | None) -> str:
         return "before the journal"
     if not any(line.kind in ("prepared", "checked") for line in lines):
         return "exports and builds"
-    return f"after {sum(isinstance(line, Rounds) for line in lines)} generations"
+    return f"after {sum(isinstance(line, Rounds) for line in lines)} restarts"
 
 
 def _lost(run: Drill, before: bytes) -> Iterable[str]:
@@ -257,11 +259,11 @@ def _lost(run: Drill, before: bytes) -> Iterable[str]:
 def _twice(run: Drill) -> Iterable[str]:
     history = run.history()
     lines = history.lines if history else ()
-    count = Counter((line.generation, line.arm) for line in lines if isinstance(line, Played))
-    yield from (f"{arm} in generation {generation}" for (generation, arm), often in count.items() if often > 1)
-    numbers = [line.generation for line in lines if isinstance(line, Rounds)]
+    count = Counter((line.restart, line.arm) for line in lines if isinstance(line, Played))
+    yield from (f"{arm} in restart {restart}" for (restart, arm), often in count.items() if often > 1)
+    numbers = [line.restart for line in lines if isinstance(line, Rounds)]
     if numbers != list(range(len(numbers))):
-        yield f"generations {numbers}"
+        yield f"restarts {numbers}"
 
 
 def _without_time(run: Drill) -> Iterable[str]:
@@ -272,9 +274,9 @@ def _without_time(run: Drill) -> Iterable[str]:
             yield f"{name}: {row.reason if row else 'no row'}"
 
 
-def _is_whole(bundle: Path) -> bool:
+def _is_whole(exported: Path) -> bool:
     try:
-        open_bundle(bundle)
+        open_exported(exported)
     except ShootoutError:
         return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .mutation import Mutation
 
-GENERATION = "tests/race/test_generation.py"
+RESTART = "tests/race/test_restart.py"
 VERIFICATION = "tests/worker/test_verification.py"
 WIRING = "tests/race/test_wiring.py"
 STATISTICS = tuple(f"tests/stats/test_{name}.py" for name in ("evidence", "goals", "leaders", "paired", "error_rates"))
@@ -28,12 +28,12 @@ MUTATIONS = (
     Mutation(
         "the shared model's own outputs are compared with",
         "harness/worker/verification.py",
-        "fidelity.with_reference(banded, outputs, reference) if reference else banded",
-        "banded",
+        "fidelity.with_shared(banded, outputs, reference) if reference else banded",
+        "with_bound",
         (VERIFICATION, WIRING),
     ),
     Mutation(
-        "the maximum of memory over generations is reported",
+        "the maximum of memory over restarts is reported",
         "harness/results/footprint.py",
         "peak = max(",
         "peak = min(",
@@ -54,13 +54,13 @@ MUTATIONS = (
         (*STATISTICS,),
     ),
     Mutation(
-        "the sentinel's distance widens the bias floor",
+        "the control's distance widens the bias floor",
         "harness/stats/verdicts.py",
         "bias_floor=max(rules.bias_floor, seen))",
         "bias_floor=rules.bias_floor)",
         (
             *STATISTICS,
-            GENERATION,
+            RESTART,
             "tests/race/test_stopping.py",
         ),
     ),
@@ -92,23 +92,23 @@ MUTATIONS = (
         ),
     ),
     Mutation(
-        "one generation gives no interval",
+        "one restart gives no interval",
         "harness/stats/evidence.py",
-        "    if x.size < LEAST_GENERATIONS or ceiling",
+        "    if x.size < LEAST_RESTARTS or ceiling",
         "    if ceiling",
         (*STATISTICS,),
     ),
     Mutation(
-        "a sentinel that came out different withholds verdicts",
+        "a control that came out different withholds verdicts",
         "harness/journal/group.py",
         "if copy_holds(group, copy) is False else None",
         "if False else None",
         (*ANALYSIS,),
     ),
     Mutation(
-        "a sentinel that failed withholds verdicts",
+        "a control that failed withholds verdicts",
         "harness/journal/group.py",
-        "    if why := _gone(group, group.rules.sentinel):",
+        "    if why := _gone(group, group.rules.control):",
         '    if why := _gone(group, "nobody"):',
         (*ANALYSIS,),
     ),
@@ -120,16 +120,16 @@ MUTATIONS = (
         (*ANALYSIS,),
     ),
     Mutation(
-        "a generation's flagged blocks do not count in the analysis",
+        "a restart's flagged blocks do not count in the analysis",
         "harness/journal/group.py",
         "counted(line.block_median_ns.get(scope, ()), line.flagged)",
         "counted(line.block_median_ns.get(scope, ()), ())",
         (*ANALYSIS,),
     ),
     Mutation(
-        "a race ends only after the fewest generations that can tell",
+        "a race ends only after the fewest restarts that can tell",
         "harness/race/stopping.py",
-        "    if now.played < max(min_generations(now.rules.comparisons), now.rules.least_generations):",
+        "    if now.played < max(min_restarts(now.rules.comparisons), now.rules.least_restarts):",
         "    if now.played < 1:",
         ("tests/race/test_stopping.py",),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .mutation import Mutation
 
 LIVE = "tests/race/test_live.py"
-GENERATION = "tests/race/test_generation.py"
+RESTART = "tests/race/test_restart.py"
 RESUME = "tests/race/test_resume.py"
 PROCESS = "tests/worker/test_process.py"
 WIRING = "tests/race/test_wiring.py"
@@ -106,59 +106,59 @@ MUTATIONS = (
     ),
     Mutation(
         "turns are shuffled in each round",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "for performance in _shuffled(self.performances, self.rng):",
         "for performance in list(self.performances):",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "scopes are shuffled in each round",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "scopes = tuple(_shuffled(list(Scope), self.rng))",
         "scopes = tuple(Scope)",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "spawns are shuffled",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "sorted(_shuffled(arms, self.rng),",
         "sorted(list(arms),",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "an arm is held after its turn",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "        performance.turns.append(turn)\n        player.hold()",
         "        performance.turns.append(turn)",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "an arm that has not passed the gate is not timed",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "            if entrance.error:\n                raise entrance.error\n",
         "",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "an arm that fails is killed",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "            if player:\n                player.kill()\n            is_late",
         "            is_late",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "a block has its median",
         "harness/race/race.py",
         "float(np.median(turn.latency_ns[scope]))",
         "float(np.mean(turn.latency_ns[scope]))",
-        (GENERATION, WIRING, "tests/race/test_drills.py"),
+        (RESTART, WIRING, "tests/race/test_drills.py"),
     ),
     Mutation(
-        "a generation counts by its unflagged rounds",
+        "a restart counts by its unflagged rounds",
         "harness/race/race.py",
         "kept = counted(medians, flagged_blocks(performance, found.flagged))",
         "kept = counted(medians, ())",
-        (GENERATION, WIRING),
+        (RESTART, WIRING),
     ),
     Mutation(
         "a worker that does not answer is given up",
@@ -186,10 +186,10 @@ MUTATIONS = (
     ),
     Mutation(
         "a killed arm is begun anew",
-        "harness/race/generation.py",
+        "harness/race/restart.py",
         "                    self._lost[arm.label] = why",
         "                    pass",
-        (GENERATION,),
+        (RESTART,),
     ),
     Mutation(
         "a timed arm is asked again",

@@ -19,7 +19,7 @@ from support.races.cells import cell, document, fidelity, row
 
 from lab.common import Bench, Table, Tables, say
 from shootout.commands.decisions.report import render
-from shootout.constants import MAX_GENERATIONS, ROUNDS
+from shootout.constants import MAX_RESTARTS, ROUNDS
 from shootout.journal.records import Played
 from shootout.messages import Scope
 from shootout.page.sources import Source
@@ -77,14 +77,14 @@ def _journal(found: Document) -> Iterator[Played]:
     """What a race of the first group would have written of its rounds, which a figure has one by one."""
     raced = [one for one in found.rows if one.group == found.answer[0].group]
     for index, one in enumerate(raced):
-        for generation in range(MAX_GENERATIONS):
-            times = tuple(1e5 * (1 + (index + 7 * (generation + place)) % 11 / 100) for place in range(ROUNDS))
+        for restart in range(MAX_RESTARTS):
+            times = tuple(1e5 * (1 + (index + 7 * (restart + place)) % 11 / 100) for place in range(ROUNDS))
             yield Played.model_construct(
                 group=one.group,
                 arm=one.arm,
-                generation=generation,
+                restart=restart,
                 block_median_ns={Scope.END_TO_END: times},
-                flagged=(generation % ROUNDS,),
+                flagged=(restart % ROUNDS,),
                 served=None,
             )
 

@@ -1,10 +1,10 @@
 """The harness's medians beside a plain loop and the field's own tools: whoever measures, the model takes the same time.
 
-In each generation a harness worker and plain processes start fresh, with the same artifact, affinity, environment and
+In each restart a harness worker and plain processes start fresh, with the same artifact, affinity, environment and
 input buffers; where that loop starts from the adapter's artifact, another one is written as the library's documentation
-has it. They take turns, block by block in a shuffled order, all others held. The log ratio of a generation is
-the median over rounds; generations give the interval. pyperf and benchmark_app start processes of their own, so each
-runs once a generation.
+has it. They take turns, block by block in a shuffled order, all others held. The log ratio of a restart is
+the median over rounds; restarts give the interval. pyperf and benchmark_app start processes of their own, so each
+runs once a restart.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def _arm(bench: Bench, target: str) -> Table:
     missing: dict[str, str] = {}
     count = bench.repeats(8, 2)  # 10 minutes
     for index in range(count):
-        say(f"  {target}: generation {index + 1}/{count}")
-        for key, values in _generation(bench, target, built, job, rng, eye, missing).items():
+        say(f"  {target}: restart {index + 1}/{count}")
+        for key, values in _restart(bench, target, built, job, rng, eye, missing).items():
             found.setdefault(key, []).append(values)
     rows = [_row(target, *key, values, eye.share) for key, values in found.items()]
     return rows + [{"arm": target, "beside": tool, "skipped": why} for tool, why in missing.items()]
 
 
-def _generation(
+def _restart(
     bench: Bench,
     target: str,
     built: Built,
@@ -147,6 +147,6 @@ def _row(
         "high": found.high,
         "sd_percent": 100 * (found.sd or 0.0),
         "holds": within_bar(found),
-        "generations": found.generations,
+        "restarts": found.restarts,
         "rounds_disturbed_percent": 100 * disturbed,
     }

@@ -25,19 +25,19 @@ def jax_calls(built: Built, _: Path) -> Calls:
     import jax.numpy as jnp
     import numpy as np
 
-    bundle = built.bundle
+    exported = built.exported
     jax.config.update("jax_platforms", "cpu")  # type: ignore[no-untyped-call]
-    forward, (given,), (wanted,) = models.get(bundle.model).forward, bundle.inputs, bundle.outputs
+    forward, (given,), (wanted,) = models.get(exported.model).forward, exported.inputs, exported.outputs
     assert forward is not None
     run_on, matrix = forward, 2
 
     @jax.jit
     def predict(kernels: dict[str, Any], x: Any) -> Any:
         weights = {name: one.T if one.ndim == matrix else one for name, one in kernels.items()}
-        return run_on(jnp, weights, bundle.parameters)({given.name: x})[wanted.name]
+        return run_on(jnp, weights, exported.parameters)({given.name: x})[wanted.name]
 
-    kernels = {name: jnp.asarray(one.T if one.ndim == matrix else one) for name, one in bundle.weights().items()}
-    arrays = [one[given.name] for one in bundle.input_buffers()]
+    kernels = {name: jnp.asarray(one.T if one.ndim == matrix else one) for name, one in exported.weights().items()}
+    arrays = [one[given.name] for one in exported.input_buffers()]
     on_device = [jnp.asarray(array) for array in arrays]
 
     def compute(buffer: int) -> Any:
@@ -57,9 +57,9 @@ def onnxruntime_calls(built: Built, _: Path) -> Calls:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = built.arm.threads
-    session = ort.InferenceSession(built.bundle.path(Artifact.ONNX), options, providers=["CPUExecutionProvider"])
-    (given,), (wanted,) = built.bundle.inputs, built.bundle.outputs
-    arrays = [one[given.name] for one in built.bundle.input_buffers()]
+    session = ort.InferenceSession(built.exported.path(Artifact.ONNX), options, providers=["CPUExecutionProvider"])
+    (given,), (wanted,) = built.exported.inputs, built.exported.outputs
+    arrays = [one[given.name] for one in built.exported.input_buffers()]
     values = [{given.name: ort.OrtValue.ortvalue_from_numpy(array)} for array in arrays]
 
     def compute(buffer: int) -> Any:
@@ -78,7 +78,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
     from shootout.backends._openvino.library import import_openvino  # which keeps its telemetry from starting
 
     precision = built.arm.target.precision
-    stored = built.folder / "model.xml" if precision in INTEGERS else built.bundle.path(Artifact.ONNX)
+    stored = built.folder / "model.xml" if precision in INTEGERS else built.exported.path(Artifact.ONNX)
     core = import_openvino().Core()
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
@@ -86,7 +86,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
         "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
     }
     request = core.compile_model(core.read_model(stored), "CPU", settings).create_infer_request()
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
 
     request.get_input_tensor().data[:] = arrays[0]
 
@@ -112,8 +112,8 @@ def litert_calls(built: Built, _: Path) -> Calls:
     ((signature, names),) = model.get_signature_list().items()
     inputs = {name: model.create_input_buffer_by_name(signature, name) for name in names["inputs"]}
     outputs = {name: model.create_output_buffer_by_name(signature, name) for name in names["outputs"]}
-    (given,), (made,), (wanted,) = inputs.values(), outputs.values(), built.bundle.outputs
-    arrays, count = [next(iter(one.values())) for one in built.bundle.input_buffers()], int(np.prod(wanted.shape))
+    (given,), (made,), (wanted,) = inputs.values(), outputs.values(), built.exported.outputs
+    arrays, count = [next(iter(one.values())) for one in built.exported.input_buffers()], int(np.prod(wanted.shape))
     given.write(arrays[0])
 
     def compute(buffer: int) -> Any:
@@ -142,7 +142,7 @@ def ncnn_calls(built: Built, _: Path) -> Calls:
     net.load_param(str(built.folder / "model.param"))
     net.load_model(str(built.folder / "model.bin"))
     ((taken, name, axis),), ((given, _, out_axis),) = built.facts["takes"], built.facts["gives"]
-    arrays = [one[name] for one in built.bundle.input_buffers()]
+    arrays = [one[name] for one in built.exported.input_buffers()]
     stored = ncnn.Mat(arrays[0], axis).clone()
 
     def compute(buffer: int) -> Any:
@@ -168,7 +168,7 @@ def executorch_calls(built: Built, _: Path) -> Calls:
 
     _C._unsafe_reset_threadpool(built.arm.threads)
     method = Runtime.get().load_program(built.folder / "model.pte").load_method("forward")
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
     tensors = [[torch.from_numpy(array)] for array in arrays]
 
     def compute(buffer: int) -> Any:

@@ -66,7 +66,7 @@ def serve(built: Built, scratch: Path, *, documented: bool) -> None:
     """Warm up, then answer `["loop" | "timer" | "step", scope]` with the block's median in nanoseconds."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    calls, buffers = _calls(built, scratch, documented=documented), len(built.bundle.input_buffers())
+    calls, buffers = _calls(built, scratch, documented=documented), len(built.exported.input_buffers())
     warm = {scope: statistics.median(loop(call, buffers, WARM_UP_CALLS)) for scope, call in calls.items()}
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
@@ -87,7 +87,7 @@ def hand_to_pyperf() -> None:
     runner = pyperf.Runner(add_cmdline_args=lambda command, options: command.extend(["--pyperf", options.pyperf]))
     runner.argparser.add_argument("--pyperf")
     built, scratch = _job(runner.parse_args().pyperf)
-    call, buffer = _calls(built, scratch)["end_to_end"], itertools.cycle(range(len(built.bundle.input_buffers())))
+    call, buffer = _calls(built, scratch)["end_to_end"], itertools.cycle(range(len(built.exported.input_buffers())))
     runner.bench_func(built.arm.label, lambda: call(next(buffer)))
 
 

@@ -26,11 +26,13 @@ def numpy_calls(built: Built, _: Path) -> Calls:
     """The model's own array code."""
     import numpy as np
 
-    bundle = built.bundle
-    forward, buffers = models.get(bundle.model).forward, bundle.input_buffers()
+    exported = built.exported
+    forward, buffers = models.get(exported.model).forward, exported.input_buffers()
     assert forward is not None
-    # A NumPy user's own array is (in, out) in memory; torch's names for it are the bundle's.
-    run = forward(np, {name: np.asfortranarray(array) for name, array in bundle.weights().items()}, bundle.parameters)
+    # A NumPy user's own array is (in, out) in memory; torch's names for it are the exported model's.
+    run = forward(
+        np, {name: np.asfortranarray(array) for name, array in exported.weights().items()}, exported.parameters
+    )
 
     def call(buffer: int) -> Any:
         return run(buffers[buffer])
@@ -72,8 +74,8 @@ def script_calls(built: Built, _: Path) -> Calls:
 def _module(built: Built) -> Any:
     import torch
 
-    module = models.get(built.bundle.model).module(built.bundle.parameters)
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in built.bundle.weights().items()})
+    module = models.get(built.exported.model).module(built.exported.parameters)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in built.exported.weights().items()})
     return module.eval().requires_grad_(False)
 
 
@@ -84,7 +86,7 @@ def _torch_calls(built: Built, run: Any) -> Calls:
     torch.inference_mode().__enter__()
     torch.set_num_threads(built.arm.threads)
     torch.set_num_interop_threads(1)
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
     tensors = [torch.from_numpy(array) for array in arrays]
 
     def compute(buffer: int) -> Any:
@@ -108,9 +110,9 @@ def jax_calls(built: Built, _: Path) -> Calls:
     device = jax.devices("cpu")[0]
     (code, ins, outs), _ = pickle.loads((built.folder / "executable.pickle").read_bytes())
     run = deserialize_and_load(code, ins, outs, backend=device.client, execution_devices=[device])
-    stored = {**built.bundle.weights(), **load_file(built.folder / "buffers.safetensors")}
+    stored = {**built.exported.weights(), **load_file(built.folder / "buffers.safetensors")}
     weights = jax.device_put(tuple(stored[name] for name in built.facts["weights"]), device)
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
 
     def compute(buffer: int) -> Any:
         return run(weights, (arrays[buffer],))[0].block_until_ready()
@@ -129,8 +131,8 @@ def onnxruntime_calls(built: Built, _: Path) -> Calls:
     options.intra_op_num_threads, options.inter_op_num_threads = built.arm.threads, 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file is optimised
     session = ort.InferenceSession(built.folder / "model.onnx", options, providers=["CPUExecutionProvider"])
-    (given,), (wanted,) = built.bundle.inputs, built.bundle.outputs
-    arrays = [one[given.name] for one in built.bundle.input_buffers()]
+    (given,), (wanted,) = built.exported.inputs, built.exported.outputs
+    arrays = [one[given.name] for one in built.exported.input_buffers()]
     inputs = [ort.OrtValue.ortvalue_from_numpy(array) for array in arrays]
     outputs = [ort.OrtValue.ortvalue_from_shape_and_type(list(wanted.shape), "float32") for _ in arrays]
     bindings = [session.io_binding() for _ in arrays]
@@ -163,7 +165,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
         "INFERENCE_PRECISION_HINT": {"bf16": "bf16"}.get(built.arm.target.precision, "f32"),
     }
     compiled = core.compile_model(core.read_model(built.folder / "model.xml"), "CPU", properties)
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
     requests = [compiled.create_infer_request() for _ in arrays]
     inputs = [request.get_input_tensor().data for request in requests]
     for tensor, array in zip(inputs, arrays, strict=True):
@@ -188,9 +190,9 @@ def litert_calls(built: Built, _: Path) -> Calls:
 
     options = Options(cpu_options=CpuOptions(num_threads=built.arm.threads))
     model = CompiledModel.from_file(str(built.folder / "model.tflite"), options=options)
-    (wanted,) = built.bundle.outputs
+    (wanted,) = built.exported.outputs
     count = int(np.prod(wanted.shape))
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
     inputs, outputs = ([make(0) for _ in arrays] for make in (model.create_input_buffers, model.create_output_buffers))
     for (buffer,), array in zip(inputs, arrays, strict=True):
         buffer.write(array)
@@ -217,7 +219,7 @@ def ncnn_calls(built: Built, _: Path) -> Calls:
     net.load_param(str(built.folder / "model.param"))
     net.load_model(str(built.folder / "model.bin"))
     ((taken, name, axis),), ((given, _, out_axis),) = built.facts["takes"], built.facts["gives"]
-    arrays = [one[name] for one in built.bundle.input_buffers()]
+    arrays = [one[name] for one in built.exported.input_buffers()]
     stored = [ncnn.Mat(array, axis).clone() for array in arrays]
 
     def run(mat: Any) -> Any:
@@ -247,7 +249,7 @@ def executorch_calls(built: Built, _: Path) -> Calls:
 
     _C._unsafe_reset_threadpool(built.arm.threads)
     method = _C._load_program(str(built.folder / "model.pte")).load_method("forward")
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
     tensors = [[torch.from_numpy(array)] for array in arrays]
 
     def compute(buffer: int) -> Any:
@@ -276,7 +278,7 @@ def iree_calls(built: Built, _: Path) -> Calls:
     bound = runtime.load_vm_modules(*modules, config=config)[-1]
     own = [name for name in bound.vm_module.function_names if not name.startswith("__") and not name.endswith("$async")]
     function = bound[own[0]]
-    arrays = [next(iter(one.values())) for one in built.bundle.input_buffers()]
+    arrays = [next(iter(one.values())) for one in built.exported.input_buffers()]
     on_device = [runtime.asdevicearray(config.device, array) for array in arrays]
 
     def compute(buffer: int) -> Any:

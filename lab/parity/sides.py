@@ -19,7 +19,7 @@ from lab.common import Bench
 from shootout.backends.adapter import Built
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
-from shootout.race.generation import warm_up
+from shootout.race.restart import warm_up
 
 from . import plain
 
@@ -28,7 +28,7 @@ Medians = Mapping[str, float]
 
 
 class Side(Protocol):
-    """One process of a generation."""
+    """One process of a restart."""
 
     def block(self, rng: random.Random) -> Medians:
         """One block in each scope."""
@@ -38,7 +38,7 @@ class Side(Protocol):
 
 
 class Ours:
-    """A harness worker, entered as a generation does it."""
+    """A harness worker, entered as a restart does it."""
 
     def __init__(self, bench: Bench, built: Built, padding: int) -> None:
         self._player = bench.stage([built]).spawn(built.arm, 1, padding)

@@ -1,4 +1,4 @@
-"""The field's own tools, in processes of their own: each tells one time a generation, with everybody of ours held."""
+"""The field's own tools, in processes of their own: each tells one time a restart, with everybody of ours held."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOOL_S = 2
 NS = {"ns": 1.0, "us": 1e3, "ms": 1e6}
 REPORT = re.compile(r"Count:\s+(\d+) iterations.*?Duration:\s+([\d.]+) ms.*?Median:\s+([\d.]+) (us|ms)", re.DOTALL)
 Told = dict[str, Medians]
-"""What a tool reports, by the name that it gets in the table; one value stands for all rounds of the generation."""
+"""What a tool reports, by the name that it gets in the table; one value stands for all rounds of the restart."""
 
 
 class Missing(Exception):
@@ -94,7 +94,7 @@ def iree_benchmark(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     tool = Path(sys.executable).with_name("iree-benchmark-module")
     if not tool.exists():
         raise Missing(f"{tool} is not there: pip install iree-base-runtime")
-    (given,) = built.bundle.input_buffers()[0].values()
+    (given,) = built.exported.input_buffers()[0].values()
     np.save(bench.folder / "input.npy", given)
     command = [str(tool), "--device=local-sync", f"--module={built.folder / MODULE}", "--function=main_graph"]
     command += [f"--parameters={SCOPE}={built.folder / WEIGHTS}", f"--input=@{bench.folder / 'input.npy'}"]

@@ -1,6 +1,6 @@
 """Each adapter as it is ÷ as it was before every backend was set as its own experts would: the same models, by turns.
 
-The earlier code is taken out of this repository's history. In each generation two processes start fresh per adapter,
+The earlier code is taken out of this repository's history. In each restart two processes start fresh per adapter,
 one of each checkout, with the same interpreter, libraries, placement and inputs; both load every model, and then take
 turns block by block in a shuffled order, the other held. Nothing of what either's harness measures is used.
 """
@@ -80,8 +80,8 @@ def figures(bench: Bench) -> Tables:
     count = bench.repeats(5, 2)  # 6 minutes, and 5 to build
     for index in range(count):
         for target in rng.sample([one for one in TARGETS if one not in missing], len(TARGETS) - len(missing)):
-            say(f"  generation {index + 1}/{count}: {target}")
-            played, why = attempt(partial(_generation, bench, target, package, rng))
+            say(f"  restart {index + 1}/{count}: {target}")
+            played, why = attempt(partial(_restart, bench, target, package, rng))
             missing |= {target: why["failed"]} if why else {}
             for key, values in (played or {}).items():
                 found[(target, *key)].append(values)
@@ -130,7 +130,7 @@ def _build(bench: Bench, target: str, package: Path) -> None:
             raise RuntimeError(f"building {age}: {ended.stderr.strip().splitlines()[-1:]}")
 
 
-def _generation(
+def _restart(
     bench: Bench, target: str, package: Path, rng: random.Random
 ) -> dict[tuple[str, str], tuple[float, float, float] | str]:
     """(model, scope) → the log ratio and both medians in ns, or why it wasn't raced."""
@@ -204,5 +204,5 @@ def _row(target: str, model: str, scope: str, values: list[Any]) -> dict[str, An
         "low": found.low,
         "high": found.high,
         "verdict": found.verdict.value,
-        "generations": found.generations,
+        "restarts": found.restarts,
     }

@@ -37,7 +37,7 @@ both ways by turns in one process, the interval between processes: time as it wa
 faster. The last column tells whether the direction of the review's figure holds. Of {claims}: {counts}.
 """
 BEFORE = """Each adapter of today beside the one of commit 3df7d2d, the last before the first of them changed: two
-processes, the same libraries, models and inputs, by turns, each generation in fresh ones. Below 1 it is faster now, in
+processes, the same libraries, models and inputs, by turns, each restart in fresh ones. Below 1 it is faster now, in
 bold where that is a verdict. End to end; `compute` and all times are in the file. The decoder isn't there: models with
 several outputs came later.
 """

@@ -121,7 +121,7 @@ def _rows(name: str, ones: list[dict[str, Any]]) -> Table:
                 "low": ratio.low,
                 "high": ratio.high,
                 "holds": None if claim is None else reproduced(claim, ratio),
-                "processes": ratio.generations,
+                "processes": ratio.restarts,
                 **({"failed": f"results differ by {far:.1e}"} if far > ones[0]["most_apart"] else {}),
             }
         )

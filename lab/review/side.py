@@ -58,8 +58,8 @@ def build(job: Path) -> None:
             threads=placement.threads,
         )
         try:
-            bundle = obtain(Request(model=arm.model, parameters=complete, batch=arm.batch))
-            prepared = workshop.prepare(arm, bundle, environment.libraries().get(target.backend, ""))
+            exported = obtain(Request(model=arm.model, parameters=complete, batch=arm.batch))
+            prepared = workshop.prepare(arm, exported, environment.libraries().get(target.backend, ""))
             found[name] = (prepared.built, "")
         except (ShootoutError, RuntimeError) as fault:
             found[name] = (None, str(fault))
@@ -81,7 +81,7 @@ def serve(job: Path) -> None:
         if one is None:
             missing[name] = why
             continue
-        buffers = one.bundle.input_buffers()
+        buffers = one.exported.input_buffers()
         brackets = bracketed(backends.get(one.arm.target.backend).load(one), buffers)
         calls[name] = ({scope.value: call for scope, call in brackets.items()}, len(buffers))
         outputs[name] = {key: array.astype("float32") for key, array in calls[name][0]["end_to_end"](0).items()}

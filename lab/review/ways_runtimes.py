@@ -152,7 +152,7 @@ def int4_cases(folder: Path) -> Iterator[Case]:
     jobs = pickle.loads((folder / JOBS).read_bytes())
     for name, arms in jobs.items():
         sessions = {way: backends.get(built.arm.target.backend).load(built) for way, built in arms.items()}
-        buffers = {way: built.bundle.input_buffers()[0] for way, built in arms.items()}
+        buffers = {way: built.exported.input_buffers()[0] for way, built in arms.items()}
         yield Case(
             name=name,
             ways={way: _end_to_end(session, buffers[way]) for way, session in sessions.items()},

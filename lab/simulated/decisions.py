@@ -1,7 +1,7 @@
 """How often a decision is right, simulated: who is chosen beside who truly is best, and how often nobody is.
 
 Six arms between one and two times the fastest, each with an artifact of its own, and a limit on p99 that about half of
-them keep. All play every generation, so that a figure is of the decision and not of who left early.
+them keep. All play every restart, so that a figure is of the decision and not of who left early.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ ARMS = 6
 TAIL = 1.6
 """Of an arm's p99 ÷ its median, in truth."""
 SDS = (0.01, 0.03, 0.10)
-GENERATIONS = (5, 10, 20)
+RESTARTS = (5, 10, 20)
 TODAY = date(2026, 11, 22)
 
 
 def figures(bench: Bench) -> Tables:
-    """By the noise between generations and how many there are."""
+    """By the noise between restarts and how many there are."""
     runs = bench.runs or bench.size(400, 4)
-    rows: Table = [_share(sd, generations, runs, bench.seed) for sd in SDS for generations in GENERATIONS]
+    rows: Table = [_share(sd, restarts, runs, bench.seed) for sd in SDS for restarts in RESTARTS]
     return {"decisions beside the truth, simulated": rows}
 
 
-def _share(sd: float, generations: int, runs: int, seed: int) -> dict[str, Any]:
+def _share(sd: float, restarts: int, runs: int, seed: int) -> dict[str, Any]:
     outcomes, right, broken, sure = Counter[str](), 0, 0, 0
     for number in range(runs):
-        rng = np.random.default_rng((seed, number, generations, round(1_000 * sd)))
+        rng = np.random.default_rng((seed, number, restarts, round(1_000 * sd)))
         truth = np.exp(rng.uniform(0.0, math.log(2.0), ARMS))
         limit = TAIL * float(np.median(truth)) * 1.02
-        found = _decide(truth, limit, sd, generations, rng)
+        found = _decide(truth, limit, sd, restarts, rng)
         outcomes[found.outcome] += 1
         if found.chosen:
             mine, kept = truth[int(found.chosen[1])], truth[TAIL * truth <= limit]
@@ -60,7 +60,7 @@ def _share(sd: float, generations: int, runs: int, seed: int) -> dict[str, Any]:
     decided = outcomes["chosen"] + outcomes["tied"]
     return {
         "SD": sd,
-        "generations": generations,
+        "restarts": restarts,
         "runs": runs,
         "chosen": outcomes["chosen"] / runs,
         "tied": outcomes["tied"] / runs,
@@ -71,9 +71,9 @@ def _share(sd: float, generations: int, runs: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _decide(truth: Array, limit: float, sd: float, generations: int, rng: np.random.Generator) -> Decision:
+def _decide(truth: Array, limit: float, sd: float, restarts: int, rng: np.random.Generator) -> Decision:
     labels = [f"b{index}" for index in range(ARMS)]
-    noise = sd / math.sqrt(2) * rng.standard_normal((ARMS, generations))
+    noise = sd / math.sqrt(2) * rng.standard_normal((ARMS, restarts))
     times = truth[:, None] * np.exp(noise) * 1e6
     tails = TAIL * times * np.exp(sd / 2 * rng.standard_normal(times.shape))
     question = _question(dict(zip(labels, times, strict=True)), dict(zip(labels, tails, strict=True)), rng)
@@ -87,7 +87,7 @@ def _policy(limit: float) -> Policy:
 def _question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.random.Generator) -> Question:
     blocks = {f"{one}:cpu:fp32": {g: np.array([ns]) for g, ns in enumerate(mine)} for one, mine in times.items()}
     first, *_ = blocks
-    rules = Rules(baseline=first, sentinel=None, comparisons=2 * ARMS - 3, max_generations=60, bias_floor=0.005)
+    rules = Rules(baseline=first, control=None, comparisons=2 * ARMS - 3, max_restarts=60, bias_floor=0.005)
     ground = ground_of(blocks, rules)
     rows = [
         row(
@@ -102,7 +102,7 @@ def _question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.ra
         *rows,
         rows=tuple(rows),
         compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
-        generations_needed=lambda *_: None,
+        restarts_needed=lambda *_: None,
     )
     group = cast(Group, SimpleNamespace(blocks=lambda _: blocks))
     plays = [Play(run="made", cell=made, row=one, group=group, right={}) for one in rows]
@@ -123,6 +123,6 @@ def _timing(times: Array, tails: Array) -> Timing:
         p99_low_ns=tail.low,
         p99_highest_ns=float(tails.max()),
         samples=10_000,
-        generations=times.size,
+        restarts=times.size,
         ratio=None,
     )

@@ -30,7 +30,7 @@ def figures(bench: Bench) -> Tables:
         one.mkdir(parents=True)
     begins, found, rest = STUDY.read_text().partition("targets = [\n")
     study = folder / "shootout.toml"
-    study.write_text(f"max_generations = 1\n{begins}" + (QUICK if bench.quick else f"{found}{MORE}{rest}"))
+    study.write_text(f"max_restarts = 1\n{begins}" + (QUICK if bench.quick else f"{found}{MORE}{rest}"))
     command = [sys.executable, "-c", COMMAND, "run", str(study), "--out", str(run)]
     strace = ["strace", "-ff", "-y", "--seccomp-bpf", "-e", f"trace={','.join(TRACED)}", "-o", str(calls / "of")]
     variables = {"SHOOTOUT_CACHE": str(cache), "TMPDIR": str(temporary)}

@@ -2,7 +2,7 @@
 
 The same model at points that tell these apart. Layers 16 wide compute next to nothing, so their time is overhead; the
 same width at two depths splits a call into a part per layer and a part per call; wide layers with a batch leave only
-arithmetic. All arms of a point play in the same generations, so ratios hold on a busy machine too.
+arithmetic. All arms of a point play in the same restarts, so ratios hold on a busy machine too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from lab.common import TOY, Bench, Tables, attempt, generation, medians, say, watch
+from lab.common import TOY, Bench, Tables, attempt, medians, restart, say, watch
 from shootout.backends.adapter import Built
 from shootout.clock import Stopwatch
 from shootout.constants import LEAD_IN_CALLS
@@ -101,8 +101,8 @@ class CountingStage:
         """As the stage inside."""
         return self.inner.starters()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
-        return cast("Player", CountingPlayer(self.inner.spawn(arm, generation, padding), self.switches[arm.label]))
+    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
+        return cast("Player", CountingPlayer(self.inner.spawn(arm, restart, padding), self.switches[arm.label]))
 
 
 def voluntary_switches(pid: int) -> int:
@@ -117,7 +117,7 @@ def voluntary_switches(pid: int) -> int:
 
 @dataclass(slots=True)
 class Found:
-    """One arm at one point over its generations: medians of the compute scope, and ratios of the same generation."""
+    """One arm at one point over its restarts: medians of the compute scope, and ratios of the same restart."""
 
     compute_us: list[float] = field(default_factory=list)
     times_eager: list[float] = field(default_factory=list)
@@ -151,7 +151,7 @@ def figures(bench: Bench) -> Tables:
 
 
 def _point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str, Any]]:
-    """By target what was found, and facts on the generations."""
+    """By target what was found, and facts on the restarts."""
     found = {target: Found() for target in bench.cpu_targets}
     built: dict[str, Built] = {}
     for target in bench.cpu_targets:
@@ -176,12 +176,12 @@ def _play(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, 
         found[names[arm.label]].why = {"failed" if why.failed else "skipped": why.reason}
 
     for index in range(count):
-        say(f"  {point.name}: generation {index + 1}/{count}")
-        played = generation(index, [one.arm for one in built.values()], stage, eye, rng, setback).performances
+        say(f"  {point.name}: restart {index + 1}/{count}")
+        played = restart(index, [one.arm for one in built.values()], stage, eye, rng, setback).performances
         _note(played, names, found)
     for label, target in names.items():
         found[target].switches = stage.switches[label]
-    return {"generations": count, "arms": len(built), "rounds_disturbed_percent": 100 * eye.share}
+    return {"restarts": count, "arms": len(built), "rounds_disturbed_percent": 100 * eye.share}
 
 
 def _note(played: Sequence[Performance], names: dict[str, str], found: dict[str, Found]) -> None:

@@ -2,5 +2,5 @@
 
 In: `file.py:function`, `package.module:function` or a `config.json`. Out: `Model`, and `Called` once it has run.
 `factory`, `source` and `hfconfig` run none of the user's code when they read it; `called` does, and alone needs torch.
-May use `models.base`, `models.drawing`, `models.seeding`, `bundle` and the root.
+May use `models.base`, `models.drawing`, `models.seeding`, `exported` and the root.
 """

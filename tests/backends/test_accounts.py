@@ -16,7 +16,7 @@ from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends._onnxruntime import profile
 from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target
 from shootout.testing.cases import Case, case_of, warm_of
@@ -118,23 +118,23 @@ def test_onnxruntime_lists_the_nodes_that_another_provider_runs():
 
 def test_onnxruntime_keeps_big_weights_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnx_files, "INLINE_BYTES", 0)
-    bundle = case_of(ORT.target).probe_bundle
-    assert bundle is not None
-    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, batch=bundle.batch)
-    session = adapter.load(adapter.build(bundle, arm, tmp_path))
+    exported = case_of(ORT.target).probe_exported
+    assert exported is not None
+    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=exported.model, batch=exported.batch)
+    session = adapter.load(adapter.build(exported, arm, tmp_path))
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.data"}
     assert session.executed.artifact_bytes > 4 * 256 * 256
-    inputs = bundle.input_buffers()[0]
+    inputs = exported.input_buffers()[0]
     assert precision_checks.read_permutation(call(session, inputs)) == "fp32"
 
 
-def threads_with(options: dict[str, str], bundle: ModelBundle, folder: Path) -> int | None:
-    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=bundle.model, options=options)
-    return adapter.load(adapter.build(bundle, arm, folder)).executed.threads
+def threads_with(options: dict[str, str], exported: ExportedModel, folder: Path) -> int | None:
+    adapter, arm = backends.get("onnxruntime"), Arm(target=ORT.target, model=exported.model, options=options)
+    return adapter.load(adapter.build(exported, arm, folder)).executed.threads
 
 
 def test_onnxruntime_s_own_thread_option_wins_and_is_read_back(tmp_path: Path):
-    assert threads_with({"intra_op_num_threads": "2"}, case_of(ORT.target).bundle, tmp_path) == 2
+    assert threads_with({"intra_op_num_threads": "2"}, case_of(ORT.target).exported, tmp_path) == 2
 
 
 def torch_counts(settings: list[tuple[str, bool]]) -> list[dict[str, int]]:
@@ -175,7 +175,7 @@ def flags_after_load(case: Case) -> list[str]:
 
     torch.backends.fp32_precision = "bf16"
     adapter = backends.get("torch-eager")
-    adapter.load(adapter.build(case.bundle, case.arm, Path()))
+    adapter.load(adapter.build(case.exported, case.arm, Path()))
     return [flag.fp32_precision for flag in float32_flags(Device.CPU).values()]
 
 

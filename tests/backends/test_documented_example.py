@@ -86,7 +86,7 @@ def test_the_suite_fails_on_a_backend_that_is_asked_for_but_missing(tmp_path: Pa
 
 def test_the_suite_fails_on_a_backend_that_breaks_a_promise(installed: Path):
     adapter = installed / "shootout_tiny.py"
-    adapter.write_text(adapter.read_text().replace("        check_inputs(self._bundle.inputs, inputs)\n", ""))
+    adapter.write_text(adapter.read_text().replace("        check_inputs(self._exported.inputs, inputs)\n", ""))
     done = run_suite(installed, "tiny")
     assert done.returncode == 1
     assert re.search(r"FAILED .*wrong_inputs_are_refused", done.stdout)

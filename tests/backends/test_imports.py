@@ -48,7 +48,7 @@ TARGETS = [
 def frameworks_of_a_session(made: Built) -> set[str]:
     """The frameworks in a process that loads an arm, runs it, and reads its account."""
     session = backends.get(made.arm.target.backend).load(made)
-    call(session, made.bundle.input_buffers()[0])
+    call(session, made.exported.input_buffers()[0])
     assert session.executed.version
     return FRAMEWORKS & set(sys.modules)
 

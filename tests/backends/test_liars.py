@@ -34,7 +34,9 @@ LOWERING = (
         check="executed_matches_request", fault="adapter", error="bf16", why="torch's trace shows bf16 operands"
     ),
     ExpectedFailure(check="probe_agrees", fault="adapter", error="shows bf16", why="2^-8 is lost next to 1"),
-    ExpectedFailure(check="error_within_band", fault="adapter", error="above the 1e-05", why="bf16 keeps 8 bits"),
+    ExpectedFailure(
+        check="error_within_error_bound", fault="adapter", error="above the 1e-05", why="bf16 keeps 8 bits"
+    ),
 )
 ECHOING = (
     ExpectedFailure(check="probe_explains", fault="adapter", error="names its version", why="it gives no version"),
@@ -44,7 +46,9 @@ ECHOING = (
         error="shows bf16",
         why="the account is an echo, bits are not",
     ),
-    ExpectedFailure(check="error_within_band", fault="adapter", error="above the 1e-05", why="bf16 keeps 8 bits"),
+    ExpectedFailure(
+        check="error_within_error_bound", fault="adapter", error="above the 1e-05", why="bf16 keeps 8 bits"
+    ),
     ExpectedFailure(check="threads_as_asked", fault="adapter", error="runs 64", why="it reports 64 threads"),
     ExpectedFailure(check="inputs_unchanged", fault="adapter", error="Mismatched", why="it rounds the caller's array"),
     ExpectedFailure(check="outputs_survive", fault="adapter", error="a later call changed", why="one output for all"),
@@ -63,7 +67,7 @@ ECHOING = (
 BOASTING = (
     ExpectedFailure(check="probe_agrees", fault="adapter", error="shows float", why="2,048 levels are all there"),
     ExpectedFailure(
-        check="error_within_band", fault="adapter", error="nothing was rounded", why="its error is float32's own"
+        check="error_within_error_bound", fault="adapter", error="nothing was rounded", why="its error is float32's own"
     ),
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends.common import HANDED_BYTES, SHARED_BYTES
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Target
 from shootout.export.client import Request, obtain_all
 from shootout.testing.cases import Case, warm_of
@@ -22,10 +22,10 @@ SHARED = {"numpy": list(SIZES), "jax-jit": list(SIZES), "onnxruntime": ["large"]
 
 
 @pytest.fixture(scope="module")
-def bundles() -> dict[str, ModelBundle]:
+def exported_models() -> dict[str, ExportedModel]:
     asked = [Request(model="nested_sin", parameters={"elements": size, "depth": 1}) for size in SIZES.values()]
     made = obtain_all(asked)
-    assert all(isinstance(one, ModelBundle) for one in made), made
+    assert all(isinstance(one, ExportedModel) for one in made), made
     return dict(zip(SIZES, made, strict=True))  # type: ignore[arg-type]
 
 
@@ -42,8 +42,8 @@ def which_are_handed_out(cases: dict[str, Case], folder: Path) -> list[str]:
     for name, case in cases.items():
         backend, place = case.arm.target.backend, folder / name
         place.mkdir()
-        session = backends.get(backend).load(backends.get(backend).build(case.bundle, case.arm, place))
-        first, second, *_ = case.bundle.input_buffers()
+        session = backends.get(backend).load(backends.get(backend).build(case.exported, case.arm, place))
+        first, second, *_ = case.exported.input_buffers()
         staged = session.stage(first, 0)
         for _ in range(2):
             session.execute(staged)
@@ -64,8 +64,8 @@ def which_are_shared(cases: dict[str, Case], folder: Path) -> list[str]:
     for name, case in cases.items():
         adapter, place = backends.get(case.arm.target.backend), folder / name
         place.mkdir()
-        session = adapter.load(adapter.build(case.bundle, case.arm, place))
-        sets = [{key: array.copy() for key, array in one.items()} for one in case.bundle.input_buffers()[:2]]
+        session = adapter.load(adapter.build(case.exported, case.arm, place))
+        sets = [{key: array.copy() for key, array in one.items()} for one in case.exported.input_buffers()[:2]]
         staged = [session.stage(one, slot) for slot, one in enumerate(sets)]
         wrong = [np.abs(answer(session, at) - np.sin(one["x"])).max() for at, one in zip(staged, sets, strict=True)]
         assert max(wrong) < 1e-6
@@ -84,20 +84,22 @@ def answer(session, staged) -> np.ndarray:  # type: ignore[no-untyped-def]
     return np.array(session.fetch(raw)["y"])
 
 
-def cases_of(backend: str, bundles: dict[str, ModelBundle]) -> dict[str, Case]:
+def cases_of(backend: str, exported_models: dict[str, ExportedModel]) -> dict[str, Case]:
     arm = Arm(target=Target(backend=backend), model="nested_sin")
-    return {name: Case(bundle=bundle, arm=arm, probe_bundle=None) for name, bundle in bundles.items()}
+    return {name: Case(exported=exported, arm=arm, probe_exported=None) for name, exported in exported_models.items()}
 
 
 @pytest.mark.parametrize("backend", SHARED)
-def test_large_inputs_are_shared_and_small_ones_copied(backend: str, bundles: dict[str, ModelBundle], tmp_path: Path):
-    cases, warm = cases_of(backend, bundles), warm_of(Target(backend=backend))
+def test_large_inputs_are_shared_and_small_ones_copied(
+    backend: str, exported_models: dict[str, ExportedModel], tmp_path: Path
+):
+    cases, warm = cases_of(backend, exported_models), warm_of(Target(backend=backend))
     assert run_fresh(which_are_shared, cases, tmp_path, warm=warm) == SHARED[backend]
 
 
 @pytest.mark.parametrize("backend", WRITTEN)
 def test_large_outputs_are_handed_out_and_small_ones_copied(
-    backend: str, bundles: dict[str, ModelBundle], tmp_path: Path
+    backend: str, exported_models: dict[str, ExportedModel], tmp_path: Path
 ):
-    cases, warm = cases_of(backend, bundles), warm_of(Target(backend=backend))
+    cases, warm = cases_of(backend, exported_models), warm_of(Target(backend=backend))
     assert run_fresh(which_are_handed_out, cases, tmp_path, warm=warm) == ["large"]

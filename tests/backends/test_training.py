@@ -12,7 +12,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends.adapter import Adapter, Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.training import RATE, TARGET
 from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Target
 from shootout.errors import ShootoutError, SkippedArm
@@ -37,7 +37,7 @@ STEPS = 12
 
 
 @cache
-def bundles() -> dict[str, ModelBundle]:
+def exported_models() -> dict[str, ExportedModel]:
     """All that these tests train, exported in one process."""
     found = dict(zip(REQUESTS, obtain_all(list(REQUESTS.values())), strict=True))
     for one in found.values():
@@ -46,19 +46,19 @@ def bundles() -> dict[str, ModelBundle]:
     return found  # type: ignore[return-value] # no error is among them
 
 
-def arm_of(bundle: ModelBundle, target: Target) -> Arm:
+def arm_of(exported: ExportedModel, target: Target) -> Arm:
     return Arm(
         target=target,
-        model=bundle.model,
-        parameters=bundle.parameters,
-        batch=bundle.batch,
+        model=exported.model,
+        parameters=exported.parameters,
+        batch=exported.batch,
         scenario=Scenario.TRAIN_STEP,
     )
 
 
-def built_by(adapter: Adapter, bundle: ModelBundle, target: Target, folder: Path) -> Built:
+def built_by(adapter: Adapter, exported: ExportedModel, target: Target, folder: Path) -> Built:
     folder.mkdir(parents=True)
-    return adapter.build(bundle, arm_of(bundle, target), folder)
+    return adapter.build(exported, arm_of(exported, target), folder)
 
 
 def verified(built: Built) -> Verified:
@@ -71,7 +71,7 @@ def verified(built: Built) -> Verified:
 def behaviour(built: Built) -> dict[str, Any]:
     """What the checks of every other session look at, and what only a training session does."""
     session: Any = backends.get(built.arm.target.backend).load(built)
-    buffers, at_rest = built.bundle.input_buffers(), built.bundle.weights()
+    buffers, at_rest = built.exported.input_buffers(), built.exported.weights()
     staged = [session.stage(inputs, slot) for slot, inputs in enumerate(buffers)]
 
     def train(steps: int, handles: list[Any]) -> list[float]:
@@ -80,7 +80,7 @@ def behaviour(built: Built) -> dict[str, Any]:
     session.reset()
     still = train(STEPS, staged)
     weights, momenta = session.state()
-    kept = all(np.array_equal(weights[name], at_rest[name]) for name in built.bundle.trained)
+    kept = all(np.array_equal(weights[name], at_rest[name]) for name in built.exported.trained)
     session.reset()
     again, (_, same) = train(STEPS, staged), session.state()
     moving = session.stage({**buffers[0], RATE: np.asarray(np.float32(1e-3))}, len(buffers))
@@ -91,7 +91,7 @@ def behaviour(built: Built) -> dict[str, Any]:
     refused = refusals(session, buffers[0])
     unchanged = all(
         np.array_equal(array, other[name])
-        for one, other in zip(buffers, built.bundle.input_buffers(), strict=True)
+        for one, other in zip(buffers, built.exported.input_buffers(), strict=True)
         for name, array in one.items()
     )
     session.close()
@@ -124,12 +124,14 @@ def refusals(session: Any, inputs: Arrays) -> dict[str, str]:
     return said
 
 
-def trained_by(backend: str, found: dict[str, ModelBundle], folder: Path) -> tuple[dict[str, Verified], dict[str, Any]]:
-    """Each bundle's verdict, and the first one's behaviour; all in one process."""
+def trained_by(
+    backend: str, found: dict[str, ExportedModel], folder: Path
+) -> tuple[dict[str, Verified], dict[str, Any]]:
+    """Each exported model's verdict, and the first one's behaviour; all in one process."""
     verdicts: dict[str, Verified] = {}
     first: dict[str, Any] = {}
-    for name, bundle in found.items():
-        built = built_by(backends.get(backend), bundle, Target(backend=backend), folder / name)
+    for name, exported in found.items():
+        built = built_by(backends.get(backend), exported, Target(backend=backend), folder / name)
         verdicts[name] = verified(built)
         first = first or behaviour(built)
     return verdicts, first
@@ -146,12 +148,12 @@ COMPILED = pytest.param("torch-compile", marks=pytest.mark.slow)  # compiles for
 @pytest.fixture(scope="module", params=[*(name for name in TRAINERS if name != "torch-compile"), COMPILED])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Any]:
     backend = request.param
-    found = {name: bundles()[name] for name in models_for(backend)}
+    found = {name: exported_models()[name] for name in models_for(backend)}
     folder, warm = tmp_path_factory.mktemp(backend), warm_of(Target(backend=backend))
     return backend, *run_fresh(trained_by, backend, found, folder, timeout_s=600, warm=warm)
 
 
-def test_gradients_are_the_oracle_s(trained: tuple[str, dict[str, Verified], Any]):
+def test_gradients_are_the_reference_s(trained: tuple[str, dict[str, Verified], Any]):
     backend, verdicts, _ = trained
     assert list(verdicts) == models_for(backend)
     for name, found in verdicts.items():
@@ -176,14 +178,14 @@ def test_a_learning_rate_of_zero_changes_nothing_but_the_momenta(trained: tuple[
     assert found["kept"]
     assert found["unchanged"]
     assert found["survived"], "the same steps from rest give the same momenta, and state() gives copies"
-    buffers = len(bundles()["residual_mlp"].input_buffers())
+    buffers = len(exported_models()["residual_mlp"].input_buffers())
     np.testing.assert_allclose(found["still"][buffers:], found["still"][: STEPS - buffers], rtol=1e-6)
     assert found["again"] == found["still"]
 
 
 def test_a_learning_rate_trains_every_weight_and_reset_takes_it_back(trained: tuple[str, Any, dict[str, Any]]):
     found = trained[2]
-    assert found["moved"] == list(bundles()["residual_mlp"].trained)
+    assert found["moved"] == list(exported_models()["residual_mlp"].trained)
     assert found["falling"][-1] < found["falling"][0]
     assert found["back"]
 
@@ -202,7 +204,7 @@ def test_a_backend_that_says_nothing_of_training_has_none():
 def test_a_package_without_a_backward_is_a_skip(tmp_path: Path):
     target = Target(backend="torch-compile", mode="aoti")
     with pytest.raises(SkippedArm, match="no backward"):
-        built_by(backends.get("torch-compile"), bundles()["residual_mlp"], target, tmp_path / "aoti")
+        built_by(backends.get("torch-compile"), exported_models()["residual_mlp"], target, tmp_path / "aoti")
 
 
 def detached(session: Any) -> None:
@@ -261,12 +263,12 @@ LIES: dict[str, tuple[Callable[[Any], None], str]] = {
 }
 
 
-def faults_of_liars(bundle: ModelBundle, folder: Path) -> dict[str, str | None]:
+def faults_of_liars(exported: ExportedModel, folder: Path) -> dict[str, str | None]:
     """What the worker says of an eager step that lies in each of these ways."""
     found = {}
     for name, (lie, _) in LIES.items():
         adapter = backends.get("torch-eager")
-        built, load = built_by(adapter, bundle, Target(backend="torch-eager"), folder / name), adapter.load
+        built, load = built_by(adapter, exported, Target(backend="torch-eager"), folder / name), adapter.load
 
         def lying(built: Built, load: Any = load, lie: Callable[[Any], None] = lie) -> Any:
             session = load(built)
@@ -284,7 +286,7 @@ GET = backends.get
 
 
 def test_a_wrong_step_is_caught(tmp_path: Path):
-    found = run_fresh(faults_of_liars, bundles()["residual_mlp"], tmp_path, warm=TORCH)
+    found = run_fresh(faults_of_liars, exported_models()["residual_mlp"], tmp_path, warm=TORCH)
     assert found["honest"] is None
     for name, (_, words) in LIES.items():
         assert words in (found[name] or ""), f"{name}: {found[name]}"

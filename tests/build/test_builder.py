@@ -34,7 +34,7 @@ class Maker:
         if command == "probe":
             return self.probed
         (given["folder"] / "engine").write_bytes(b"made")
-        self.builds += given["bundle"] is MODEL
+        self.builds += given["exported"] is MODEL
         return self.facts, 0.5
 
 

@@ -48,11 +48,11 @@ def keys(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[s
     """Under what one arm's build is kept on two machines that differ in their GPU only."""
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     workshop = Workshop(cache=folder, placement=placement, probes={}, machine="same", logs=folder)
-    arm, bundle = Arm(target=Target(backend="onnxruntime", device=device), model="m"), SimpleNamespace(key="k")
+    arm, exported = Arm(target=Target(backend="onnxruntime", device=device), model="m"), SimpleNamespace(key="k")
     found = set()
     for gpu in (H200, B200):
         install(monkeypatch, NamedDriver(*gpu), None)
-        found.add(workshop._key(arm, bundle, "1", True))  # type: ignore[arg-type]
+        found.add(workshop._key(arm, exported, "1", True))  # type: ignore[arg-type]
     return found
 
 

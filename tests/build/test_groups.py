@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 from support.adapters.shipped import make_shipped
-from support.exports import bare_bundle
+from support.exports import bare_exported
 
 from shootout.backends.adapter import Built
 from shootout.build import builder, cpu_pool, groups
@@ -106,7 +106,7 @@ class Shop:
             raise SkippedArm("no such build", "none")
         facts = {"elsewhere": "it is for a phone"} if arm.label == self.foreign else {}
         return BuiltArm(
-            built=Built(arm=arm, bundle=model, folder=Path(), facts=facts), build_s=0.0, cached=False, probe=None
+            built=Built(arm=arm, exported=model, folder=Path(), facts=facts), build_s=0.0, cached=False, probe=None
         )
 
 
@@ -126,8 +126,8 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     monkeypatch.setattr(groups, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(groups, "Workshop", lambda **_: made)
-    monkeypatch.setattr(groups, "unfit", lambda arm, bundle: None)
-    monkeypatch.setattr(groups, "unheld", lambda arms, bundles, memory: {})
+    monkeypatch.setattr(groups, "unfit", lambda arm, exported: None)
+    monkeypatch.setattr(groups, "unheld", lambda arms, exported_models, memory: {})
     return made
 
 
@@ -220,7 +220,7 @@ def test_a_build_gets_ready_while_its_model_is_exported(shop, monkeypatch):
 
     ready, _ = prepared(monkeypatch, export)
     assert shop.ready == [LABELS[4]]
-    assert ready[LABELS[4]].bundle == "model"
+    assert ready[LABELS[4]].exported == "model"
     assert len(ready) == len(LABELS) - 1
 
 
@@ -352,7 +352,7 @@ def test_what_is_kept_is_loaded_however_late_it_is(shop, monkeypatch):
 
 
 def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
-    mine = bare_bundle({}, model="m", weights_sha256="a" * 64)
+    mine = bare_exported({}, model="m", weights_sha256="a" * 64)
     make_shipped(tmp_path / "out", replace(mine, weights_sha256="b" * 64))
     arm = Arm(target=Target(backend="numpy", folder=str(tmp_path / "out")), model="m")
     exports: Any = SimpleNamespace(of=lambda *_: mine)

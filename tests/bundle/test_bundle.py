@@ -14,7 +14,7 @@ import torch
 from support.exports import obtain
 
 from shootout import models
-from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare, gate, with_accuracy
 from shootout.contract import Artifact, Device, Precision, Target
@@ -24,7 +24,7 @@ from shootout.export import inputs
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
 from shootout.export.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
-from shootout.quantize import torch_bands
+from shootout.quantize import torch_error_bounds
 
 REQUESTS = {
     "residual_mlp": Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 3}, batch=2),
@@ -32,52 +32,52 @@ REQUESTS = {
     "permutation_probe": Request(model="permutation_probe", batch=6),
     "identity": Request(model="identity", batch=2),
 }
-Bundles = dict[str, ModelBundle]
+Bundles = dict[str, ExportedModel]
 
 
 @pytest.fixture(scope="module")
-def bundles() -> Bundles:
+def exported_models() -> Bundles:
     made = obtain_all(list(REQUESTS.values()))
-    assert all(isinstance(bundle, ModelBundle) for bundle in made), made
+    assert all(isinstance(exported, ExportedModel) for exported in made), made
     return dict(zip(REQUESTS, made, strict=True))  # type: ignore[arg-type]
 
 
-def outputs_of(bundle: ModelBundle, artifact: Artifact) -> list[dict[str, Any]]:
-    """The bundle's outputs for its input buffers, run from one of its files."""
+def outputs_of(exported: ExportedModel, artifact: Artifact) -> list[dict[str, Any]]:
+    """The exported model's outputs for its input buffers, run from one of its files."""
     if artifact is Artifact.FORWARD:
-        forward, weights = models.get(bundle.model).forward, bundle.weights()
+        forward, weights = models.get(exported.model).forward, exported.weights()
         assert forward
-        run = forward(np, weights, bundle.parameters)
-        return [run(one) for one in bundle.input_buffers()]
+        run = forward(np, weights, exported.parameters)
+        return [run(one) for one in exported.input_buffers()]
     if artifact is Artifact.ONNX:
         import onnxruntime as ort
 
-        session = ort.InferenceSession(bundle.path(artifact), providers=["CPUExecutionProvider"])
-        assert [i.name for i in session.get_inputs()] == [spec.name for spec in bundle.inputs]
-        assert [i.shape for i in session.get_inputs()] == [list(spec.shape) for spec in bundle.inputs]
-        return [{"y": session.run(["y"], dict(one))[0]} for one in bundle.input_buffers()]
+        session = ort.InferenceSession(exported.path(artifact), providers=["CPUExecutionProvider"])
+        assert [i.name for i in session.get_inputs()] == [spec.name for spec in exported.inputs]
+        assert [i.shape for i in session.get_inputs()] == [list(spec.shape) for spec in exported.inputs]
+        return [{"y": session.run(["y"], dict(one))[0]} for one in exported.input_buffers()]
 
     if artifact is Artifact.PT2:
-        module: Any = torch.export.load(bundle.path(artifact)).module()
+        module: Any = torch.export.load(exported.path(artifact)).module()
     else:
-        module = models.get(bundle.model).module(bundle.parameters)
-        module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
+        module = models.get(exported.model).module(exported.parameters)
+        module.load_state_dict({name: torch.from_numpy(array) for name, array in exported.weights().items()})
     with torch.no_grad():
-        return [{"y": module(torch.from_numpy(one["x"])).numpy()} for one in bundle.input_buffers()]
+        return [{"y": module(torch.from_numpy(one["x"])).numpy()} for one in exported.input_buffers()]
 
 
 @pytest.mark.parametrize("name", list(REQUESTS))
-def test_a_bundle_has_inputs_that_no_arm_gets_and_the_right_outputs_for_them(bundles: Bundles, name: str):
-    bundle = bundles[name]
-    forward = models.get(bundle.model).forward
+def test_a_exported_has_inputs_that_no_arm_gets_and_the_right_outputs_for_them(exported_models: Bundles, name: str):
+    exported = exported_models[name]
+    forward = models.get(exported.model).forward
     assert forward
-    run = forward(np, bundle.weights(), bundle.parameters)
-    found = bundle.unseen()
+    run = forward(np, exported.weights(), exported.parameters)
+    found = exported.unseen()
     assert len(found) == UNSEEN_SETS
     assert compare([run(inputs) for inputs, _ in found], [right for _, right in found]).relative_l2 < 1e-5  # type: ignore[operator]
     for given, _ in found:
-        assert not any(np.array_equal(given["x"], known["x"]) for known in bundle.input_buffers())
-        assert {spec.name: spec.dtype for spec in bundle.inputs} == {key: x.dtype.name for key, x in given.items()}
+        assert not any(np.array_equal(given["x"], known["x"]) for known in exported.input_buffers())
+        assert {spec.name: spec.dtype for spec in exported.inputs} == {key: x.dtype.name for key, x in given.items()}
 
 
 def answering(**outputs: Any) -> Any:
@@ -111,55 +111,55 @@ def test_whole_numbers_alone_get_more_sets_since_a_worker_makes_none_of_them():
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits", "permutation_probe"])
-def test_every_artifact_computes_the_oracles_function(bundles: Bundles, name: str):
-    bundle = bundles[name]
-    assert len(bundle.artifacts) >= 3
-    for artifact in bundle.artifacts:
-        found = compare(outputs_of(bundle, artifact), bundle.oracle_outputs())
-        assert gate(found, bundle.bands[Precision.FP32]) is None, artifact
+def test_every_artifact_computes_the_references_function(exported_models: Bundles, name: str):
+    exported = exported_models[name]
+    assert len(exported.artifacts) >= 3
+    for artifact in exported.artifacts:
+        found = compare(outputs_of(exported, artifact), exported.reference_outputs())
+        assert gate(found, exported.error_bounds[Precision.FP32]) is None, artifact
 
 
-def test_a_bundle_describes_itself(bundles: Bundles):
-    bundle = bundles["residual_mlp"]
-    assert (bundle.model, bundle.batch, bundle.parameter_count) == ("residual_mlp", 2, 768)
-    assert bundle.parameters == {"d_model": 16, "n_layers": 3, "activation": "relu", "seed": 0}
-    assert [(spec.name, spec.shape, spec.dtype) for spec in bundle.inputs] == [("x", (2, 16), "float32")]
-    assert [(spec.name, spec.shape, spec.dtype) for spec in bundle.outputs] == [("y", (2, 16), "float32")]
-    assert bundle.export_s > 0
-    assert bundle.folder.name == bundle.key
-    assert len(bundle.weights_sha256) == 64
-    assert bundle.versions["torch"].startswith("2.")
-    assert stat.S_IMODE(bundle.folder.stat().st_mode) == 0o700
-    assert pickle.loads(pickle.dumps(bundle)) == bundle
+def test_a_exported_describes_itself(exported_models: Bundles):
+    exported = exported_models["residual_mlp"]
+    assert (exported.model, exported.batch, exported.parameter_count) == ("residual_mlp", 2, 768)
+    assert exported.parameters == {"d_model": 16, "n_layers": 3, "activation": "relu", "seed": 0}
+    assert [(spec.name, spec.shape, spec.dtype) for spec in exported.inputs] == [("x", (2, 16), "float32")]
+    assert [(spec.name, spec.shape, spec.dtype) for spec in exported.outputs] == [("y", (2, 16), "float32")]
+    assert exported.export_s > 0
+    assert exported.folder.name == exported.key
+    assert len(exported.weights_sha256) == 64
+    assert exported.versions["torch"].startswith("2.")
+    assert stat.S_IMODE(exported.folder.stat().st_mode) == 0o700
+    assert pickle.loads(pickle.dumps(exported)) == exported
 
 
-def test_inputs_are_eight_different_ones_and_the_oracle_is_float64(bundles: Bundles):
+def test_inputs_are_eight_different_ones_and_the_reference_is_float64(exported_models: Bundles):
     for name in ("residual_mlp", "digits", "identity"):
-        buffers = bundles[name].input_buffers()
+        buffers = exported_models[name].input_buffers()
         assert len({one["x"].tobytes() for one in buffers}) == 8
-        assert all(bundles[name].inputs[0].matches(one["x"]) for one in buffers)
-        assert {one["y"].dtype for one in bundles[name].oracle_outputs()} == {np.dtype(np.float64)}
+        assert all(exported_models[name].inputs[0].matches(one["x"]) for one in buffers)
+        assert {one["y"].dtype for one in exported_models[name].reference_outputs()} == {np.dtype(np.float64)}
 
 
-def test_the_report_split_gives_digits_its_accuracy(bundles: Bundles):
-    bundle = bundles["digits"]
-    forward, weights, report = models.get("digits").forward, bundle.weights(), bundle.report()
+def test_the_report_split_gives_digits_its_accuracy(exported_models: Bundles):
+    exported = exported_models["digits"]
+    forward, weights, report = models.get("digits").forward, exported.weights(), exported.report()
     assert forward
     assert report
-    found = compare(outputs_of(bundle, Artifact.FORWARD), bundle.oracle_outputs())
-    run = forward(np, weights, bundle.parameters)
-    assert (with_accuracy(found, run, report, bundle.batch).accuracy or 0) >= 0.95
-    assert bundles["residual_mlp"].report() is None
+    found = compare(outputs_of(exported, Artifact.FORWARD), exported.reference_outputs())
+    run = forward(np, weights, exported.parameters)
+    assert (with_accuracy(found, run, report, exported.batch).accuracy or 0) >= 0.95
+    assert exported_models["residual_mlp"].report() is None
 
 
-def test_calibration_sets_have_the_models_shape_and_no_report_rows(bundles: Bundles):
-    for bundle in bundles.values():
-        assert all(bundle.inputs[0].matches(one["x"]) for one in bundle.calibration())
-        assert len(bundle.calibration()) >= 8
-    report = bundles["digits"].report()
+def test_calibration_sets_have_the_models_shape_and_no_report_rows(exported_models: Bundles):
+    for exported in exported_models.values():
+        assert all(exported.inputs[0].matches(one["x"]) for one in exported.calibration())
+        assert len(exported.calibration()) >= 8
+    report = exported_models["digits"].report()
     assert report
     secret = {image.tobytes() for image in report.inputs["x"]}
-    assert not secret & {row.tobytes() for one in bundles["digits"].calibration() for row in one["x"]}
+    assert not secret & {row.tobytes() for one in exported_models["digits"].calibration() for row in one["x"]}
 
 
 def test_calibration_stays_small_for_big_inputs():
@@ -168,59 +168,61 @@ def test_calibration_stays_small_for_big_inputs():
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits"])
-def test_bands_widen_as_precision_narrows(bundles: Bundles, name: str):
-    bands = bundles[name].bands
-    fp32, tf32, fp16, bf16 = (bands[p] or np.nan for p in ("fp32", "tf32", "fp16", "bf16"))
+def test_error_bounds_widen_as_precision_narrows(exported_models: Bundles, name: str):
+    error_bounds = exported_models[name].error_bounds
+    fp32, tf32, fp16, bf16 = (error_bounds[p] or np.nan for p in ("fp32", "tf32", "fp16", "bf16"))
     assert 1e-5 == fp32 < tf32 <= fp16 < bf16 < 0.2
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8_DYNAMIC, Precision.INT4, Precision.FP8])
-def test_on_a_gpu_the_band_has_bf16_s_on_top(bundles: Bundles, precision: Precision):
+def test_on_a_gpu_the_error_bound_has_bf16_s_on_top(exported_models: Bundles, precision: Precision):
     """What a quantizer leaves is BF16 or FP16 there, while on a CPU it is FP32."""
-    bundle = bundles["digits"]
-    own, rest = bundle.bands[precision], bundle.bands[Precision.BF16]
+    exported = exported_models["digits"]
+    own, rest = exported.error_bounds[precision], exported.error_bounds[Precision.BF16]
     assert own
     assert rest
     targets = [Target(backend="any", device=device, precision=precision) for device in (Device.CPU, Device.CUDA)]
-    assert [bundle.band(target)[0] for target in targets] == [own, own + rest]
+    assert [exported.error_bound(target)[0] for target in targets] == [own, own + rest]
 
 
-def test_bands_hold_torchs_own_reduced_precision(bundles: Bundles):
+def test_error_bounds_hold_torchs_own_reduced_precision(exported_models: Bundles):
 
-    bundle = bundles["residual_mlp"]
-    module = models.get("residual_mlp").module(bundle.parameters)
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in bundle.weights().items()})
+    exported = exported_models["residual_mlp"]
+    module = models.get("residual_mlp").module(exported.parameters)
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in exported.weights().items()})
     errors = {}
     for label, dtype in ((Precision.FP16, torch.float16), (Precision.BF16, torch.bfloat16)):
         half = module.to(dtype)
         with torch.no_grad():
-            got = [{"y": half(torch.from_numpy(one["x"]).to(dtype)).float().numpy()} for one in bundle.input_buffers()]
-        errors[label] = found = compare(got, bundle.oracle_outputs())
-        assert gate(found, bundle.bands[label]) is None
-    assert gate(errors[Precision.BF16], bundle.bands[Precision.FP32])
+            got = [
+                {"y": half(torch.from_numpy(one["x"]).to(dtype)).float().numpy()} for one in exported.input_buffers()
+            ]
+        errors[label] = found = compare(got, exported.reference_outputs())
+        assert gate(found, exported.error_bounds[label]) is None
+    assert gate(errors[Precision.BF16], exported.error_bounds[Precision.FP32])
     quantized = Target(backend="any", device=Device.CUDA, precision=Precision.INT8)
-    assert "nothing was rounded" in (gate(errors[Precision.FP16], *bundle.band(quantized)) or "")
-    assert gate(errors[Precision.BF16], bundle.bands[Precision.TF32])
+    assert "nothing was rounded" in (gate(errors[Precision.FP16], *exported.error_bound(quantized)) or "")
+    assert gate(errors[Precision.BF16], exported.error_bounds[Precision.TF32])
 
 
-def test_a_model_that_overflows_fp16_has_no_band_for_it():
+def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     inputs = [{"x": np.full((1, 4), 2.0**17, np.float32)}]
     module = torch.nn.Linear(4, 4, bias=False)
     module.load_state_dict({"weight": torch.eye(4)})
-    oracle = [{"y": inputs[0]["x"].astype(np.float64)}]
-    found = torch_bands.bands(module.double(), inputs, oracle, by_rows=True)
+    reference_outputs = [{"y": inputs[0]["x"].astype(np.float64)}]
+    found = torch_error_bounds.error_bounds(module.double(), inputs, reference_outputs, by_rows=True)
     assert found[Precision.FP16] is None
     assert found[Precision.BF16] is not None
 
 
-def test_an_artifact_that_is_not_there_is_named(bundles: Bundles):
+def test_an_artifact_that_is_not_there_is_named(exported_models: Bundles):
     with pytest.raises(ModelError, match="identity has no onnx artifact; it has forward, none"):
-        bundles["identity"].path(Artifact.ONNX)
-    assert bundles["identity"].weights() == {}
-    assert bundles["identity"].path(Artifact.FORWARD).exists()
+        exported_models["identity"].path(Artifact.ONNX)
+    assert exported_models["identity"].weights() == {}
+    assert exported_models["identity"].path(Artifact.FORWARD).exists()
 
 
-def test_the_identity_bundle_is_made_with_numpy_alone(tmp_path: Path):
+def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
     code = f"""if True:
         import sys
         for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
@@ -230,10 +232,10 @@ def test_the_identity_bundle_is_made_with_numpy_alone(tmp_path: Path):
         from shootout.bundle.effort import Effort
         make(Job(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
         from pathlib import Path
-        from shootout.bundle.bundle import open_bundle
-        bundle = open_bundle(Path({str(tmp_path)!r}))
-        assert (bundle.oracle_outputs()[0]["y"] == bundle.input_buffers()[0]["x"]).all()
-        assert bundle.weights() == {{}}
+        from shootout.bundle.bundle import open_exported
+        exported model = open_exported(Path({str(tmp_path)!r}))
+        assert (exported.reference_outputs()[0]["y"] == exported.input_buffers()[0]["x"]).all()
+        assert exported.weights() == {{}}
         """
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -266,42 +268,44 @@ def test_calibration_data_that_cannot_be_used_cost_only_what_needs_them(tmp_path
         path.write_bytes(content)
     elif content is not None:
         np.savez(path, **content)
-    bundle = obtain("identity", {}, 2, calibration_npz=path)
-    assert says.format(path=path) in bundle.calibration_fault
-    assert bundle.calibration_fault.startswith("the calibration data can't be used: ")
+    exported = obtain("identity", {}, 2, calibration_npz=path)
+    assert says.format(path=path) in exported.calibration_fault
+    assert exported.calibration_fault.startswith("the calibration data can't be used: ")
     with pytest.raises(ValueError, match="the calibration data can't be used"):
-        bundle.calibration()
-    assert bundle.oracle_outputs()
+        exported.calibration()
+    assert exported.reference_outputs()
 
 
-def test_good_calibration_data_replace_the_models_own_and_judge_what_they_quantize(bundles: Bundles, tmp_path: Path):
+def test_good_calibration_data_replace_the_models_own_and_judge_what_they_quantize(
+    exported_models: Bundles, tmp_path: Path
+):
     np.savez(tmp_path / "mine.npz", x=GOOD[:, :, :16])
     request = REQUESTS["residual_mlp"]
     mine = obtain(request.model, request.parameters, request.batch, calibration_npz=tmp_path / "mine.npz")
     assert mine.calibration_fault == ""
     assert np.array_equal(np.stack([one["x"] for one in mine.calibration()]), GOOD[:, :, :16])
-    plain = bundles["residual_mlp"]
+    plain = exported_models["residual_mlp"]
     assert np.array_equal(np.stack([one["x"] for one in mine.input_buffers()]), GOOD[:8, :, :16])
-    assert (mine.drawn, plain.drawn, bundles["digits"].drawn) == (False, True, False)
-    assert mine.bands["int8-dynamic"] != plain.bands["int8-dynamic"]
+    assert (mine.drawn, plain.drawn, exported_models["digits"].drawn) == (False, True, False)
+    assert mine.error_bounds["int8-dynamic"] != plain.error_bounds["int8-dynamic"]
 
 
-def test_asking_for_bundles_imports_no_framework(bundles: Bundles):
+def test_asking_for_exported_models_imports_no_framework(exported_models: Bundles):
     code = """if True:
         import sys
         from shootout.export.client import Request, obtain
-        bundle = obtain(Request(model="identity", batch=2))
+        exported model = obtain(Request(model="identity", batch=2))
         heavy = ("torch", "onnx", "onnxruntime", "safetensors", "sklearn", "scipy")
         loaded = [name for name in heavy if name in sys.modules]
         assert not loaded, loaded
-        bundle.input_buffers(), bundle.oracle_outputs(), bundle.weights()
+        exported.input_buffers(), exported.reference_outputs(), exported.weights()
         """
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert bundles["identity"].key
+    assert exported_models["identity"].key
 
 
-def test_the_manifest_hashes_every_other_file(bundles: Bundles):
-    folder = bundles["digits"].folder
+def test_the_manifest_hashes_every_other_file(exported_models: Bundles):
+    folder = exported_models["digits"].folder
     files = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}
     assert {"model.onnx", "model.pt2", "params.safetensors", "report.npz"} <= set(files)
@@ -313,10 +317,10 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
     exporter.make(Job(folder=str(tmp_path), model="residual_mlp", parameters=parameters), Effort())
-    bundle = open_bundle(tmp_path)
-    assert bundle.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
-    found = compare(outputs_of(bundle, Artifact.ONNX), bundle.oracle_outputs())
-    assert gate(found, bundle.bands[Precision.FP32]) is None
+    exported = open_exported(tmp_path)
+    assert exported.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
+    found = compare(outputs_of(exported, Artifact.ONNX), exported.reference_outputs())
+    assert gate(found, exported.error_bounds[Precision.FP32]) is None
 
 
 def test_torch_s_table_of_operators_is_made_once(tmp_path: Path):

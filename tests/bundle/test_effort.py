@@ -113,7 +113,7 @@ def test_in_a_hurry_nothing_is_predicted_that_nobody_waits_for():
     assert "fp8" not in found.notes[0]
     assert not found.allows("bf16")
     found.wait_for(["bf16"])
-    assert found.allows("bf16"), "a part of a band that somebody waits for"
+    assert found.allows("bf16"), "a part of an error bound that somebody waits for"
     assert found.unpredicted == ["fp8", "bf16"]
     whole = Effort("m.onnx", limit=Left(60), plan=Left(20), needs=["int8"])
     whole.buffers(8, 0.01)

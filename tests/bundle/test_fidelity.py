@@ -17,10 +17,10 @@ from shootout.bundle.fidelity import (
     spread,
     standing,
     with_accuracy,
-    with_reference,
+    with_shared,
     worst_error,
 )
-from shootout.contract import BandStanding, TensorSpec
+from shootout.contract import BoundStanding, TensorSpec
 from shootout.errors import ModelError
 from shootout.export.assembly import require_telling
 
@@ -52,27 +52,34 @@ def test_an_integer_row_as_exact_as_fp32_was_never_rounded():
 
 
 def test_the_worst_buffer_and_output_counts_by_itself():
-    oracle = [{"big": np.full((1, 2), 1e6), "small": np.array([[1.0, 2.0]])} for _ in range(2)]
-    outputs = [{name: array.copy() for name, array in one.items()} for one in oracle]
+    reference_outputs = [{"big": np.full((1, 2), 1e6), "small": np.array([[1.0, 2.0]])} for _ in range(2)]
+    outputs = [{name: array.copy() for name, array in one.items()} for one in reference_outputs]
     outputs[1]["small"][0, 0] = 2.0
-    assert compare(outputs, oracle).relative_l2 == pytest.approx(1 / math.sqrt(5))
+    assert compare(outputs, reference_outputs).relative_l2 == pytest.approx(1 / math.sqrt(5))
 
 
 def test_an_output_that_is_nearly_zero_on_one_input_is_held_against_all_of_them():
-    oracle = [{"y": np.full((1, 4), size)} for size in (1.0, 1e-6)]
-    outputs = [{"y": one["y"] + 1e-7} for one in oracle]
-    assert compare(outputs, oracle).relative_l2 == pytest.approx(1e-7 * math.sqrt(2))
-    assert compare([*outputs[:1], {"y": np.zeros((1, 4))}], oracle).relative_l2 == pytest.approx(1e-6 * math.sqrt(2))
-    assert compare([oracle[1], oracle[1]], oracle).relative_l2 == pytest.approx(math.sqrt(2), rel=1e-5)
+    reference_outputs = [{"y": np.full((1, 4), size)} for size in (1.0, 1e-6)]
+    outputs = [{"y": one["y"] + 1e-7} for one in reference_outputs]
+    assert compare(outputs, reference_outputs).relative_l2 == pytest.approx(1e-7 * math.sqrt(2))
+    assert compare([*outputs[:1], {"y": np.zeros((1, 4))}], reference_outputs).relative_l2 == pytest.approx(
+        1e-6 * math.sqrt(2)
+    )
+    assert compare([reference_outputs[1], reference_outputs[1]], reference_outputs).relative_l2 == pytest.approx(
+        math.sqrt(2), rel=1e-5
+    )
 
 
 def test_the_spread_is_the_share_of_an_output_that_inputs_move():
     swing = np.array([[1.0, -1.0]])
-    oracle = [{"y": 10 + swing, "anchors": np.full((1, 2), 7.0)}, {"y": 10 - swing, "anchors": np.full((1, 2), 7.0)}]
-    assert spread(oracle) == pytest.approx(1 / math.sqrt(101))
-    ignoring = [{**one, "y": np.full((1, 2), 10.0)} for one in oracle]
-    assert worst_error(ignoring, oracle) == pytest.approx(spread(oracle))
-    assert spread(oracle[:1]) == spread([{"anchors": one["anchors"]} for one in oracle]) == 1.0
+    reference_outputs = [
+        {"y": 10 + swing, "anchors": np.full((1, 2), 7.0)},
+        {"y": 10 - swing, "anchors": np.full((1, 2), 7.0)},
+    ]
+    assert spread(reference_outputs) == pytest.approx(1 / math.sqrt(101))
+    ignoring = [{**one, "y": np.full((1, 2), 10.0)} for one in reference_outputs]
+    assert worst_error(ignoring, reference_outputs) == pytest.approx(spread(reference_outputs))
+    assert spread(reference_outputs[:1]) == spread([{"anchors": one["anchors"]} for one in reference_outputs]) == 1.0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -85,29 +92,33 @@ def test_nan_and_infinity_fail_the_gate(bad: float):
     assert "overflows in this precision" in str(gate(found, None))
 
 
-def test_an_error_above_the_band_fails_and_below_it_passes():
+def test_an_error_above_the_error_bound_fails_and_below_it_passes():
     found = compare([{"y": RIGHT * 1.001}], [{"y": RIGHT}])
     assert gate(found, 1.1e-3) is None
     assert gate(found, 0.9e-3) == "relative L2 error 0.001 is above the 0.0009 that this precision explains"
 
 
-@pytest.mark.parametrize("band", [0.9e-3, None])
-def test_what_inputs_cannot_show_is_not_judged_but_more_than_nothing_was_rounded(band: float | None):
+@pytest.mark.parametrize("error_bound", [0.9e-3, None])
+def test_what_inputs_cannot_show_is_not_judged_but_more_than_nothing_was_rounded(error_bound: float | None):
     found = compare([{"y": RIGHT * 1.5}], [{"y": RIGHT}])
-    assert gate(found, band)
-    assert gate(found, band, is_judged=False) is None
-    assert "nothing was rounded" in str(gate(found, band, least=0.6, is_judged=False))
-    assert bool(gate(NOTHING, band, is_judged=False)) is (band is not None), "an overflow that is predicted"
-    assert gate(replace(found, mismatches=2), band, is_judged=False) is None, "one flipped index refuses a detector"
+    assert gate(found, error_bound)
+    assert gate(found, error_bound, is_judged=False) is None
+    assert "nothing was rounded" in str(gate(found, error_bound, least=0.6, is_judged=False))
+    assert bool(gate(NOTHING, error_bound, is_judged=False)) is (error_bound is not None), (
+        "an overflow that is predicted"
+    )
+    assert gate(replace(found, mismatches=2), error_bound, is_judged=False) is None, (
+        "one flipped index refuses a detector"
+    )
     assert "differ" in str(gate(replace(found, mismatches=2), 1e9))
 
 
-def test_real_inputs_let_no_zeros_pass_however_wide_the_band():
+def test_real_inputs_let_no_zeros_pass_however_wide_the_error_bound():
     zeros, far, near = (compare([{"y": RIGHT * scale}], [{"y": RIGHT}]) for scale in (0.0, 0.4, 0.6))
     assert "nearer to that of zeros" in str(gate(zeros, 1.6))
     assert "nearer to that of zeros" in str(gate(far, 1.6))
     assert gate(near, 1.6) is gate(far, 1.6, max_error=0.7) is None
-    assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == [BandStanding.TOLERATED, BandStanding.MET]
+    assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == [BoundStanding.TOLERATED, BoundStanding.MET]
 
 
 def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():
@@ -118,19 +129,19 @@ def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():
     assert gate(NOTHING, 0.1, max_error=0.01)
 
 
-def test_a_precision_without_a_band_cannot_pass():
-    assert "no error band is known" in str(gate(compare([{"y": RIGHT}], [{"y": RIGHT}]), None))
+def test_a_precision_without_a_error_bound_cannot_pass():
+    assert "no error bound is known" in str(gate(compare([{"y": RIGHT}], [{"y": RIGHT}]), None))
 
 
 def test_integer_outputs_are_compared_exactly():
-    oracle = [{"index": np.array([1, 2, 3]), "mask": np.array([True, False])}]
-    assert gate(compare(oracle, oracle), 1e-5) is None
-    found = compare([{"index": np.array([1, 2, 4]), "mask": np.array([False, False])}], oracle)
+    reference_outputs = [{"index": np.array([1, 2, 3]), "mask": np.array([True, False])}]
+    assert gate(compare(reference_outputs, reference_outputs), 1e-5) is None
+    found = compare([{"index": np.array([1, 2, 4]), "mask": np.array([False, False])}], reference_outputs)
     assert found.mismatches == 2
     assert gate(found, 1e-5) == "2 integer or boolean output elements differ from the reference's"
 
 
-def test_a_zero_oracle_allows_no_error():
+def test_a_zero_reference_allows_no_error():
     zero = [{"y": np.zeros((1, 2))}]
     assert compare(zero, zero).relative_l2 == 0.0
     assert compare([{"y": np.array([[0.0, 1e-9]])}], zero).relative_l2 == math.inf
@@ -182,8 +193,8 @@ def test_accuracy_counts_every_row_once_whatever_the_batch(batch: int):
 
 
 def telling(*arrays: Any, dtype: str = "float32") -> None:
-    oracle = [{"y": np.asarray(array)} for array in arrays]
-    require_telling("m", (TensorSpec(name="y", shape=oracle[0]["y"].shape, dtype=dtype),), oracle)
+    reference_outputs = [{"y": np.asarray(array)} for array in arrays]
+    require_telling("m", (TensorSpec(name="y", shape=reference_outputs[0]["y"].shape, dtype=dtype),), reference_outputs)
 
 
 @pytest.mark.parametrize(
@@ -199,14 +210,14 @@ def telling(*arrays: Any, dtype: str = "float32") -> None:
         (([[True, True]], [[True, True]]), "is constant (True everywhere)"),
     ],
 )
-def test_a_degenerate_oracle_is_refused_with_the_reason(arrays: Any, says: str):
+def test_a_degenerate_reference_is_refused_with_the_reason(arrays: Any, says: str):
     with pytest.raises(ModelError) as error:
         telling(*arrays)
     assert says in str(error.value)
     assert "--inputs" in str(error.value)
 
 
-def test_a_telling_oracle_passes():
+def test_a_telling_reference_passes():
     telling([1.0, 2.0], [2.0, 1.0])
     telling([1.0, 2.0])  # a single buffer can't be the same as another
     telling([1e-40, 2e-40], [3e-40, 1e-41], dtype="float64")
@@ -219,17 +230,17 @@ def test_one_telling_output_is_enough():
 
 
 @pytest.mark.parametrize(
-    ("off", "band", "says"),
+    ("off", "error_bound", "says"),
     [
         (0.01, 0.04, None),
         (0.03, 0.04, "0.03 (relative L2) off the shared model's own, above 0.02"),
         (0.2, 0.5, None),
-        (0.4, 1.0, None),  # a band may be wide: twice what is predicted is the bound all the same
+        (0.4, 1.0, None),  # an error bound may be wide: twice what is predicted is the bound all the same
         (None, 0.04, None),
     ],
 )
-def test_runtimes_of_one_quantized_model_have_to_agree(off: float | None, band: float, says: str | None):
+def test_runtimes_of_one_quantized_model_have_to_agree(off: float | None, error_bound: float, says: str | None):
     reference = [{"y": RIGHT}]
-    found = NOTHING if off is None else with_reference(NOTHING, [{"y": RIGHT * (1 + off)}], reference)
-    assert (disagreement(found, band) or "").endswith(says or "")
-    assert (disagreement(found, band) is None) == (says is None)
+    found = NOTHING if off is None else with_shared(NOTHING, [{"y": RIGHT * (1 + off)}], reference)
+    assert (disagreement(found, error_bound) or "").endswith(says or "")
+    assert (disagreement(found, error_bound) is None) == (says is None)

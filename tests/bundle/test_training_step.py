@@ -1,4 +1,6 @@
-"""The training step's own proof: sketches, errors, the oracle against gradients by hand, and what can't be asked."""
+"""The training step's own proof: sketches, errors, the reference outputs against gradients by hand, and what can't be
+asked.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from support.words import chosen
 
 from shootout.backends._jax.training import momenta_of
 from shootout.bundle import training
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.training import RATE, TARGET, off, sketch
 from shootout.contract import Array, Arrays, Precision, Scenario, Target
 from shootout.errors import ShootoutError, UsageError
@@ -28,16 +30,16 @@ WEIGHTLESS = Request(model="nested_sin", parameters={"elements": 8}, training=Tr
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, ModelBundle | ShootoutError]:
+def found() -> dict[str, ExportedModel | ShootoutError]:
     """All that is exported here, in one process."""
     asked = {"step": STEP, "pruned": PRUNED, "probe": PROBE, "weightless": WEIGHTLESS}
     return dict(zip(asked, obtain_all(list(asked.values())), strict=True))
 
 
 @pytest.fixture(scope="module")
-def bundle(found: dict[str, ModelBundle | ShootoutError]) -> ModelBundle:
+def exported(found: dict[str, ExportedModel | ShootoutError]) -> ExportedModel:
     step = found["step"]
-    assert isinstance(step, ModelBundle), step
+    assert isinstance(step, ExportedModel), step
     return step
 
 
@@ -54,49 +56,49 @@ def by_hand(weights: Arrays, inputs: Arrays) -> tuple[float, dict[str, Array]]:
     return float((wrong**2).mean()), gradients
 
 
-def test_the_oracle_has_the_loss_and_gradients_that_calculus_gives(bundle: ModelBundle):
-    weights, (losses, gradients) = bundle.weights(), (bundle.oracle_outputs(), bundle.gradients())
-    assert bundle.trained == ("0.weight", "0.bias", "2.weight", "2.bias")
-    for inputs, loss, found in zip(bundle.input_buffers(), losses, gradients, strict=True):
+def test_the_reference_has_the_loss_and_gradients_that_calculus_gives(exported: ExportedModel):
+    weights, (losses, gradients) = exported.weights(), (exported.reference_outputs(), exported.gradients())
+    assert exported.trained == ("0.weight", "0.bias", "2.weight", "2.bias")
+    for inputs, loss, found in zip(exported.input_buffers(), losses, gradients, strict=True):
         wanted, right = by_hand(weights, inputs)
         assert float(loss["loss"]) == pytest.approx(wanted, rel=1e-12)
         for name, array in sketch(right).items():
             np.testing.assert_allclose(found[name], array, rtol=1e-10, atol=1e-14)
 
 
-def test_every_buffer_has_a_target_of_its_own_and_a_learning_rate_of_zero(bundle: ModelBundle):
-    buffers = bundle.input_buffers()
-    assert [spec.name for spec in bundle.inputs] == ["x", TARGET, RATE]
+def test_every_buffer_has_a_target_of_its_own_and_a_learning_rate_of_zero(exported: ExportedModel):
+    buffers = exported.input_buffers()
+    assert [spec.name for spec in exported.inputs] == ["x", TARGET, RATE]
     assert all(one[TARGET].shape == (BATCH, 5) and one[RATE] == 0 and one[RATE].shape == () for one in buffers)
     assert len({one[TARGET].tobytes() for one in buffers}) == len(buffers)
 
 
-def test_its_band_is_float32_s_and_there_is_none_for_what_it_does_not_offer(bundle: ModelBundle):
-    assert set(bundle.bands) == {"fp32", "tf32"}
-    assert bundle.bands["fp32"] == pytest.approx(1e-5)
-    assert bundle.band(Target(backend="torch-eager", precision=Precision.BF16)) == (None, 0.0)
+def test_its_error_bound_is_float32_s_and_there_is_none_for_what_it_does_not_offer(exported: ExportedModel):
+    assert set(exported.error_bounds) == {"fp32", "tf32"}
+    assert exported.error_bounds["fp32"] == pytest.approx(1e-5)
+    assert exported.error_bound(Target(backend="torch-eager", precision=Precision.BF16)) == (None, 0.0)
 
 
-def test_a_training_bundle_is_another_one_than_the_model_s(
-    bundle: ModelBundle,
+def test_a_training_exported_is_another_one_than_the_model_s(
+    exported: ExportedModel,
 ):
     plain, step = checked(replace(STEP, training=False)), checked(STEP)
     assert not isinstance(plain, ShootoutError)
     assert not isinstance(step, ShootoutError)
-    assert plain.key != step.key == bundle.key
+    assert plain.key != step.key == exported.key
 
 
 @pytest.mark.parametrize("what", ["pruned", "probe", "weightless"])
-def test_what_has_no_training_step_says_so(what: str, found: dict[str, ModelBundle | ShootoutError]):
+def test_what_has_no_training_step_says_so(what: str, found: dict[str, ExportedModel | ShootoutError]):
     error = found[what]
     assert isinstance(error, UsageError)
     assert "has a training step" in str(error)
 
 
-def test_a_jax_build_for_inference_reads_no_weights_for_momenta(bundle: ModelBundle, tmp_path: Path):
-    assert momenta_of(replace(bundle, trained=(), folder=tmp_path), None) == ()
+def test_a_jax_build_for_inference_reads_no_weights_for_momenta(exported: ExportedModel, tmp_path: Path):
+    assert momenta_of(replace(exported, trained=(), folder=tmp_path), None) == ()
     with pytest.raises(FileNotFoundError):
-        momenta_of(replace(bundle, folder=tmp_path), None)
+        momenta_of(replace(exported, folder=tmp_path), None)
 
 
 SHAPES = {"wide": (300, 200), "bias": (40,), "odd": (7, 11, 3), "one": ()}

@@ -138,8 +138,8 @@ def test_operations_are_those_that_torch_counts(name: str, given: dict[str, Any]
         assert work.weight_flops == work.flops - 2 * 2 * batch * 2 * 8 * 128, "but for attention's two products"
 
 
-def test_a_bundle_keeps_its_work():
-    bundle = obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 8)
-    assert bundle.work is not None
-    assert bundle.work.flops == 3 * 2 * 8 * 16 * 16
-    assert bundle.work.weight_bytes == 4 * bundle.parameter_count
+def test_a_exported_keeps_its_work():
+    exported = obtain("residual_mlp", {"d_model": 16, "n_layers": 3}, 8)
+    assert exported.work is not None
+    assert exported.work.flops == 3 * 2 * 8 * 16 * 16
+    assert exported.work.weight_bytes == 4 * exported.parameter_count

@@ -27,7 +27,7 @@ GPU = Arm(target=Target(backend="torch-eager", device=Device.CUDA), model="ident
 HALF = Arm(target=Target(backend="tensorrt", device=Device.CUDA, precision=Precision.FP16), model="identity")
 LACKING = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="identity")
 BROKEN = Arm(target=Target(backend="onnxruntime", device=Device.CUDA), model="identity")
-COPY = Arm(target=CPU.target, model="identity", sentinel=True)
+COPY = Arm(target=CPU.target, model="identity", control=True)
 WOBBLE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
 
 
@@ -39,7 +39,7 @@ def race(folder: Path) -> Path:
     groups, lines = [], list[Any]()
     for batch, gpu_ns in ((1, 2_000.0), (4, 500.0)):
         arms = tuple(
-            Arm(target=one.target, model=one.model, batch=batch, sentinel=one.sentinel)
+            Arm(target=one.target, model=one.model, batch=batch, control=one.control)
             for one in (CPU, GPU, HALF, LACKING, BROKEN, COPY)
         )
         name = f"identity, batch {batch}"
@@ -75,7 +75,7 @@ def summed(folder: Path) -> dict[str, Any]:
 def test_the_summary_counts_the_gpu_s_rows(found: dict[str, Any]):
     (run,) = found["runs"]
     assert run["on_gpu"] == {"measured": 4, "failed": 2, "skipped": 2}
-    assert run["sentinels"] == {"held": 2, "judged": 2}
+    assert run["controls"] == {"held": 2, "judged": 2}
     assert run["complete"]
     assert {row["arm"] for row in found["rows"]} == {GPU.label, HALF.label}
     (slow,) = (row for row in found["rows"] if row["arm"] == GPU.label and row["group"] == "identity, batch 1")
@@ -144,7 +144,7 @@ def test_the_page_of_nothing_says_so(tmp_path: Path):
 
 def test_an_arm_against_itself_is_told(tmp_path: Path):
     twice = Arm(target=GPU.target, model="identity", ordinal=2)
-    copy = Arm(target=GPU.target, model="identity", sentinel=True)
+    copy = Arm(target=GPU.target, model="identity", control=True)
     lines: list[Any] = [prepared(GPU), prepared(twice)]
     for index, wobble in enumerate(WOBBLE):
         for arm, ns in ((GPU, 1_000.0), (twice, 1_000.0 * wobble), (copy, 1_000.0 / wobble)):

@@ -15,7 +15,7 @@ from shootout.stats.verdicts import compare
 
 
 def ratio(value: float, spread: float) -> Any:
-    """A comparison of generations around `value`."""
+    """A comparison of restarts around `value`."""
     return compare(math.log(value) + spread * np.array([-1.0, 0.5, 1.0, -0.5, 0.2, -0.2]), alpha=0.05, bias_floor=0.005)
 
 

@@ -23,7 +23,7 @@ FACTS = {
 }
 
 
-def bundle() -> Any:
+def exported() -> Any:
     return SimpleNamespace(model="linear", parameters={})
 
 
@@ -43,7 +43,7 @@ def row(label: str, made: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, fo
 
 def test_a_built_row_says_what_share_is_as_labelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     facts = {"compute_nodes_by_precision": {"int8": 3, "fp32": 1}, "flops_by_precision": {"int8": 90.0, "fp32": 10.0}}
-    found = row("int8/shared", bundle(), tmp_path, monkeypatch, facts)
+    found = row("int8/shared", exported(), tmp_path, monkeypatch, facts)
     assert found == {
         "outcome": "built",
         "build s": 0.5,
@@ -60,20 +60,20 @@ def test_a_built_row_says_what_share_is_as_labelled(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(("label", "share"), [("tf32", 1.0), ("fp32", 1.0), ("fp16", 0.0), ("int4", 0.0)])
 def test_rounding_to_tf32_shows_in_no_type(label: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    found = row(label, bundle(), tmp_path, monkeypatch, {"compute_nodes_by_precision": {"fp32": 2}})
+    found = row(label, exported(), tmp_path, monkeypatch, {"compute_nodes_by_precision": {"fp32": 2}})
     assert found["layers as labelled"] == share
     assert found["operations as labelled"] is None, "not told"
 
 
 def test_a_model_without_products_has_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    found = row("fp16", bundle(), tmp_path, monkeypatch, {"compute_nodes_by_precision": {}})
+    found = row("fp16", exported(), tmp_path, monkeypatch, {"compute_nodes_by_precision": {}})
     assert (found["compute layers"], found["layers as labelled"]) == ("none", None)
 
 
 def test_failed_and_skipped_rows_say_why_without_our_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    failed = row("fp16", bundle(), tmp_path, monkeypatch, ArmFailed(f"can't parse\n  {tmp_path}/made.onnx"))
+    failed = row("fp16", exported(), tmp_path, monkeypatch, ArmFailed(f"can't parse\n  {tmp_path}/made.onnx"))
     assert failed == {"outcome": "failed", "reason": "can't parse /made.onnx"}
-    skipped = row("fp16", bundle(), tmp_path, monkeypatch, SkippedArm("not installed", "pip install it"))
+    skipped = row("fp16", exported(), tmp_path, monkeypatch, SkippedArm("not installed", "pip install it"))
     assert skipped["outcome"] == "skipped"
     assert "not installed" in skipped["reason"]
     unmade = row("int8/shared", ModelError("nothing to quantize"), tmp_path, monkeypatch)

@@ -11,11 +11,11 @@ from lab.whole_runs import settled_s, shipped
 from shootout.results.analysis import analyse
 
 
-@pytest.mark.parametrize(("generations", "answer"), [(1, None), (5, B.label)])
-def test_the_fastest_so_far_is_no_answer(generations: int, answer: str | None, tmp_path: Path):
+@pytest.mark.parametrize(("restarts", "answer"), [(1, None), (5, B.label)])
+def test_the_fastest_so_far_is_no_answer(restarts: int, answer: str | None, tmp_path: Path):
     race = [
         line
-        for g in range(generations)
+        for g in range(restarts)
         for line in (played(A, g, 1_000 + g), played(COPY, g, 1_001 + g), played(B, g, 500 + g), rounds(g))
     ]
     found = analyse(write(tmp_path / "run", header(), *race, ended()))

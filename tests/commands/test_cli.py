@@ -145,8 +145,8 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
     assert "numpy:cpu:fp32#2" in text.out
     assert "nothing was measured" in text.out
     data = here("run", "--dry-run", "--backends", "numpy,numpy", "--json", cwd=tmp_path)
-    assert data.data["groups"][0]["generations"] == [2, 60]
-    assert data.data["groups"][0]["arms"] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#sentinel"]
+    assert data.data["groups"][0]["restarts"] == [2, 60]
+    assert data.data["groups"][0]["arms"] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#control"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -264,7 +264,7 @@ LONG = "x" * 300
     [
         f"run {LONG}",
         f"run {LONG}.py:make",
-        f"run --backends bundle:{LONG}",
+        f"run --backends exported model:{LONG}",
         f"init --out {LONG}.toml",
         f"show {LONG}",
         f"merge {LONG} {LONG}",

@@ -18,14 +18,14 @@ def run(folder: Path, *words: str) -> Ended:
 
 @pytest.fixture
 def study(tmp_path: Path) -> str:
-    """One generation of a backend on a file that isn't there yet."""
-    (tmp_path / "one.toml").write_text('model = "mine.onnx"\ntargets = ["onnxruntime"]\nmax_generations = 1\n')
+    """One restart of a backend on a file that isn't there yet."""
+    (tmp_path / "one.toml").write_text('model = "mine.onnx"\ntargets = ["onnxruntime"]\nmax_restarts = 1\n')
     return "one.toml"
 
 
 def test_it_is_measured_by_those_who_read_it(tmp_path: Path):
     linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
-    (tmp_path / "all.toml").write_text('model = "mine.onnx"\ntargets = ["numpy", "onnxruntime"]\nmax_generations = 1\n')
+    (tmp_path / "all.toml").write_text('model = "mine.onnx"\ntargets = ["numpy", "onnxruntime"]\nmax_restarts = 1\n')
     done = run(tmp_path, "all.toml", "--set", "n=2")
     assert done.code == 0
     rows = {row["backend"]: row for row in done.data["rows"]}

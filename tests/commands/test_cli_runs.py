@@ -27,7 +27,7 @@ from shootout.testing.cases import has_gpu
 
 
 def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
-    study = spin_study(tmp_path, generations=1)
+    study = spin_study(tmp_path, restarts=1)
     command = deaf("run", study, "--out", "out", "--json", forked=True)
     first = call(command, cwd=tmp_path)  # a process: C libraries print to 1
     assert first.code == 0
@@ -38,14 +38,14 @@ def test_a_run_prints_one_document_and_nothing_else_on_stdout(tmp_path: Path):
     again = deaf_here("run", study, "--out", "out", "--full", cwd=tmp_path)
     assert again.code == 0
     assert "--full: more columns" not in again.out
-    # One generation of a noisy machine may tell the two apart, and then the run is finished.
-    goes_on = "going on with out. identity, batch 1: " in again.err and " are not told apart yet; " in again.err
+    # One restart of a noisy machine may tell the two apart, and then the run is finished.
+    goes_on = "going on with out. identity, batch 1: " in again.err and " are not distinguished yet; " in again.err
     assert goes_on or "out already holds this run, finished" in again.err
     assert "spin:cpu:fp32#2" in again.out
 
 
 def test_the_default_folder_is_below_results_and_files_are_where_they_are_asked_for(tmp_path: Path):
-    done = deaf_here("run", spin_study(tmp_path, generations=1), "--json", "--to", "to/made.json", cwd=tmp_path)
+    done = deaf_here("run", spin_study(tmp_path, restarts=1), "--json", "--to", "to/made.json", cwd=tmp_path)
     assert json.loads((tmp_path / "to" / "made.json").read_text()) == done.data
     (journal,) = tmp_path.glob("results/tiny/*/journal.jsonl")
     assert done.data["run"] == str(journal.parent.relative_to(tmp_path))
@@ -66,7 +66,7 @@ def test_what_does_not_fit_in_memory_is_skipped_and_nothing_is_measured(tmp_path
 
 def test_a_named_backend_that_cannot_run_here_is_an_error_but_the_others_are_measured(tmp_path: Path):
     install(tmp_path / "third", "half-installed", {"absent": "nowhere:Adapter"})
-    study = spin_study(tmp_path, generations=1)
+    study = spin_study(tmp_path, restarts=1)
     words = ["run", study, "--backends", "spin,absent", "--out", "out", "--json"]
     done = deaf_here(*words, cwd=tmp_path, modules=tmp_path / "third")
     assert done.code == 6
@@ -79,7 +79,7 @@ def test_a_named_backend_that_cannot_run_here_is_an_error_but_the_others_are_mea
 def test_tensorrt_without_a_gpu_is_built_and_skipped_and_the_others_are_measured(tmp_path: Path):
     if has_gpu():
         pytest.skip("with a GPU it runs")
-    (tmp_path / "two.toml").write_text('model = "digits"\ntargets = ["numpy"]\nmax_generations = 1\n')
+    (tmp_path / "two.toml").write_text('model = "digits"\ntargets = ["numpy"]\nmax_restarts = 1\n')
     done = deaf_here("run", "two.toml", "--backends", "numpy,tensorrt", "--out", "out", "--json", cwd=tmp_path)
     assert done.code == 6
     measured, skipped = done.data["rows"]
@@ -144,13 +144,13 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tmp_path: Path):
-    one = spin_study(tmp_path, generations=1, work=500, name="one")
+    one = spin_study(tmp_path, restarts=1, work=500, name="one")
     deaf_here("run", one, "--out", "other", cwd=tmp_path)  # exports, too
     lines = (tmp_path / "other" / "journal.jsonl").read_bytes().splitlines(keepends=True)
     played = sum(len(line) for line in lines if b'"kind":"played"' in line)
     samples = [file.stat().st_size for file in (tmp_path / "other" / "samples").iterdir()]
-    limit = max(sum(map(len, lines)) + played // 2, 2 * max(samples))  # one or two generations fit
-    study = spin_study(tmp_path, generations=20, work=500)
+    limit = max(sum(map(len, lines)) + played // 2, 2 * max(samples))  # one or two restarts fit
+    study = spin_study(tmp_path, restarts=20, work=500)
     with files_up_to(limit):
         full = deaf_here("run", study, "--out", "out", "--max-time", "60s", "--json", cwd=tmp_path)
     assert (full.code, full.out) == (1, "")

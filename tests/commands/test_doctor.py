@@ -272,7 +272,7 @@ def test_folders_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pytest
     assert "chmod u+w" in checks.look_at("temporary", tmp_path).problem
 
 
-def test_the_cache_folder_is_the_one_that_bundles_use():
+def test_the_cache_folder_is_the_one_that_exported_models_use():
     folder = checks.look_at_cache()
     assert (folder.path, folder.problem) == (str(cache_folder()), "")
 

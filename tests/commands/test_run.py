@@ -29,7 +29,10 @@ from shootout.study.schema import Study
         ("run --to a.csv --to=b.csv --max-time=9s study.toml --full", "run study.toml"),
         ("run net.onnx --env TOKEN=secret", ""),
         ("run --model /home/me/net.onnx --inputs=/home/me/x.npz", "run --model ~/net.onnx --inputs ~/x.npz"),
-        ("run --backends bundle:/home/me/m,bundle:/home/me/n", "run --backends bundle:~/m,bundle:~/n"),
+        (
+            "run --backends exported model:/home/me/m,exported model:/home/me/n",
+            "run --backends exported model:~/m,exported model:~/n",
+        ),
         ("run --python=new=/home/me/bin/python --batch=1,8", "run --python new=~/bin/python --batch=1,8"),
         ("run --model /home/meg/net.onnx", "run --model /home/meg/net.onnx"),
     ],
@@ -150,7 +153,7 @@ def test_how_a_run_ended_is_written_down(
 
 
 @pytest.mark.parametrize("required", [True, False])
-@pytest.mark.parametrize("open_questions", [(), ("a and b are not told apart",)])
+@pytest.mark.parametrize("open_questions", [(), ("a and b are not distinguished",)])
 def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
     required: bool, open_questions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ):

@@ -32,8 +32,8 @@ class Races:
         self.asked.append((str(target), [dict(one) for one in options]))
         amounts = [float(next(iter(one.values()))) for one in options]
         rows = [row(amount, amount / amounts[0]) for amount in amounts]
-        sentinel = SimpleNamespace(ratio=self.copy, holds=True)
-        return SimpleNamespace(rows=rows, sentinel=sentinel, void_share=0.0, groups=[SimpleNamespace(generations=20)])
+        control = SimpleNamespace(ratio=self.copy, holds=True)
+        return SimpleNamespace(rows=rows, control=control, void_share=0.0, groups=[SimpleNamespace(restarts=20)])
 
 
 def ratio(value: float, *, reach: float | None = 1e-4) -> Any:
@@ -122,8 +122,8 @@ def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(selftest, "measure", run)
     progress = Progress(Console(file=StringIO()))
     target, options = Target(backend="spin"), [{"work": "10"}, {"work": "20"}]
-    for generations in (5, 5, 20):
-        selftest._race(tmp_path, target, options, generations, progress)
+    for restarts in (5, 5, 20):
+        selftest._race(tmp_path, target, options, restarts, progress)
     identities = [identity for identity, _, _ in ran]
     assert identities[0] == identities[1] != identities[2]
     assert {(out, fresh) for _, out, fresh in ran} == {(tmp_path, False)}

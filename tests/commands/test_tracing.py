@@ -18,7 +18,7 @@ from shootout import clock, trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.clock import Deadline
 from shootout.commands import trace
 from shootout.contract import Arm, Target
@@ -74,7 +74,7 @@ def test_a_file_has_one_process_a_track_and_numbers_for_threads():
 
 
 @pytest.fixture(scope="module")
-def bundle() -> ModelBundle:
+def exported() -> ExportedModel:
     return obtain("residual_mlp", {"d_model": 64, "n_layers": LAYERS}, 2)
 
 
@@ -84,14 +84,14 @@ OTHERS = [(name,) for name in PRODUCTS if not name.startswith("torch")]
 
 
 @pytest.mark.parametrize("backends", [TORCH, COMPILED, *OTHERS], ids="+".join)
-def test_every_backend_shows_its_products(backends: tuple[str, ...], bundle: ModelBundle, tmp_path: Path):
+def test_every_backend_shows_its_products(backends: tuple[str, ...], exported: ExportedModel, tmp_path: Path):
     place = frozenset(allowed_cpus()[:1])
     with worker(environment(), place, tmp_path / "log") as process:
         for backend in backends:
-            arm = Arm(target=Target(backend=backend), model=bundle.model, parameters=bundle.parameters, batch=2)
+            arm = Arm(target=Target(backend=backend), model=exported.model, parameters=exported.parameters, batch=2)
             (tmp_path / backend).mkdir()
-            facts, _ = process.ask("build", 300, bundle=bundle, arm=arm, folder=tmp_path / backend)
-            built = Built(arm=arm, bundle=bundle, folder=tmp_path / backend, facts=facts)
+            facts, _ = process.ask("build", 300, exported=exported, arm=arm, folder=tmp_path / backend)
+            built = Built(arm=arm, exported=exported, folder=tmp_path / backend, facts=facts)
             process.ask("load", 300, built=built)
             looked: Looked = process.ask("look", 300, calls=3)
             process.ask("close", 300)
@@ -159,7 +159,7 @@ def test_a_session_may_have_no_profiler():
 
 
 def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
-    study = spin_study(tmp_path, generations=1)
+    study = spin_study(tmp_path, restarts=1)
     ended = deaf_here("run", study, "--out", "out", "--trace", "--json", cwd=tmp_path)
     assert ended.code == 0
     folder = tmp_path / "out" / "traces"
@@ -171,7 +171,7 @@ def test_a_run_writes_a_trace_for_each_arm_and_a_text(tmp_path: Path):
 
 
 def test_a_finished_run_can_still_be_traced(tmp_path: Path):
-    study = spin_study(tmp_path, generations=1)
+    study = spin_study(tmp_path, restarts=1)
     assert deaf_here("run", study, "--out", "out", cwd=tmp_path).code == 0
     journal = (tmp_path / "out" / "journal.jsonl").read_text()
     again = deaf_here("run", study, "--out", "out", "--trace", cwd=tmp_path)

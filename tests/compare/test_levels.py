@@ -139,7 +139,7 @@ def test_an_arm_of_another_export_is_no_control():
     moved = {one.arm[0]: one for one in compare(BEFORE, after).sessions[0].moved}
     assert [(one.what, one.a, one.b) for one in moved["b"].changes] == [("artifact", "1 MB", "1.5 MB")]
     assert (moved["a"].control, moved["c"].control) == ("c:cpu:fp32", "a:cpu:fp32")
-    one, other = (run(name, timed("a", 100), timed("b", 200), facts={"bundle": name}) for name in ("before", "after"))
+    one, other = (run(name, timed("a", 100), timed("b", 200), facts={"exported": name}) for name in ("before", "after"))
     (warning,) = compare(one, other).warnings
     assert warning.endswith("their exports differ, in weights, data or exporter")
 

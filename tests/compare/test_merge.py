@@ -88,7 +88,7 @@ def test_the_worst_goes_as_far_as_that_of_any_place_and_names_who_may_cost_as_li
     assert everywhere.ratio.low == pytest.approx(1.71 / 1.05)
     assert everywhere.ratio.high == pytest.approx(1.60 * 3)
     assert (everywhere.tied, everywhere.reason) == (("a:cpu:fp32",), None)
-    assert "not told apart from a" in shown(found)
+    assert "not distinguished from a" in shown(found)
 
 
 def test_what_is_the_best_so_far_in_a_place_is_so_everywhere():
@@ -97,7 +97,7 @@ def test_what_is_the_best_so_far_in_a_place_is_so_everywhere():
     everywhere = found.cells[0].everywhere
     assert everywhere
     assert everywhere.reason
-    assert "nothing is told apart" in everywhere.reason
+    assert "nothing is distinguished" in everywhere.reason
     assert everywhere.ratio
     assert everywhere.ratio.high is None
     assert "everywhere, so far" in shown(found)
@@ -146,7 +146,7 @@ def test_a_target_that_one_place_has_no_time_of_goes_nowhere():
 
 
 def test_a_place_whose_figures_do_not_count_leaves_none():
-    broken = analysed("large", row("a", 300), row("b", 100), machine="3", sentinel_holds=False, unvouched="no")
+    broken = analysed("large", row("a", 300), row("b", 100), machine="3", control_holds=False, unvouched="no")
     (found,) = merge([SMALL, broken]).cells
     assert found.everywhere is None
     assert found.reason

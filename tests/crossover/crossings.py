@@ -1,4 +1,4 @@
-"""Searches for crossovers whose truth is known: two planted lines a + b·n, and a tape of generations for each size.
+"""Searches for crossovers whose truth is known: two planted lines a + b·n, and a tape of restarts for each size.
 
 The package's stopping rule, sweeps and crossover are driven as a campaign drives them; only the stage is left out, so
 that hundreds of searches take seconds.
@@ -17,27 +17,27 @@ from shootout.crossover.brackets import At, Kind, Outcome
 from shootout.journal.group import Group
 from shootout.journal.records import Played, Rounds
 from shootout.messages import Scope
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
 
 A, B, COPY = (
     Arm(target=Target(backend="a"), model="m"),
     Arm(target=Target(backend="b"), model="m"),
-    Arm(target=Target(backend="a"), model="m", sentinel=True),
+    Arm(target=Target(backend="a"), model="m", control=True),
 )
 PAIR = (A.label, B.label)
 
 
 def group(size: int, pairs: tuple[tuple[str, str], ...] = (PAIR,), limit: int = 20) -> Group:
-    """A group without any generation."""
-    arms = tuple(Arm(target=one.target, model="m", batch=size, sentinel=one.sentinel) for one in (A, B, COPY))
+    """A group without any restart."""
+    arms = tuple(Arm(target=one.target, model="m", batch=size, control=one.control) for one in (A, B, COPY))
     record = GroupRecord(name=f"m, batch {size}", baseline=A.label, comparisons=1, arms=arms, pairs=pairs)
     rules = Rules(
         baseline=A.label,
-        sentinel=COPY.label,
+        control=COPY.label,
         comparisons=1,
-        max_generations=limit,
+        max_restarts=limit,
         bias_floor=0.005,
         pairs=frozenset(pairs),
     )
@@ -45,13 +45,13 @@ def group(size: int, pairs: tuple[tuple[str, str], ...] = (PAIR,), limit: int = 
 
 
 def play(found: Group, times_ns: dict[str, float]) -> None:
-    """One more generation, in which each arm had that median in both scopes."""
-    index = found.next_generation
+    """One more restart, in which each arm had that median in both scopes."""
+    index = found.next_restart
     lines = [
         Played.model_construct(
             group=found.record.name,
             arm=label,
-            generation=index,
+            restart=index,
             steady_from=5,
             executed=EXECUTED,
             fidelity=EXACT,
@@ -59,15 +59,15 @@ def play(found: Group, times_ns: dict[str, float]) -> None:
         )
         for label, time in times_ns.items()
     ]
-    found.add(lines, Rounds.model_construct(group=found.record.name, generation=index, tried=1, voided=()))
+    found.add(lines, Rounds.model_construct(group=found.record.name, restart=index, tried=1, voided=()))
 
 
 @dataclass
 class World:
-    """Two lines a + b·n in ns; each generation of an arm is off by a lognormal factor.
+    """Two lines a + b·n in ns; each restart of an arm is off by a lognormal factor.
 
     Attributes:
-        sd: of the log ratio between generations.
+        sd: of the log ratio between restarts.
     """
 
     a: tuple[float, float]
@@ -89,17 +89,17 @@ class World:
         return (self.a[0] - self.b[0]) / (self.b[1] - self.a[1])
 
     @property
-    def generations(self) -> int:
+    def restarts(self) -> int:
         return sum(len(one.rounds) for one in self.groups.values())
 
     def add(self, size: int) -> None:
-        """A new size plays the fewest generations at once."""
+        """A new size plays the fewest restarts at once."""
         self.groups[size] = group(size)
-        for _ in range(min_generations(1)):
-            self.generation(size)
+        for _ in range(min_restarts(1)):
+            self.restart(size)
         self.look(size)
 
-    def generation(self, size: int) -> None:
+    def restart(self, size: int) -> None:
         noise: Array = np.exp(self.sd / np.sqrt(2) * self.rng.standard_normal(3))
         exact = {A.label: self.a, B.label: self.b, COPY.label: self.a}
         times = {
@@ -116,8 +116,8 @@ class World:
         while True:
             points = [self.known[size] for size in sorted(self.known)]
             if waiting := brackets.wanted(points):
-                nearest = min(waiting, key=lambda one: (one.needed or 1_000) - one.generations)
-                self.generation(nearest.size)
+                nearest = min(waiting, key=lambda one: (one.needed or 1_000) - one.restarts)
+                self.restart(nearest.size)
                 self.look(nearest.size)
             elif asked := brackets.next_sizes(points):
                 self.add(asked[0][0])
@@ -139,7 +139,7 @@ class Tally:
     cant_tell: float
     none: float
     octave: float
-    generations: float
+    restarts: float
     sizes: float
 
 
@@ -155,6 +155,6 @@ def tally(worlds: list[World]) -> Tally:
         cant_tell=sum(Kind.CANT_TELL in kind for kind in kinds) / len(worlds),
         none=sum(Kind.NONE in kind for kind in kinds) / len(worlds),
         octave=sum(one.high <= 2 * one.low for _, one in single) / max(len(single), 1),
-        generations=float(np.mean([world.generations for world in worlds])),
+        restarts=float(np.mean([world.restarts for world in worlds])),
         sizes=float(np.mean([len(world.groups) for world in worlds])),
     )

@@ -132,7 +132,7 @@ def test_simulated_searches_bracket_the_true_crossover_within_an_octave(sd: floa
     assert found.contains >= 0.95
     assert found.misses <= 0.02
     assert found.octave >= 0.95
-    assert found.generations < 0.4 * 20 * found.sizes, "playing every size to its limit takes 20 for each"
+    assert found.restarts < 0.4 * 20 * found.sizes, "playing every size to its limit takes 20 for each"
 
 
 def test_where_arms_are_the_same_for_more_than_an_octave_the_bracket_says_so_by_its_width():
@@ -155,7 +155,7 @@ def test_lines_that_never_cross_have_no_bracket(sd: float):
 
 
 def raced(size: int, ratio: float, wobble: float = 0.001) -> sweeps.Group:
-    """Five generations in which `a` takes `ratio` times as long as `b`, give or take."""
+    """Five restarts in which `a` takes `ratio` times as long as `b`, give or take."""
     found = group(size)
     for index in range(5):
         a_ns = 1_000.0 * ratio * (1 + wobble * (index % 3 - 1))

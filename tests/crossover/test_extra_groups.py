@@ -47,12 +47,12 @@ def test_points_that_name_threads_get_so_many_cpus(monkeypatch: pytest.MonkeyPat
 
 
 class Stopping(ByBatch):
-    """Interrupted in the second generation of a group that has a baseline: one that confirms."""
+    """Interrupted in the second restart of a group that has a baseline: one that confirms."""
 
-    def spawn(self, arm: Any, generation: int, padding: int) -> Any:
-        if arm.sentinel and generation == 1:
+    def spawn(self, arm: Any, restart: int, padding: int) -> Any:
+        if arm.control and restart == 1:
             raise KeyboardInterrupt
-        return super().spawn(arm, generation, padding)
+        return super().spawn(arm, restart, padding)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     history = journal.read(out)
     (confirmed,) = [line.group for line in history.lines if isinstance(line, Confirming)]
     assert [one.name for one in history.groups[1:]] == [f"{history.groups[0].name}, confirmed"]
-    again = [line.generation for line in history.lines if isinstance(line, Rounds) and line.group == confirmed.name]
+    again = [line.restart for line in history.lines if isinstance(line, Rounds) and line.group == confirmed.name]
     assert again == list(range(len(again)))
     assert len(again) >= 2
     recalled, planned = extra_groups.recalled(asked, confirmed), plan_groups(asked, here())[0]

@@ -84,11 +84,11 @@ def test_a_part_of_a_machine_has_no_cost():
     assert "--threads all" in (found.settle or "")
 
 
-def test_a_rate_from_few_generations_is_unknown():
+def test_a_rate_from_few_restarts_is_unknown():
     few = throughput("a", 100)
-    few = few.model_copy(update={"end_to_end": few.end_to_end.model_copy(update={"generations": 3})})
+    few = few.model_copy(update={"end_to_end": few.end_to_end.model_copy(update={"restarts": 3})})
     found = made(question(few), price("Toy", 1))
-    assert (found.outcome, found.candidates[0].unmeasured) == ("undecided", "its rate has 3 of 4 generations")
+    assert (found.outcome, found.candidates[0].unmeasured) == ("undecided", "its rate has 3 of 4 restarts")
 
 
 def test_a_latency_is_no_rate():

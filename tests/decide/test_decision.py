@@ -110,12 +110,12 @@ def test_the_users_own_score_counts_by_its_interval(
 @pytest.mark.parametrize(
     ("known", "reason", "needs"),
     [
-        ({"generations": 3, "samples": 180}, "3 of 4 generations", "--goal"),
-        ({"generations": 12, "samples": 720}, "its calls are long: a p99 takes 100 in each", "--policy"),
-        ({"generations": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
-        ({"generations": 4, "samples": 500}, "500 of 662 calls", "--goal"),
-        ({"generations": 4, "samples": 9_000}, "its short calls were not read one by one: an older run", "--goal"),
-        ({"generations": 9, "samples": 999, "p99_low_ns": 4e6, "p99_highest_ns": 6e6}, "the limit lies between", None),
+        ({"restarts": 3, "samples": 180}, "3 of 4 restarts", "--goal"),
+        ({"restarts": 12, "samples": 720}, "its calls are long: a p99 takes 100 in each", "--policy"),
+        ({"restarts": 12, "samples": 720, "median_ns": 1e9}, "its calls are long: a p99 takes 100", None),
+        ({"restarts": 4, "samples": 500}, "500 of 662 calls", "--goal"),
+        ({"restarts": 4, "samples": 9_000}, "its short calls were not read one by one: an older run", "--goal"),
+        ({"restarts": 9, "samples": 999, "p99_low_ns": 4e6, "p99_highest_ns": 6e6}, "the limit lies between", None),
     ],
 )
 def test_why_a_p99_is_not_known_and_what_tells_it(known: dict[str, float], reason: str, needs: str | None):
@@ -174,11 +174,11 @@ def test_a_first_place_takes_an_interval_with_an_end():
     """Else the smaller one of two that nothing tells apart would be shipped as if they were known to be alike."""
     found = made(question(SLOW, FAST, row("near", 505, artifact_bytes=1), within=math.inf))
     assert (found.outcome, found.chosen, found.chosen_by) == ("undecided", None, ())
-    assert found.reason == "nothing is told apart after 5 generations; fast is the best so far"
+    assert found.reason == "nothing is distinguished after 5 restarts; fast is the best so far"
 
 
-def test_one_generation_of_each_run_tells_nothing():
-    once = [row(name, ns, end_to_end=timing(ns).model_copy(update={"generations": 1})) for name, ns in BOTH]
+def test_one_restart_of_each_run_tells_nothing():
+    once = [row(name, ns, end_to_end=timing(ns).model_copy(update={"restarts": 1})) for name, ns in BOTH]
     asked = together(question(once[0]), question(once[1], machine=replace(HERE, key="big", name="Big, 1 CPU")))
     assert made(asked).outcome == "undecided"
 
@@ -200,7 +200,7 @@ def test_exact_figures_that_are_no_further_apart_are_alike_too():
     assert made(question(wide, slim), objective="size", indifferent="1%").chosen == wide.arm
 
 
-def test_a_generation_that_the_baseline_lacks_is_none_of_its_ratios():
+def test_a_restart_that_the_baseline_lacks_is_none_of_its_ratios():
     asked = question(SLOW, FAST)
     blocks = asked.candidates[0].plays[0].group.blocks(Scope.END_TO_END)
     blocks[SLOW.arm] = {g: times for g, times in blocks[SLOW.arm].items() if g < 3}
@@ -208,14 +208,14 @@ def test_a_generation_that_the_baseline_lacks_is_none_of_its_ratios():
 
 
 def test_a_limit_of_the_runs_own_policy_is_none_of_anothers():
-    once, why = timing(100).model_copy(update={"generations": 1}), "memory is 121 MB, and the policy says 120 MB"
+    once, why = timing(100).model_copy(update={"restarts": 1}), "memory is 121 MB, and the policy says 120 MB"
     left = row("left", 100, end_to_end=once, memory_bytes=121_000_000, reason=why, cause=NotRunKind.OFF_LIMITS)
     asked = question(left, row("big", 500, memory_bytes=262_000_000))
     tight = made(asked, memory="120MB")
     assert (tight.outcome, [miss.candidate for miss in tight.misses]) == ("infeasible", [left.arm, "big:cpu:fp32"])
     loose = made(asked, memory="200MB")
     assert (loose.outcome, loose.of(left.arm).standing) == ("undecided", Standing.UNKNOWN)
-    assert loose.of(left.arm).unmeasured == "left its run after 1 generation, by a limit of that run"
+    assert loose.of(left.arm).unmeasured == "left its run after 1 restart, by a limit of that run"
     assert made(asked, memory="200MB", objective="size").chosen == left.arm, "which asks for no time"
 
 
@@ -250,7 +250,7 @@ def test_how_stable_the_choice_is():
         (served("a", 200, 4.0), Standing.MET),
         (served("a", 300, 4.0, searched=True), Standing.MET),  # more than the load
         (served("a", 100, 4.0), Standing.UNKNOWN),  # less
-        (served("a", 200, 4.8), Standing.UNKNOWN),  # the highest generation's bound is over it
+        (served("a", 200, 4.8), Standing.UNKNOWN),  # the highest restart's bound is over it
         (served("a", 200, None, holds=False), Standing.BROKEN),
         (served("a", 300, None, holds=False), Standing.UNKNOWN),  # it broke under more than the load
         (row("a", 1_000), Standing.UNKNOWN),  # one call after another
@@ -275,10 +275,10 @@ def test_who_met_in_any_run_is_compared_there():
     assert found.chosen == FAST.arm
     met, apart = found.of("other:cpu:fp32").ratio, question(FAST).candidates[0]
     assert met is not None
-    assert met.generations == 5
+    assert met.restarts == 5
     alone = made(replace(long, candidates=(apart, short.candidates[1]))).of("other:cpu:fp32").ratio
     assert alone is not None
-    assert alone.generations == 0, "never side by side: by their own intervals"
+    assert alone.restarts == 0, "never side by side: by their own intervals"
     assert alone.low is not None
     assert met.low is not None
     assert alone.low < met.low

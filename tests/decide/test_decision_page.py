@@ -45,5 +45,5 @@ def test_the_page_tells_what_was_simulated():
     for row in rows:
         shares = (row[name] for name in ("chosen", "tied", "undecided", "within 5 % of the best"))
         told = [f"{100 * one:.1f}".removesuffix(".0") + " %" for one in shares]
-        assert f"| {row['SD']:.0%} | {row['generations']} | {' | '.join(told)} |" in PAGE
+        assert f"| {row['SD']:.0%} | {row['restarts']} | {' | '.join(told)} |" in PAGE
         assert row["breaks the limit"] == 0.0, "no choice broke the limit"

@@ -16,7 +16,7 @@ from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
 from shootout.journal import samples
 from shootout.journal.records import Line
-from shootout.study.group import GroupRecord, with_sentinel
+from shootout.study.group import GroupRecord, with_control
 
 THROUGHPUT = "identity, batch 1, throughput"
 ONE, TWO = (
@@ -35,18 +35,18 @@ def group(name: str, *arms: Arm, selects_for: str | None = None) -> GroupRecord:
         name=name,
         baseline=arms[0].label if selects_for is None else None,
         comparisons=1,
-        arms=with_sentinel(arms[0], arms) if selects_for is None else arms,
+        arms=with_control(arms[0], arms) if selects_for is None else arms,
         selects_for=selects_for,
     )
 
 
 def folder(path: Path, *groups: GroupRecord) -> Path:
-    """A run of five generations of these groups; each arm takes 1 us."""
+    """A run of five restarts of these groups; each arm takes 1 us."""
     lines: list[Line] = []
     for one in groups:
-        for generation in range(5):
-            lines += [made.played(arm, generation, 1_000.0, group=one.name) for arm in one.arms]
-            lines.append(made.rounds(generation).model_copy(update={"group": one.name}))
+        for restart in range(5):
+            lines += [made.played(arm, restart, 1_000.0, group=one.name) for arm in one.arms]
+            lines.append(made.rounds(restart).model_copy(update={"group": one.name}))
     return made.write(path, made.header(groups=groups), *lines, made.ended())
 
 

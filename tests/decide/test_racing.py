@@ -45,16 +45,16 @@ def study(**fields: Any) -> Study:
 @pytest.mark.parametrize(
     ("keys", "fitted"),
     [
-        ({}, {"scenario": (Scenario.LATENCY,), "least_generations": 0, "goal": "best"}),
-        ({"max_error": "1e-3"}, {"scenario": (Scenario.LATENCY,), "least_generations": 0}),
-        ({"p99": "5ms"}, {"scenario": (Scenario.LATENCY,), "least_generations": 4}),
-        ({"objective": "size"}, {"scenario": (Scenario.LATENCY,), "least_generations": 0, "max_generations": 4}),
-        ({"objective": "size", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT,), "max_generations": 20}),
+        ({}, {"scenario": (Scenario.LATENCY,), "least_restarts": 0, "goal": "best"}),
+        ({"max_error": "1e-3"}, {"scenario": (Scenario.LATENCY,), "least_restarts": 0}),
+        ({"p99": "5ms"}, {"scenario": (Scenario.LATENCY,), "least_restarts": 4}),
+        ({"objective": "size"}, {"scenario": (Scenario.LATENCY,), "least_restarts": 0, "max_restarts": 4}),
+        ({"objective": "size", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT,), "max_restarts": 20}),
         ({"load": "200/s", "rate": "50/s"}, {"scenario": (Scenario.THROUGHPUT, Scenario.SERVE), "rate": 200.0}),
         ({"load": "200/s", "rate": "50/s", "p99": "5ms"}, {"scenario": (Scenario.SERVE,), "rate": 200.0}),
         ({"load": "200/s", "rate": "300/s", "p99": "5ms"}, {"scenario": (Scenario.SERVE,), "rate": 429.0}),
         ({"p99": "5ms", "load": "200/s"}, {"scenario": (Scenario.SERVE,), "rate": 200.0, "p99_limit_ms": 5.0}),
-        ({"objective": "rate"}, {"scenario": (Scenario.THROUGHPUT,), "least_generations": 4}),
+        ({"objective": "rate"}, {"scenario": (Scenario.THROUGHPUT,), "least_restarts": 4}),
         ({"rate": "50/s"}, {"scenario": (Scenario.LATENCY, Scenario.THROUGHPUT), "threads": (None,)}),
         (
             {"objective": "cost", "load": "200/s", "machine": [PRICE]},
@@ -102,7 +102,7 @@ def test_what_the_user_asked_for_stays():
         ({"memory": "9MB", "max_error": "0.05", "install": "2MB", "p99": "1us"}, None),
     ],
 )
-def test_one_generation_proves_some_limits_broken(keys: dict[str, Any], reason: str | None):
+def test_one_restart_proves_some_limits_broken(keys: dict[str, Any], reason: str | None):
     wrong = Fidelity(max_abs=0.1, relative_l2=0.05, sqnr_db=None, cosine=1.0, top1_agreement=0.9)
     line = made.played(ARM, 0, 1e3, peak_rss_bytes=9_000_000, fidelity=wrong)
     found = find_breach(policy(**keys), line, 2_000_000)
@@ -112,13 +112,13 @@ def test_one_generation_proves_some_limits_broken(keys: dict[str, Any], reason: 
 
 def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     planted.on_stage(monkeypatch)
-    asked = planted.study(1, crossover=None, least_generations=4)
+    asked = planted.study(1, crossover=None, least_restarts=4)
     why = NotRun(NotRunKind.OFF_LIMITS, "memory is 9 MB, and the policy says 1 MB")
     planted.run(tmp_path / "run", asked, breach=lambda *_: why)
     document = analyse(tmp_path / "run")
-    generations = {row.arm: (row.end_to_end.generations, row.cause) for row in document.rows if row.end_to_end}
-    assert generations.pop(document.baseline or "") == (4, None)
-    assert list(generations.values()) == [(1, NotRunKind.OFF_LIMITS)]
+    restarts = {row.arm: (row.end_to_end.restarts, row.cause) for row in document.rows if row.end_to_end}
+    assert restarts.pop(document.baseline or "") == (4, None)
+    assert list(restarts.values()) == [(1, NotRunKind.OFF_LIMITS)]
 
 
 def test_who_left_by_limits_that_are_no_more_plays_again(tmp_path: Path):
@@ -142,12 +142,12 @@ def test_a_cost_on_a_machine_without_a_price_is_refused_before_it_takes_time():
 def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
     lines: list[Line] = []
-    for generation in range(4):
+    for restart in range(4):
         for arm, right in ((made.A, "1" * 400), (made.B, "1" * 200 + "0" * 200)):
             share = right.count("1") / len(right)
             fidelity = replace(made.EXACT, accuracy=share, right=right)
-            lines.append(made.played(arm, generation, 100.0, fidelity=fidelity))
-        lines += [made.played(made.COPY, generation, 100.0), made.rounds(generation)]
+            lines.append(made.played(arm, restart, 100.0, fidelity=fidelity))
+        lines += [made.played(made.COPY, restart, 100.0), made.rounds(restart)]
     folder = made.write(tmp_path / "run", made.header(), *lines)
     for share, barred in ("90%", {made.GROUP: {made.B.label}}), ("40%", {}), ("50%", {}):
         assert find_barred(policy(min_accuracy=share), folder) == barred
@@ -158,34 +158,34 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
 def test_nobody_waits_for_who_is_faster_than_a_barred_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_barred: bool
 ):
-    stage, asked = planted.on_stage(monkeypatch)[0], planted.study(1, crossover=None, max_generations=9)
-    stage.generation_sd = 0.08
+    stage, asked = planted.on_stage(monkeypatch)[0], planted.study(1, crossover=None, max_restarts=9)
+    stage.restart_sd = 0.08
     monkeypatch.setattr(planted, "LINES", dict.fromkeys(planted.LINES, (2e4, 0.0)))
     out, seen = tmp_path / "run", list[int]()
 
     def bars(folder: Path) -> dict[str, set[str]]:
         history = journal.read(folder)
         (group,) = (group_of(history, record) for record in history.groups)
-        seen.append(group.next_generation)
+        seen.append(group.next_restart)
         return {group.record.name: {"onnxruntime:cpu:fp32"}} if is_barred else {}
 
     assert planted.run(out, asked, bars=bars)
     history = journal.read(out)
     (group,) = (group_of(history, record) for record in history.groups)
     fewest = seen[0]
-    assert group.next_generation == (fewest if is_barred else 9)
+    assert group.next_restart == (fewest if is_barred else 9)
     assert seen == ([fewest] if is_barred else [one for one in (fewest, 2 * fewest, 4 * fewest) if one <= 9])
     assert not missing(group, ["onnxruntime:cpu:fp32"])
-    assert missing(group), "without the policy they are not told apart"
+    assert missing(group), "without the policy they are not distinguished"
 
 
-def test_each_plays_as_many_generations_as_its_limits_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_each_plays_as_many_restarts_as_its_limits_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     planted.on_stage(monkeypatch)
     for least in (0, 6):
         out = tmp_path / f"run{least}"
-        planted.run(out, planted.study(1, crossover=None, least_generations=least))
+        planted.run(out, planted.study(1, crossover=None, least_restarts=least))
         timings = [row.end_to_end for row in analyse(out).rows if row.end_to_end]
-        assert {one.generations for one in timings} == {least or 2}
+        assert {one.restarts for one in timings} == {least or 2}
         assert {one.p99_highest_ns is not None for one in timings} == {least > 0}, "the rounds are too few for one"
 
 

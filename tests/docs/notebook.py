@@ -83,8 +83,8 @@ def _run(source: str, names: dict[str, Any]) -> Any:
 
 def _shown(value: Any) -> dict[str, str]:
     """The forms of a value that a notebook takes."""
-    bundle = getattr(value, "_repr_mimebundle_", None)
-    found = bundle() if bundle else None
+    exported = getattr(value, "_repr_mimebundle_", None)
+    found = exported() if exported else None
     if found:
         return found[0] if isinstance(found, tuple) else dict(found)
     html = getattr(value, "_repr_html_", None)

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
 from shootout.bundle import effort
-from shootout.bundle.bundle import INPUTS, ModelBundle, open_bundle
+from shootout.bundle.bundle import INPUTS, ExportedModel, open_exported
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare
 from shootout.clock import Deadline
@@ -22,23 +22,28 @@ from shootout.export import __main__ as exporter
 from shootout.export.client import Request, check
 from shootout.export.job import Job, brief_key
 from shootout.export.request import checked
-from shootout.testing.cases import bundles
+from shootout.testing.cases import exported_models
 
 
-def pair(original: Path, other: Path, **how: Any) -> list[ModelBundle]:
-    """The bundles of both."""
-    return bundles(Request(model=str(original), **how), Request(model=str(other), original=str(original), **how))
+def pair(original: Path, other: Path, **how: Any) -> list[ExportedModel]:
+    """The exported models of both."""
+    return exported_models(
+        Request(model=str(original), **how), Request(model=str(other), original=str(original), **how)
+    )
 
 
-def test_it_gets_the_originals_inputs_and_oracle_and_keeps_its_own_outputs(tmp_path: Path):
+def test_it_gets_the_originals_inputs_and_reference_and_keeps_its_own_outputs(tmp_path: Path):
     first, second = pair(linear(tmp_path / "a.onnx"), quantized(tmp_path / "q.onnx"), batch=2)
     assert (second.original, second.batch, second.parameters) == ("a.onnx", 2, {"batch": 2})
     assert (first.folder / INPUTS).read_bytes() == (second.folder / INPUTS).read_bytes()
-    oracle, own = second.oracle_outputs(), second.own_outputs()
-    assert all(np.array_equal(one["y"], other["y"]) for one, other in zip(oracle, first.oracle_outputs(), strict=True))
-    assert first.own_outputs()[0]["y"].tolist() == oracle[0]["y"].tolist()
-    assert 1e-4 < (compare(own, oracle).relative_l2 or 0) < 0.1, "what quantization cost"
-    assert second.bands["native"]
+    reference_outputs, own = second.reference_outputs(), second.own_outputs()
+    assert all(
+        np.array_equal(one["y"], other["y"])
+        for one, other in zip(reference_outputs, first.reference_outputs(), strict=True)
+    )
+    assert first.own_outputs()[0]["y"].tolist() == reference_outputs[0]["y"].tolist()
+    assert 1e-4 < (compare(own, reference_outputs).relative_l2 or 0) < 0.1, "what quantization cost"
+    assert second.error_bounds["native"]
     assert any("against a.onnx" in note for note in second.notes)
 
 
@@ -78,12 +83,12 @@ def test_after_a_hurried_original_it_is_kept_as_hurried_too(
         plan = Deadline(0.0 if hurry else None)
         placed = replace(job, folder=str(folder), base_folder=str(folders[0]))
         exporter.make(placed, Effort(job.short, limit=Deadline(1e3), plan=plan, needs=["native"]))
-    made = open_bundle(folders[1])
+    made = open_exported(folders[1])
     assert made.key == brief_key(second.key, ["native"])
     assert made.whole_s
     assert any("left things out" in note for note in made.notes)
     native = Target(backend="onnxruntime", precision=Precision.NATIVE)
-    assert ("native" in made.bands, made.is_judged(native)) == (not is_hurried, not is_hurried)
+    assert ("native" in made.error_bounds, made.is_judged(native)) == (not is_hurried, not is_hurried)
 
 
 def test_other_inputs_are_refused_before_anything_is_made_with_both_files_told(tmp_path: Path):

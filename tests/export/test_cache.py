@@ -1,4 +1,4 @@
-"""Bundles by what they are made from: damaged ones, keys, and the folder they lie in."""
+"""Exported models by what they are made from: damaged ones, keys, and the folder they lie in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.exports import obtain
 
-from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.errors import ModelError, UsageError
 from shootout.export import cache
 from shootout.export.client import Request, obtain_all
@@ -37,50 +37,50 @@ def edit(folder: Path, **facts: Any) -> None:
 
 DAMAGE = {
     "changed": lambda folder: flip(folder / "inputs.npz"),
-    "missing": lambda folder: (folder / "oracle.npz").unlink(),
+    "missing": lambda folder: (folder / "reference.npz").unlink(),
     "foreign": lambda folder: (folder / "model.onnx.data").write_text("x"),
     "torn manifest": lambda folder: (folder / "manifest.json").write_text("{"),
     "no manifest": lambda folder: (folder / "manifest.json").unlink(),
     "empty manifest": lambda folder: (folder / "manifest.json").write_text("null"),
-    "loosened band": lambda folder: edit(folder, bands={"fp32": 0.5, "fp16": 0.5}),
+    "loosened error bound": lambda folder: edit(folder, error_bounds={"fp32": 0.5, "fp16": 0.5}),
     "other version": lambda folder: (folder / "manifest.json").write_text(sealed({"schema": 99})),
 }
 
 
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("damage", list(DAMAGE))
-def test_a_damaged_bundle_is_refused_and_made_again(damage: str):
-    bundle = obtain("identity", {}, 3)
-    DAMAGE[damage](bundle.folder)
+def test_a_damaged_exported_is_refused_and_made_again(damage: str):
+    exported = obtain("identity", {}, 3)
+    DAMAGE[damage](exported.folder)
     with pytest.raises(ModelError):
-        open_bundle(bundle.folder)
+        open_exported(exported.folder)
     said = list[str]()
     (again,) = obtain_all([Request(model="identity", batch=3)], SimpleNamespace(say=said.append, detail=print))
-    assert isinstance(again, ModelBundle)
-    assert again.key == bundle.key
-    assert said[0].startswith(str(bundle.folder))
+    assert isinstance(again, ExportedModel)
+    assert again.key == exported.key
+    assert said[0].startswith(str(exported.folder))
     assert said[0].endswith(": it is made again")
     assert len(said) == 1
-    assert open_bundle(again.folder) == again
-    assert [entry.name for entry in bundle.folder.parent.iterdir()] == [bundle.key]
+    assert open_exported(again.folder) == again
+    assert [entry.name for entry in exported.folder.parent.iterdir()] == [exported.key]
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_bundle_under_another_key_is_not_believed():
-    bundle = obtain("identity", {}, 3)
-    other = bundle.folder.with_name("0" * 64)
-    bundle.folder.rename(other)
+def test_a_exported_under_another_key_is_not_believed():
+    exported = obtain("identity", {}, 3)
+    other = exported.folder.with_name("0" * 64)
+    exported.folder.rename(other)
     assert cache.lookup(other.name) is None
 
 
 @pytest.mark.usefixtures("own_cache")
 def test_another_process_that_was_faster_wins():
-    bundle = obtain("identity", {}, 3)
+    exported = obtain("identity", {}, 3)
     with cache.workshop() as folder:
         (folder / "late").mkdir()
         (folder / "late" / "file").touch()
-        assert cache.install(folder / "late", bundle.key) == bundle
-    assert open_bundle(bundle.folder) == bundle
+        assert cache.install(folder / "late", exported.key) == exported
+    assert open_exported(exported.folder) == exported
 
 
 def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
@@ -98,7 +98,7 @@ def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
     assert len({same, *others}) == 6
 
 
-def test_the_key_covers_every_module_that_makes_a_bundle():
+def test_the_key_covers_every_module_that_makes_a_exported():
     code = """if True:
         import sys
         from importlib import import_module
@@ -143,7 +143,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch
     monkeypatch.setattr("shootout.host.scratch.tempfile.mkdtemp", full)
     with pytest.raises(UsageError, match="No space left on device; set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
-    assert list((own_cache / "bundles").iterdir()) == []
+    assert list((own_cache / "exported_models").iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -154,7 +154,7 @@ def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch
 
 
 def test_a_cache_that_others_can_write_is_refused(own_cache: Path):
-    folder = own_cache / "bundles"
+    folder = own_cache / "exported_models"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     with pytest.raises(UsageError, match="others can write the cache folder"):
@@ -165,8 +165,8 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SHOOTOUT_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert store.cache_folder() == tmp_path / "home" / ".cache" / "shootout" / "bundles"
+    assert store.cache_folder() == tmp_path / "home" / ".cache" / "shootout" / "exported_models"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "bundles"
+    assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "exported_models"
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "own"))
-    assert store.cache_folder() == tmp_path / "own" / "bundles"
+    assert store.cache_folder() == tmp_path / "own" / "exported_models"

@@ -1,4 +1,4 @@
-"""Asking for bundles: wrong requests, processes that die, what an export raises."""
+"""Asking for exported models: wrong requests, processes that die, what an export raises."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.exports import obtain
 from support.onnx_made import linear
 
 from shootout.bundle import effort
-from shootout.bundle.bundle import MANIFEST, ModelBundle
+from shootout.bundle.bundle import MANIFEST, ExportedModel
 from shootout.bundle.effort import Effort
 from shootout.clock import Deadline
 from shootout.contract import Precision, Target
@@ -37,7 +37,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "run", refuse)
 
 
-def test_a_known_bundle_comes_from_the_cache(request: pytest.FixtureRequest):
+def test_a_known_exported_comes_from_the_cache(request: pytest.FixtureRequest):
     known = [
         Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 3}, batch=2),
         Request(model="identity", batch=2),
@@ -59,13 +59,13 @@ def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch):
+def test_a_variant_is_made_from_the_plain_exported(monkeypatch: pytest.MonkeyPatch):
     variant = Request(model="permutation_probe", batch=6, variant="shared")
     (made,) = obtain_all([variant])
-    assert isinstance(made, ModelBundle)
+    assert isinstance(made, ExportedModel)
     plain = cache.lookup(checked(replace(variant, variant="")).key)  # type: ignore[union-attr]
     assert plain
-    assert (made.folder / "oracle.npz").read_bytes() == (plain.folder / "oracle.npz").read_bytes()
+    assert (made.folder / "reference.npz").read_bytes() == (plain.folder / "reference.npz").read_bytes()
     shutil.rmtree(made.folder)
     jobs: list[str] = []
 
@@ -75,8 +75,8 @@ def test_a_variant_is_made_from_the_plain_bundle(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(client, "run", noted)
     (again,) = obtain_all([variant])
-    assert isinstance(again, ModelBundle)
-    assert jobs == [made.key] == [again.key], "the plain bundle comes from the cache"
+    assert isinstance(again, ExportedModel)
+    assert jobs == [made.key] == [again.key], "the plain exported model comes from the cache"
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -91,8 +91,8 @@ def test_a_process_of_its_own_exports_as_users_have_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(client, "run", noted)
     small = Request(model="residual_mlp", parameters={"d_model": 8, "n_layers": 1}, batch=2)
     plain, shared = obtain_all([small, replace(small, variant="shared")])
-    assert isinstance(plain, ModelBundle), plain
-    assert isinstance(shared, ModelBundle), shared
+    assert isinstance(plain, ExportedModel), plain
+    assert isinstance(shared, ExportedModel), shared
     assert plain.key != shared.key
     assert [ending.code for ending in endings] == [0]
 
@@ -122,7 +122,7 @@ def test_a_wrong_request_is_refused_before_any_process(request_: Request, says: 
 def test_a_wrong_request_does_not_stop_the_others():
     good = Request(model="identity", batch=1)
     first, wrong, second = obtain_all([good, Request(model="identity", batch=0), good])
-    assert isinstance(first, ModelBundle)
+    assert isinstance(first, ExportedModel)
     assert first == second
     assert isinstance(wrong, UsageError)
     with pytest.raises(UsageError, match="batch must be"):
@@ -230,10 +230,10 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
         folder.mkdir()
         exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), needs=needs))
         made = client._collect(replace(job, folder=str(folder)), Ending(code=0, said="", how=""), None)
-    assert isinstance(made, ModelBundle), made
+    assert isinstance(made, ExportedModel), made
     assert made.key != job.key
     assert len(made.input_buffers()) == 2
-    assert set(made.bands) == {"fp32", "native"}
+    assert set(made.error_bounds) == {"fp32", "native"}
     assert any(note.startswith("left out of the export for want of time") for note in made.notes)
     assert made.whole_s
     hurried, patient = Left(made.whole_s / 2), Left(1e4)
@@ -246,21 +246,23 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert not client._cached([job.key], cache.lookup, patient, needs, ())
     assert not client._cached([job.key], cache.lookup, hurried, ["fp32"], ())
     whole, again = (obtain_all([request], None, patient, needs, begun_on)[0] for begun_on in ((), {made.key}))
-    assert isinstance(whole, ModelBundle)
+    assert isinstance(whole, ExportedModel)
     assert (whole.key, again) == (job.key, made), "a run that was begun on it goes on with it"
 
 
 def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
     progress: Any = SimpleNamespace(say=told.append, detail=told.append)
-    (tmp_path / effort.REPORT).write_text(json.dumps({"model": "m.onnx", "doing": "the oracle", "whole_s": 635.0}))
+    (tmp_path / effort.REPORT).write_text(
+        json.dumps({"model": "m.onnx", "doing": "the reference outputs", "whole_s": 635.0})
+    )
     (tmp_path / "job").mkdir()
     job = Job(model="m.onnx", folder=str(tmp_path / "job"))
     alone = client.Watched(progress, Left(30.0), is_needed=True)
     assert alone.goes_on(tmp_path, [job])
     assert told == [
         "exporting m.onnx takes about 11 min in all, and --max-time has 18 s for it: what doesn't fit is left out",
-        "m.onnx: the oracle, 0 s of the 18 s that --max-time has for it",
+        "m.onnx: the reference outputs, 0 s of the 18 s that --max-time has for it",
     ]
     late = client.Watched(None, Left(0.0), is_needed=False)
     late.share = Left(-1.0)
@@ -268,7 +270,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     past = client.Watched(progress, Left(20.0), is_needed=True)
     past.share.seconds = -1.0
     past.report(tmp_path)
-    assert told[-1] == "m.onnx: the oracle, 0 s past the -1 s that --max-time has for it"
+    assert told[-1] == "m.onnx: the reference outputs, 0 s past the -1 s that --max-time has for it"
     needed = client.Watched(None, Left(0.0), is_needed=True)
     needed.share = Left(-1.0)
     assert needed.goes_on(tmp_path, [job]), "nothing else could be measured"
@@ -326,13 +328,16 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
         assert found["b"] == "b"
 
 
-def test_what_no_arm_runs_in_is_not_predicted_and_such_a_bundle_is_one_of_its_own(tmp_path: Path):
+def test_what_no_arm_runs_in_is_not_predicted_and_such_a_exported_is_one_of_its_own(tmp_path: Path):
     request = Request(model=str(linear(tmp_path / "mine.onnx")), needs=("fp16", "fp32"))
     whole, narrow = obtain_all([replace(request, needs=()), request])
-    assert isinstance(whole, ModelBundle)
-    assert isinstance(narrow, ModelBundle)
+    assert isinstance(whole, ExportedModel)
+    assert isinstance(narrow, ExportedModel)
     assert whole.key != narrow.key
-    assert (set(narrow.bands), narrow.bands["fp16"]) == ({"fp16", "fp32", "native"}, whole.bands["fp16"])
+    assert (set(narrow.error_bounds), narrow.error_bounds["fp16"]) == (
+        {"fp16", "fp32", "native"},
+        whole.error_bounds["fp16"],
+    )
     assert {"bf16", "int8", "tf32"} <= set(narrow.unpredicted)
     assert not whole.unpredicted
     bf16 = Target(backend="onnxruntime", precision=Precision.BF16)

@@ -19,7 +19,7 @@ from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa:
 from torch import nn
 
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.effort import Effort
 from shootout.contract import Arm, Artifact, Scenario, Target
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
@@ -29,7 +29,7 @@ from shootout.export.client import Request, obtain_all
 from shootout.export.job import JOBS, Job, to_json
 from shootout.export.request import checked
 from shootout.models.user import factory
-from shootout.quantize import torch_bands, variants
+from shootout.quantize import torch_error_bounds, variants
 from shootout.study import feasibility
 
 COLLIDING = f"""{HEAD}
@@ -59,7 +59,7 @@ def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
     write(tmp_path / "net.py", COLLIDING)
     write(
         tmp_path / "one.toml",
-        'model = "net.py:make"\ntargets = ["torch-eager", "onnxruntime"]\nmax_generations = 1\n'
+        'model = "net.py:make"\ntargets = ["torch-eager", "onnxruntime"]\nmax_restarts = 1\n'
         'baseline = "onnxruntime"\n',  # which plays twice, and is the sooner loaded
     )
     words = ("run", "one.toml", "--batch", "2", "--out", "out", "--json")
@@ -74,7 +74,7 @@ def test_a_folder_with_our_names_is_measured_in_every_process(tmp_path: Path):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ModelBundle | Exception]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, ExportedModel | Exception]]:
     """Some factories, each exported once; what works and what crashes in processes of their own."""
     folder = tmp_path_factory.mktemp("made")
     texts = {
@@ -98,7 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Mode
     return {name: (paths.get(name, folder), one) for name, one in found.items()}
 
 
-def made_here(request: Request, folder: Path) -> ModelBundle | Exception:
+def made_here(request: Request, folder: Path) -> ExportedModel | Exception:
     """What the export process makes of a request, without that process."""
     from shootout.export import user_torch
 
@@ -114,56 +114,56 @@ def made_here(request: Request, folder: Path) -> ModelBundle | Exception:
         leave_nothing(path, loaded)
 
 
-def bundle_of(made: dict[str, tuple[Path, ModelBundle | Exception]], name: str) -> ModelBundle:
+def exported_of(made: dict[str, tuple[Path, ExportedModel | Exception]], name: str) -> ExportedModel:
     found = made[name][1]
-    assert isinstance(found, ModelBundle), found
+    assert isinstance(found, ExportedModel), found
     return found
 
 
-def test_the_bundle_holds_the_example_and_others_like_it(made):
-    bundle = bundle_of(made, "plain")
-    assert bundle.inputs[0].shape == (2, 4)
-    assert bundle.parameters == {"width": 3, "batch": 2}
-    buffers = [one["input"] for one in bundle.input_buffers()]
+def test_the_exported_holds_the_example_and_others_like_it(made):
+    exported = exported_of(made, "plain")
+    assert exported.inputs[0].shape == (2, 4)
+    assert exported.parameters == {"width": 3, "batch": 2}
+    buffers = [one["input"] for one in exported.input_buffers()]
     assert len({array.tobytes() for array in buffers}) == len(buffers) > 1
     assert all(np.array_equal(np.sort(array, None), np.sort(buffers[0], None)) for array in buffers)
-    assert [len({*right["y"].shape}) for _, right in bundle.unseen()] == [2, 2]
-    assert (bundle.parameter_count, set(bundle.artifacts)) == (15, {Artifact.MODULE, Artifact.ONNX, Artifact.PT2})
+    assert [len({*right["y"].shape}) for _, right in exported.unseen()] == [2, 2]
+    assert (exported.parameter_count, set(exported.artifacts)) == (15, {Artifact.MODULE, Artifact.ONNX, Artifact.PT2})
 
 
 def test_a_module_without_weights_is_fine_and_its_batch_is_its_own(made):
-    assert bundle_of(made, "fixed").weights() == {}
+    assert exported_of(made, "fixed").weights() == {}
     error = made["batch"][1]
     assert isinstance(error, UsageError)
     assert "no parameter `batch`, and its example inputs have 3 rows" in str(error)
 
 
 def test_what_torch_cannot_export_is_still_there_as_a_module(made):
-    bundle = bundle_of(made, "stuck")
-    assert bundle.artifacts == (Artifact.MODULE,)
+    exported = exported_of(made, "stuck")
+    assert exported.artifacts == (Artifact.MODULE,)
     arm = Arm(target=Target(backend="onnxruntime"), model="stuck.py:make")
-    why = feasibility.unfit(arm, bundle)
+    why = feasibility.unfit(arm, exported)
     assert why is not None
     assert why.reason.startswith("onnxruntime takes an ONNX file: torch.export can't take this module: ")
-    assert feasibility.unfit(Arm(target=Target(backend="torch-eager"), model="stuck.py:make"), bundle) is None
+    assert feasibility.unfit(Arm(target=Target(backend="torch-eager"), model="stuck.py:make"), exported) is None
 
 
 def test_arms_that_their_model_is_too_large_for_are_skipped_after_its_export(made):
-    bundle = dataclasses.replace(bundle_of(made, "plain"), parameter_count=2**30)
+    exported = dataclasses.replace(exported_of(made, "plain"), parameter_count=2**30)
     arms = [Arm(target=Target(backend=name), model="plain.py:make") for name in ("torch-eager", "onnxruntime")]
-    bundles = {arm.label: bundle for arm in arms}
-    assert feasibility.unheld(arms, bundles, 25 * 2**30) == {}
-    skips = feasibility.unheld(arms, bundles, 23 * 2**30)
-    assert set(skips) == set(bundles)
+    exported_models = {arm.label: exported for arm in arms}
+    assert feasibility.unheld(arms, exported_models, 25 * 2**30) == {}
+    skips = feasibility.unheld(arms, exported_models, 23 * 2**30)
+    assert set(skips) == set(exported_models)
     assert "needs 24.0 GiB of memory, has 23.0 GiB" in skips[arms[0].label].reason
     assert feasibility.unheld(arms, {}, 0) == {}
 
 
 @pytest.mark.parametrize("variant", ["shared", "mixed-2"])
 def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, tmp_path: Path, variant: str):
-    bundle = bundle_of(made, "stuck")
-    base = shutil.copytree(bundle.folder, tmp_path / "base")
-    dataclasses.replace(bundle, folder=base).seal()
+    exported = exported_of(made, "stuck")
+    base = shutil.copytree(exported.folder, tmp_path / "base")
+    dataclasses.replace(exported, folder=base).seal()
     with pytest.raises(SkippedArm, match=f"{variant} takes an ONNX file: torch.export can't take this module: "):
         variants.quantized(base, variant, tmp_path, reduced=False)
 
@@ -181,15 +181,15 @@ def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypat
 
 
 def test_rows_that_nobody_is_told_of_are_not_counted_as_items(made):
-    bundle = bundle_of(made, "fixed")
+    exported = exported_of(made, "fixed")
     arm = Arm(target=Target(backend="torch-eager"), model=f"{made['fixed'][0]}:make", scenario=Scenario.THROUGHPUT)
     for scenario in (Scenario.THROUGHPUT, Scenario.SERVE):
-        why = feasibility.unfit(dataclasses.replace(arm, scenario=scenario), bundle)
+        why = feasibility.unfit(dataclasses.replace(arm, scenario=scenario), exported)
         assert why is not None
         assert "its example inputs have 3 rows" in why.reason
         assert why.fix.startswith("--batch 3, or")
-    assert feasibility.unfit(dataclasses.replace(arm, batch=3), bundle) is None
-    assert feasibility.unfit(dataclasses.replace(arm, scenario=Scenario.LATENCY), bundle) is None
+    assert feasibility.unfit(dataclasses.replace(arm, batch=3), exported) is None
+    assert feasibility.unfit(dataclasses.replace(arm, scenario=Scenario.LATENCY), exported) is None
 
 
 @pytest.mark.parametrize(
@@ -205,17 +205,17 @@ def test_outputs_that_prove_nothing_are_refused_and_a_crash_is_nobody_elses(made
 @pytest.mark.usefixtures("apart")
 def test_a_worker_runs_the_same_code_or_none(made):
     path, _ = made["plain"]
-    bundle = bundle_of(made, "plain")
-    weights = bundle.weights()
-    assert np.array_equal(float32_module(bundle).weight.detach().numpy(), weights["weight"])
-    wide = dataclasses.replace(bundle, parameters={"width": 4, "batch": 2})
+    exported = exported_of(made, "plain")
+    weights = exported.weights()
+    assert np.array_equal(float32_module(exported).weight.detach().numpy(), weights["weight"])
+    wide = dataclasses.replace(exported, parameters={"width": 4, "batch": 2})
     with pytest.raises(ValueError, match="another architecture each time it is called: weight differs"):
         float32_module(wide)
     path.write_text(f"{LINEAR}# edited\n")
-    float32_module(bundle)  # a process looks once, before it imports
+    float32_module(exported)  # a process looks once, before it imports
     factory.source_now.cache_clear()
     with pytest.raises(ValueError, match="was changed after it was exported"):
-        architecture(bundle)
+        architecture(exported)
     path.write_text(LINEAR)
     factory.source_now.cache_clear()
 
@@ -253,6 +253,6 @@ class Mixing(nn.Module):
 def test_rows_that_mix_only_in_a_large_batch_are_found(module: nn.Module, by_rows: bool):
     buffers = [{"x": row[None]} for row in np.random.default_rng(0).standard_normal((4, 4))]
     called: Any = SimpleNamespace(outputs=("y",), module=module.double())
-    alone = list(torch_bands.outputs(module, buffers, by_rows=False))
+    alone = list(torch_error_bounds.outputs(module, buffers, by_rows=False))
     assert user_torch._is_by_rows(called, buffers, alone) is by_rows
     assert not user_torch._is_by_rows(called, buffers[:1], alone[:1])

@@ -117,7 +117,7 @@ def make():
 """
 
 
-def test_the_bundles_report_is_of_these_rows(tmp_path: Path):
+def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
     """An ONNX file with two files, and a factory that brings its own labels: at a batch that its data isn't made in."""
     (tmp_path / "mine.py").write_text(FACTORY)
     path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module
-from shootout.bundle.bundle import ModelBundle, open_bundle
+from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Arm, Artifact, Target
@@ -28,11 +28,11 @@ from shootout.study import feasibility
 EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 
 
-def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ModelBundle:
+def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ExportedModel:
     (folder / "out").mkdir()
     job = Job(model=path.name, file=str(path), folder=str(folder / "out"), batch=batch, module=module)
     user_onnx.take(job, Effort()).seal()
-    return open_bundle(folder / "out")
+    return open_exported(folder / "out")
 
 
 def node(kind: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
@@ -64,28 +64,32 @@ def odd(path: Path) -> Path:
     return write(path, nodes, [value("x", ("batch", 4))], [value("y", ("batch", 3))], {**ints, **bounds})
 
 
-def outputs(module: torch.nn.Module, bundle: ModelBundle, dtype: torch.dtype = torch.float32) -> list[dict[str, Any]]:
+def outputs(
+    module: torch.nn.Module, exported: ExportedModel, dtype: torch.dtype = torch.float32
+) -> list[dict[str, Any]]:
     with torch.no_grad():
-        found = [module(torch.from_numpy(one["x"]).to(dtype)) for one in bundle.input_buffers()]
+        found = [module(torch.from_numpy(one["x"]).to(dtype)) for one in exported.input_buffers()]
     return [{"y": one.float().numpy()} for one in found]
 
 
-def test_a_file_becomes_a_program_with_the_oracles_outputs_in_every_dtype(tmp_path: Path):
-    bundle = taken(odd(tmp_path / "m.onnx"), tmp_path, batch=2)
-    assert bundle.unmade == ""
-    assert bundle.artifacts == (Artifact.ONNX, Artifact.MODULE, Artifact.PT2)
-    assert feasibility.unfit(EAGER, bundle) is None
-    module = float32_module(bundle)
+def test_a_file_becomes_a_program_with_the_references_outputs_in_every_dtype(tmp_path: Path):
+    exported = taken(odd(tmp_path / "m.onnx"), tmp_path, batch=2)
+    assert exported.unmade == ""
+    assert exported.artifacts == (Artifact.ONNX, Artifact.MODULE, Artifact.PT2)
+    assert feasibility.unfit(EAGER, exported) is None
+    module = float32_module(exported)
     assert not module.training
     weights = {name: weight.numpy() for name, weight in module.state_dict().items()}
-    assert weights.keys() == bundle.weights().keys()
+    assert weights.keys() == exported.weights().keys()
     (weight,) = weights.values()  # sizes and bounds are numbers, or an empty one couldn't be stored
     assert np.array_equal(weight, WEIGHT)
-    oracle = bundle.oracle_outputs()
-    for made in (module, core_module(bundle)):
-        assert gate(compare(outputs(made, bundle), oracle), bundle.bands["fp32"]) is None
-    half = compare(outputs(retyped(module, torch.bfloat16, torch.device("cpu")), bundle, torch.bfloat16), oracle)
-    assert gate(half, bundle.bands["bf16"], least=bundle.bands["fp32"] or 0) is None
+    reference_outputs = exported.reference_outputs()
+    for made in (module, core_module(exported)):
+        assert gate(compare(outputs(made, exported), reference_outputs), exported.error_bounds["fp32"]) is None
+    half = compare(
+        outputs(retyped(module, torch.bfloat16, torch.device("cpu")), exported, torch.bfloat16), reference_outputs
+    )
+    assert gate(half, exported.error_bounds["bf16"], least=exported.error_bounds["fp32"] or 0) is None
 
 
 @pytest.mark.parametrize(
@@ -106,23 +110,23 @@ def test_what_cannot_be_converted_is_a_skip_in_the_converters_words(last: onnx.N
 def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     wrong = torch.nn.Linear(4, 3).eval()
     monkeypatch.setattr(onnx_module, "module_of", lambda path, example: wrong)
-    bundle = taken(linear(tmp_path / "m.onnx"), tmp_path)
-    assert bundle.artifacts == (Artifact.ONNX,)
-    skip = feasibility.unfit(EAGER, bundle)
+    exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
+    assert exported.artifacts == (Artifact.ONNX,)
+    skip = feasibility.unfit(EAGER, exported)
     assert skip is not None
     made = "what onnx2fx makes of this file isn't the same model, as far as can be told: relative L2 error"
     assert skip.reason.startswith(f"torch-eager takes a torch module: {made}")
     assert skip.fix == "leave torch-eager out of --backends"
 
 
-def test_a_wide_band_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(user_onnx.onnx_float32, "band", lambda *args, **named: 0.1)
+def test_a_wide_error_bound_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(user_onnx.onnx_float32, "error_bound", lambda *args, **named: 0.1)
     off = torch.nn.Linear(4, 3, bias=False).eval()
     off.weight.data = torch.from_numpy(1.02 * WEIGHT.T)
     monkeypatch.setattr(onnx_module, "module_of", lambda path, example: off)
-    bundle = taken(linear(tmp_path / "m.onnx"), tmp_path)
-    assert "relative L2 error 0.041 is in the file's band of 0.1, but proves no conversion" in bundle.unmade
-    assert any("errors up to 0.1 pass, so they may not tell FP32 from BF16" in note for note in bundle.notes)
+    exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
+    assert "relative L2 error 0.041 is in the file's error bound of 0.1, but proves no conversion" in exported.unmade
+    assert any("errors up to 0.1 pass, so they may not tell FP32 from BF16" in note for note in exported.notes)
 
 
 def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -137,9 +141,9 @@ def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypa
 
 def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(user_onnx, "_run")
-    bundle = taken(linear(tmp_path / "m.onnx"), tmp_path)
-    assert bundle.unmade.startswith("torch.export can't take what onnx2fx makes of this file: ")
-    assert not list(bundle.folder.glob("*.pt2"))
+    exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
+    assert exported.unmade.startswith("torch.export can't take what onnx2fx makes of this file: ")
+    assert not list(exported.folder.glob("*.pt2"))
 
 
 def test_no_module_is_made_where_none_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

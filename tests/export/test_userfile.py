@@ -24,48 +24,62 @@ def take(path: Path, folder: Path, **how: Any) -> user_onnx.Prepared:
     return user_onnx.prepare(path, folder / "out", **{"batch": 1, "sets": {}, "npz": None, **how})
 
 
-def test_a_users_file_becomes_a_bundle_and_is_cached(tmp_path: Path):
+def test_a_users_file_becomes_a_exported_and_is_cached(tmp_path: Path):
     path = linear(tmp_path / "mine.onnx")
-    bundle = obtain(str(path), {}, 2)
-    assert (bundle.model, bundle.batch, bundle.parameters) == ("mine.onnx", 2, {"batch": 2})
-    assert bundle.artifacts == (Artifact.ONNX,)
-    assert bundle.parameter_count == 12
-    assert bundle.inputs == (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
-    assert bundle.outputs == (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
-    buffers, oracle = bundle.input_buffers(), bundle.oracle_outputs()
+    exported = obtain(str(path), {}, 2)
+    assert (exported.model, exported.batch, exported.parameters) == ("mine.onnx", 2, {"batch": 2})
+    assert exported.artifacts == (Artifact.ONNX,)
+    assert exported.parameter_count == 12
+    assert exported.inputs == (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
+    assert exported.outputs == (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
+    buffers, reference_outputs = exported.input_buffers(), exported.reference_outputs()
     assert len({one["x"].tobytes() for one in buffers}) == 8
-    assert oracle[0]["y"].dtype == np.float64
-    for one, right in [*zip(buffers, oracle, strict=True), *bundle.unseen()]:
+    assert reference_outputs[0]["y"].dtype == np.float64
+    for one, right in [*zip(buffers, reference_outputs, strict=True), *exported.unseen()]:
         np.testing.assert_allclose(one["x"] @ WEIGHT, right["y"], rtol=1e-5, atol=1e-6)
-    assert [right["y"].dtype for _, right in bundle.unseen()] == [np.float64] * 2
-    assert bundle.bands["fp32"] == 1e-5
-    assert set(bundle.bands) >= {precision.value for precision in Precision}
-    assert all(bundle.inputs[0].matches(one["x"]) for one in bundle.calibration())
-    assert bundle.report() is None
+    assert [right["y"].dtype for _, right in exported.unseen()] == [np.float64] * 2
+    assert exported.error_bounds["fp32"] == 1e-5
+    assert set(exported.error_bounds) >= {precision.value for precision in Precision}
+    assert all(exported.inputs[0].matches(one["x"]) for one in exported.calibration())
+    assert exported.report() is None
     with pytest.raises(ModelError, match=r"mine\.onnx has no module artifact; it has onnx"):
-        bundle.weights()
-    stored = onnx.load(bundle.path(Artifact.ONNX)).graph.input[0].type.tensor_type.shape.dim
+        exported.weights()
+    stored = onnx.load(exported.path(Artifact.ONNX)).graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_value for dim in stored] == [2, 4]
-    made = bundle.path(Artifact.ONNX).stat()
+    made = exported.path(Artifact.ONNX).stat()
     again = obtain(str(path), {}, 2).path(Artifact.ONNX).stat()
     assert (again.st_ino, again.st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
 
 
-def test_the_gate_of_a_file_is_the_widest_band_of_what_it_holds():
-    bands: dict[str, float | None] = {"fp32": 1e-5, "fp16": 1e-3, "bf16": None, "int8": 0.02, "int8-dynamic": 0.03}
+def test_the_gate_of_a_file_is_the_widest_error_bound_of_what_it_holds():
+    error_bounds: dict[str, float | None] = {
+        "fp32": 1e-5,
+        "fp16": 1e-3,
+        "bf16": None,
+        "int8": 0.02,
+        "int8-dynamic": 0.03,
+    }
     wanted = {(): 1e-5, ("fp16",): 1e-3, ("fp16", "int8"): 0.03, ("bf16",): None, ("int4",): None}
-    assert {holds: user_onnx.native_band(holds, bands) for holds in wanted} == wanted
+    assert {holds: user_onnx.native_error_bound(holds, error_bounds) for holds in wanted} == wanted
     products_of_integers = {"fp32": 1e-5, "bf16": 0.01}
-    assert user_onnx.native_band((Precision.INT8,), products_of_integers) == 0.01, "so that drawn inputs can judge it"
-    assert user_onnx.native_band((Precision.INT8,), bands, ["int8-dynamic"]) is None, "the tighter one alone"
-    assert user_onnx.native_band((Precision.FP16,), bands, ["int8-dynamic"]) == 1e-3
+    assert user_onnx.native_error_bound((Precision.INT8,), products_of_integers) == 0.01, (
+        "so that drawn inputs can judge it"
+    )
+    assert user_onnx.native_error_bound((Precision.INT8,), error_bounds, ["int8-dynamic"]) is None, (
+        "the tighter one alone"
+    )
+    assert user_onnx.native_error_bound((Precision.FP16,), error_bounds, ["int8-dynamic"]) == 1e-3
 
 
-def test_what_a_file_holds_reaches_its_bundle(tmp_path: Path):
-    bundle = obtain(str(quantized(tmp_path / "q.onnx")), {}, 1)
-    own = bundle.bands["native"]
-    assert own == max(bundle.bands["int8"] or 0, bundle.bands["int8-dynamic"] or 0) > 100 * (bundle.bands["fp32"] or 0)
-    assert f"the file holds int8 itself: errors up to {own:.2g} pass" in bundle.notes
+def test_what_a_file_holds_reaches_its_exported(tmp_path: Path):
+    exported = obtain(str(quantized(tmp_path / "q.onnx")), {}, 1)
+    own = exported.error_bounds["native"]
+    assert (
+        own
+        == max(exported.error_bounds["int8"] or 0, exported.error_bounds["int8-dynamic"] or 0)
+        > 100 * (exported.error_bounds["fp32"] or 0)
+    )
+    assert f"the file holds int8 itself: errors up to {own:.2g} pass" in exported.notes
 
 
 def test_the_key_follows_the_bytes_the_sizes_and_the_inputs(tmp_path: Path):
@@ -76,10 +90,10 @@ def test_the_key_follows_the_bytes_the_sizes_and_the_inputs(tmp_path: Path):
         Request(model=str(path), batch=2),
         Request(model=str(path), inputs_npz=npz),
     ]
-    first = [bundle.key for bundle in obtain_all(requests) if not isinstance(bundle, ShootoutError)]
+    first = [exported.key for exported in obtain_all(requests) if not isinstance(exported, ShootoutError)]
     linear(path, ("batch", 4), ("N", 3))
     np.savez(npz, x=np.zeros((3, 1, 4), np.float32) + np.arange(3, dtype=np.float32)[:, None, None])
-    second = [bundle.key for bundle in obtain_all(requests) if not isinstance(bundle, ShootoutError)]
+    second = [exported.key for exported in obtain_all(requests) if not isinstance(exported, ShootoutError)]
     assert len({*first, *second}) == 6
 
 
@@ -100,16 +114,16 @@ def test_external_weights_are_read_copied_and_part_of_the_key(tmp_path: Path):
     (tmp_path / "sub").mkdir()
     path, weights = external(tmp_path / "mine.onnx", "sub/w.bin"), tmp_path / "sub" / "w.bin"
     weights.write_bytes(WEIGHT.tobytes())
-    bundle = obtain(str(path), {}, 1)
+    exported = obtain(str(path), {}, 1)
     np.testing.assert_allclose(
-        bundle.input_buffers()[0]["x"] @ WEIGHT, bundle.oracle_outputs()[0]["y"], rtol=1e-5, atol=1e-6
+        exported.input_buffers()[0]["x"] @ WEIGHT, exported.reference_outputs()[0]["y"], rtol=1e-5, atol=1e-6
     )
     weights.write_bytes((2 * WEIGHT).tobytes())
     other = obtain(str(path), {}, 1)
-    assert other.key != bundle.key
-    assert other.weights_sha256 != bundle.weights_sha256
+    assert other.key != exported.key
+    assert other.weights_sha256 != exported.weights_sha256
     weights.unlink()
-    assert onnx.load(bundle.path(Artifact.ONNX)).graph.initializer[0].raw_data == WEIGHT.tobytes()
+    assert onnx.load(exported.path(Artifact.ONNX)).graph.initializer[0].raw_data == WEIGHT.tobytes()
 
 
 def test_big_weights_stay_beside_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -120,7 +134,7 @@ def test_big_weights_stay_beside_the_copy(tmp_path: Path, monkeypatch: pytest.Mo
     taken = take(path, tmp_path)
     assert (tmp_path / "out" / "model.onnx.data").stat().st_size >= weight.nbytes
     assert onnx.load(tmp_path / "out" / "model.onnx").graph.initializer[0].raw_data == weight.tobytes()
-    np.testing.assert_allclose(taken.buffers[0]["x"] @ weight, taken.oracle[0]["y"], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(taken.buffers[0]["x"] @ weight, taken.reference_outputs[0]["y"], rtol=1e-4, atol=1e-4)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.onnx", "out"]
 
 
@@ -278,8 +292,8 @@ def test_inputs_of_every_type_are_drawn(tmp_path: Path, dtype: int, name: str):
 def test_integer_outputs_stay_integers(tmp_path: Path):
     taken = take(unary(tmp_path / "m.onnx", "ArgMax", F32, I64, axis=1), tmp_path)
     assert taken.outputs == (TensorSpec(name="y", shape=(3, 1), dtype="int64"),)
-    assert taken.oracle[0]["y"].dtype == np.int64
-    assert taken.band == 1e-5
+    assert taken.reference_outputs[0]["y"].dtype == np.int64
+    assert taken.error_bound == 1e-5
 
 
 def test_what_is_not_a_numeric_tensor_is_refused(tmp_path: Path):
@@ -322,7 +336,7 @@ def test_drawn_inputs_that_do_not_fit_point_to_real_ones(tmp_path: Path):
     assert take(path, tmp_path, npz=tmp_path / "d.npz").outputs[0].shape == (4, 3)
 
 
-def test_a_degenerate_oracle_of_a_file_is_refused(tmp_path: Path):
+def test_a_degenerate_reference_of_a_file_is_refused(tmp_path: Path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     inputs, outputs = [value("x", (1, 4))], [value("y", (1, 3))]
     zero = write(tmp_path / "zero.onnx", nodes, inputs, outputs, {"w": 0 * WEIGHT})
@@ -334,9 +348,9 @@ def test_a_degenerate_oracle_of_a_file_is_refused(tmp_path: Path):
     assert "nan.onnx: the reference output 'y' has NaN or infinity" in str(second)
 
 
-def test_the_band_follows_the_models_sensitivity(tmp_path: Path):
+def test_the_error_bound_follows_the_models_sensitivity(tmp_path: Path):
     calm = take(linear(tmp_path / "calm.onnx"), tmp_path)
-    assert calm.band == 1e-5
+    assert calm.error_bound == 1e-5
     nodes = [
         helper.make_node("MatMul", ["x", "a"], ["xa"]),
         helper.make_node("MatMul", ["x", "b"], ["xb"]),
@@ -345,22 +359,22 @@ def test_the_band_follows_the_models_sensitivity(tmp_path: Path):
     b = np.full((50, 50), 1e4, np.float32)
     a = b + np.random.default_rng(0).standard_normal((50, 50)).astype(np.float32)
     path = write(tmp_path / "cancel.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], {"a": a, "b": b})
-    assert 1e-3 < take(path, tmp_path).band < 0.1
+    assert 1e-3 < take(path, tmp_path).error_bound < 0.1
 
 
-def test_a_chaotic_model_is_taken_with_a_band_that_proves_nothing(tmp_path: Path):
+def test_a_chaotic_model_is_taken_with_a_error_bound_that_proves_nothing(tmp_path: Path):
     nodes = [helper.make_node("Mul", ["x", "big"], ["a"]), helper.make_node("Sin", ["a"], ["y"])]
     big = {"big": np.array(1e6, np.float32)}
     path = write(tmp_path / "m.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], big)
-    assert take(path, tmp_path).band >= 0.5
+    assert take(path, tmp_path).error_bound >= 0.5
 
 
 def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):
     path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
     x = np.random.default_rng(1).standard_normal((3, 2, 4)).astype(np.float32)
     np.savez(npz, x=x)
-    bundle = obtain(str(path), {}, 2, inputs_npz=npz)
-    for sets in (bundle.input_buffers(), bundle.calibration()):
+    exported = obtain(str(path), {}, 2, inputs_npz=npz)
+    for sets in (exported.input_buffers(), exported.calibration()):
         assert np.array_equal([one["x"] for one in sets], x)
 
 
@@ -384,7 +398,7 @@ def test_real_inputs_of_the_wrong_shape_are_refused_end_to_end(tmp_path: Path):
         obtain(str(linear(tmp_path / "mine.onnx")), {}, 1, inputs_npz=tmp_path / "data.npz")
 
 
-def test_weights_in_constant_nodes_are_counted_and_widen_the_band(tmp_path: Path):
+def test_weights_in_constant_nodes_are_counted_and_widen_the_error_bound(tmp_path: Path):
     weight = np.tile(np.array([[1e4], [-1e4]], np.float32), (32, 1)) + np.eye(64, 1, dtype=np.float32)
     nodes = [
         helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(weight)),
@@ -394,4 +408,4 @@ def test_weights_in_constant_nodes_are_counted_and_widen_the_band(tmp_path: Path
     ones = {"one": np.ones((1, 64), np.float32)}
     taken = take(write(tmp_path / "m.onnx", nodes, [value("x", (1, 4))], [value("y", (1, 4))], ones), tmp_path)
     assert taken.parameter_count == 128
-    assert taken.band > 1e-3  # the weights cancel out but for their last bits
+    assert taken.error_bound > 1e-3  # the weights cancel out but for their last bits

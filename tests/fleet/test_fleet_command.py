@@ -108,7 +108,7 @@ def test_nothing_is_removed_for_a_fresh_run(cluster: FakeCluster, tmp_path: Path
 def test_a_shipped_folder_is_refused(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shipped = Target(backend="numpy", device=Device.CPU, precision=Precision.FP32, folder="/somewhere/mine")
     monkeypatch.setattr(fleet, "targets_of", lambda _: [shipped])
-    with pytest.raises(UsageError, match="bundle:mine: the folder isn't sent to nodes"):
+    with pytest.raises(UsageError, match="shipped:mine: the folder isn't sent to nodes"):
         run(tmp_path / "out")
 
 

@@ -28,7 +28,7 @@ GROUPS = ["identity, batch 1", "identity, batch 2", "identity, batch 3"]
 STUDY = """
 model = "identity"
 targets = ["spin", "spin"]
-max_generations = 2
+max_restarts = 2
 batch = [1, 2, 3]
 [options.spin]
 work = "20"
@@ -98,7 +98,7 @@ def test_a_node_is_killed_and_nothing_is_lost(
         if any(isinstance(line, Failure) and line.cause is NotRunKind.KILLED for line in history.lines)
     ]
     assert len(lost) == 1
-    assert any(line.kind == "played" for line in histories[lost[0]].lines), "its first generation is kept"
+    assert any(line.kind == "played" for line in histories[lost[0]].lines), "its first restart is kept"
     assert "was lost" in shown.err
     assert {*(cache_folder() / NICE).read_text().split()} == {"0"}, "as nice as if it were typed there"
     merged = here("merge", *parts, "--json", cwd=tmp_path).data

@@ -31,9 +31,9 @@ def raced(
     """A gate between two planted arms, the first one the reference."""
     limits = limits or Limits()
     patch.setattr(planted, "LINES", {name: (ns, 0.0) for name, ns in times.items()})
-    planted.on_stage(patch)[0].generation_sd = sd
+    planted.on_stage(patch)[0].restart_sd = sd
     out = tmp_path / f"run {limits.size}"
-    asked = planted.study(1, crossover=None, baseline=NAMES[0], goal=str(limits.goal), max_generations=most)
+    asked = planted.study(1, crossover=None, baseline=NAMES[0], goal=str(limits.goal), max_restarts=most)
     planted.run(out, asked, breach=watch_evidence(out, *NAMES, limits))
     return judge_gate(out, NAMES, RECORDED, limits)
 
@@ -46,7 +46,7 @@ def test_a_race_ends_as_soon_as_the_limit_is_decided(
 ):
     found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 2e4 * slowdown})
     assert (found.outcome, found.exit_code) == (outcome, code)
-    assert 2 <= found.generations < 20
+    assert 2 <= found.restarts < 20
     assert found.ratio
     low, high = found.ratio.low, found.ratio.high
     assert low
@@ -56,24 +56,24 @@ def test_a_race_ends_as_soon_as_the_limit_is_decided(
 
 def test_what_is_not_known_in_time_is_never_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 2e4}, sd=0.10, most=3)
-    assert (found.outcome, found.exit_code, found.generations) == ("undecided", 7, 3)
+    assert (found.outcome, found.exit_code, found.restarts) == ("undecided", 7, 3)
     assert "the limit is 1.05" in found.reasons[0]
 
 
-def test_red_evidence_ends_the_race_after_the_first_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_red_evidence_ends_the_race_after_the_first_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     sizes = {NAMES[0]: 100, NAMES[1]: 111}
 
     def verify(self: fakes.FakePlayer) -> Verified:
         self._command("verify")
-        ran = replace(made.EXECUTED, artifact_bytes=sizes[self.arm.label.removesuffix("#sentinel")])
+        ran = replace(made.EXECUTED, artifact_bytes=sizes[self.arm.label.removesuffix("#control")])
         return Verified(executed=ran, fidelity=made.EXACT, fault=None)
 
     monkeypatch.setattr(fakes.FakePlayer, "verify", verify)
     times = {"numpy": 2e4, "onnxruntime": 1e4}
     assert raced(tmp_path, monkeypatch, times, limits=Limits(size=0.12)).outcome == "pass"
     found = raced(tmp_path, monkeypatch, times, limits=Limits(size=0.10))
-    assert (found.outcome, found.generations) == ("fail", 1)
-    assert analyse(Path(found.run)).groups[0].generations == 1, "nor does the reference play on by itself"
+    assert (found.outcome, found.restarts) == ("fail", 1)
+    assert analyse(Path(found.run)).groups[0].restarts == 1, "nor does the reference play on by itself"
     assert found.reasons == ("size is 111 B, reference 100 B, limit at most 10 % more: +11.0 %",)
 
 
@@ -94,7 +94,7 @@ def test_a_reference_that_computes_something_else_is_red_too(tmp_path: Path, mon
     found = raced(tmp_path, monkeypatch, {"numpy": 2e4, "onnxruntime": 1e4})
     assert found.outcome == "fail"
     assert "the reference doesn't compute what the candidate's model does: relative L2 error 0.26" in found.reasons[0]
-    assert analyse(Path(found.run)).groups[0].generations == 1
+    assert analyse(Path(found.run)).groups[0].restarts == 1
 
 
 def test_a_reference_that_was_exported_anew_is_told(tmp_path: Path):
@@ -102,7 +102,7 @@ def test_a_reference_that_was_exported_anew_is_told(tmp_path: Path):
     out = made.write(
         tmp_path / "run",
         made.header(),
-        *(made.prepared(arm).model_copy(update={"bundle": "now"}) for arm in (made.A, made.B)),
+        *(made.prepared(arm).model_copy(update={"exported": "now"}) for arm in (made.A, made.B)),
         *(made.played(arm, 0, 100.0) for arm in made.ARMS),
         made.rounds(0),
     )

@@ -32,12 +32,12 @@ RED = not_run(made.GROUP, made.B, NotRun(NotRunKind.OFF_LIMITS, "size is 2 B"))
 
 
 def written(folder: Path, candidate_ns: float, *also: Line) -> Path:
-    """A finished gate of six generations."""
+    """A finished gate of six restarts."""
     lines: list[Line] = []
-    for generation in range(6):
+    for restart in range(6):
         for arm, ns in ((made.A, 100.0), (made.B, candidate_ns), (made.COPY, 100.0)):
-            lines.append(made.played(arm, generation, ns * (1 + generation / 1e4)))
-        lines.append(made.rounds(generation))
+            lines.append(made.played(arm, restart, ns * (1 + restart / 1e4)))
+        lines.append(made.rounds(restart))
     return made.write(folder, made.header(), *lines, *also, made.ended())
 
 
@@ -58,18 +58,18 @@ def test_a_finished_gate_answers_for_what_it_decides_alone(tmp_path: Path, monke
     assert (found.outcome, asked) == ("undecided", [True]), "red by a limit that is no more"
 
 
-def test_generations_of_an_earlier_command_are_told_as_such_in_the_first_line(
+def test_restarts_of_an_earlier_command_are_told_as_such_in_the_first_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out = written(tmp_path / "told", 90.0)
     found, _ = race(out, Limits(), monkeypatch)
-    assert "6 generations (all by an earlier command), " in tell_outcome(found)
-    assert "8 generations (6 by an earlier command), " in tell_outcome(found.model_copy(update={"generations": 8}))
+    assert "6 restarts (all by an earlier command), " in tell_outcome(found)
+    assert "8 restarts (6 by an earlier command), " in tell_outcome(found.model_copy(update={"restarts": 8}))
     monkeypatch.setattr(command, "measure", lambda *_, **__: written(tmp_path / "new", 90.0))
     how: dict[str, Any] = {"limit": Deadline(None), "progress": cast(Any, None)}
     for folder, fresh in ((tmp_path / "new", False), (out, True)):
         found = command.race(CONTEST, RECORDED, Limits(), folder, **how, fresh=fresh)
-        assert "· 6 generations, " in tell_outcome(found), "this command's own"
+        assert "· 6 restarts, " in tell_outcome(found), "this command's own"
 
 
 def test_what_is_to_be_known_of_the_candidate_s_way_of_running_is_noted(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.adapters.shipped import make_shipped
-from support.exports import bare_bundle
+from support.exports import bare_exported
 from support.factories import LINEAR, write
 from support.races import planted
 
@@ -19,7 +19,7 @@ from shootout.bundle.shipped import DOCUMENT, MANIFEST, Runtime, Shipped, Shippe
 from shootout.contract import Availability
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.gate import contest, reference
-from shootout.gate.contest import MOST_GENERATIONS, make_study, plan_contest
+from shootout.gate.contest import MOST_RESTARTS, make_study, plan_contest
 from shootout.gate.limits import Limits, read_limits
 from shootout.gate.reference import Reference, read_reference
 from shootout.stats.quantiles import LEAST_TAILS
@@ -45,7 +45,7 @@ def test_a_run_s_shipped_arm_is_made_again_with_its_own_words():
 def test_the_same_target_races_itself_where_no_candidate_is_named():
     study = make_study(DIGITS, None, Limits(slower=0.03), {})
     assert study.targets == ("numpy:cpu:fp32", "numpy:cpu:fp32")
-    assert (study.baseline, study.goal, study.most_generations) == ("numpy:cpu:fp32", "limit 3%", MOST_GENERATIONS)
+    assert (study.baseline, study.goal, study.most_restarts) == ("numpy:cpu:fp32", "limit 3%", MOST_RESTARTS)
     assert study.parameters == {"hidden": (64,)}
     assert not study.ceilings, "they take minutes that the gate has not"
 
@@ -131,7 +131,7 @@ def test_a_shipped_factory_is_found_from_here_or_where_it_lay(tmp_path: Path, mo
     """Another checkout's own source comes first: what was changed there is what its gate is about."""
     lay = str(write(tmp_path / "here" / "net.py", LINEAR)) + ":make"
     folder = tmp_path / "out"
-    make_shipped(folder, bare_bundle({}, model=lay), said="net.py:make", parameters={"width": 3}, median_ns=7e3)
+    make_shipped(folder, bare_exported({}, model=lay), said="net.py:make", parameters={"width": 3}, median_ns=7e3)
     for place, wanted in ((tmp_path / "here", "net.py:make"), (tmp_path, lay)):
         monkeypatch.chdir(place)
         found = read_reference(folder)
@@ -143,14 +143,14 @@ def test_a_shipped_config_is_found_where_it_lay_with_the_weights_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, wanted: str
 ):
     lay = tmp_path / "here" / "minilm" / "config.json"
-    make_shipped(tmp_path / "out", bare_bundle({}, model=str(lay)), said=said)
+    make_shipped(tmp_path / "out", bare_exported({}, model=str(lay)), said=said)
     monkeypatch.chdir(tmp_path)
     assert read_reference(tmp_path / "out").given["model"] == str(tmp_path / "here" / wanted)
 
 
 def test_a_pinned_reference_is_that_folder_and_no_other(tmp_path: Path):
     for name in ("out", "swapped"):
-        make_shipped(tmp_path / name, bare_bundle({}, model="identity"), run=name)
+        make_shipped(tmp_path / name, bare_exported({}, model="identity"), run=name)
     pinned, other = (sha256(tmp_path / name / MANIFEST) for name in ("out", "swapped"))
     assert read_reference(tmp_path / "out", pinned=pinned.upper()).place == str(tmp_path / "out")
     says = (
@@ -162,10 +162,10 @@ def test_a_pinned_reference_is_that_folder_and_no_other(tmp_path: Path):
         read_reference(RUN, pinned=pinned)
 
 
-def test_a_policy_s_worst_of_several_takes_as_many_generations():
+def test_a_policy_s_worst_of_several_takes_as_many_restarts():
     for limits, least in (({"p99": "5ms"}, LEAST_TAILS), ({"size": "5MB"}, 0)):
         asked = read_limits({"policy": {"limits": limits}})
-        assert make_study(DIGITS, None, asked, {}).least_generations == least
+        assert make_study(DIGITS, None, asked, {}).least_restarts == least
 
 
 @pytest.mark.parametrize(

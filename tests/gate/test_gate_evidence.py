@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.races import made
 
-from shootout.contract import Arm, BandStanding, Executed, NotRunKind, Target
+from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Target
 from shootout.decide.limits import Standing
 from shootout.errors import UsageError
 from shootout.gate.evidence import Check, find_evidence
@@ -37,7 +37,7 @@ def evidence(
     """The checks of a candidate that differs so from its reference, by name.
 
     Args:
-        also: lines behind those of a generation.
+        also: lines behind those of a restart.
         packed: whether the gate made the candidate's folder.
     """
     ran: Executed = replace(made.EXECUTED, artifact_bytes=1_000)
@@ -80,12 +80,12 @@ def test_the_same_proof_is_asked_for_or_only_told(tmp_path: Path, executed: dict
     ("fidelity", "standing"),
     [
         ({}, Standing.MET),
-        ({"relative_l2": 0.8, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
-        ({"relative_l2": None, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
-        ({"standing": BandStanding.NOT_JUDGED}, Standing.MET),
-        ({"relative_l2": 1e-6, "standing": BandStanding.NOT_JUDGED}, Standing.MET),
-        ({"relative_l2": 2e-5, "standing": BandStanding.NOT_JUDGED}, Standing.UNKNOWN),
-        ({"relative_l2": 2e-4, "standing": BandStanding.TOLERATED}, Standing.MET),
+        ({"relative_l2": 0.8, "standing": BoundStanding.NOT_JUDGED}, Standing.UNKNOWN),
+        ({"relative_l2": None, "standing": BoundStanding.NOT_JUDGED}, Standing.UNKNOWN),
+        ({"standing": BoundStanding.NOT_JUDGED}, Standing.MET),
+        ({"relative_l2": 1e-6, "standing": BoundStanding.NOT_JUDGED}, Standing.MET),
+        ({"relative_l2": 2e-5, "standing": BoundStanding.NOT_JUDGED}, Standing.UNKNOWN),
+        ({"relative_l2": 2e-4, "standing": BoundStanding.TOLERATED}, Standing.MET),
     ],
     ids=["explained", "unchecked", "no numbers", "as the reference's own", "rounding", "above rounding", "tolerated"],
 )
@@ -179,9 +179,9 @@ def test_a_ratio_is_held_to_its_limit_by_its_bounds(
         low=low,
         high=high,
         verdict=Verdict.CANT_TELL,
-        generations_needed=None,
+        restarts_needed=None,
         sd=0.01,
-        generations=9,
+        restarts=9,
         reason=withheld,
     )
     assert judge_ratio(ratio, 0.05) is standing

@@ -9,11 +9,11 @@ import pytest
 from support.console import Ended, deaf_here, here
 from support.factories import LINEAR, write
 
-STUDY = 'model = "{}"\ntargets = ["{}"]\nmax_generations = 1\n'
+STUDY = 'model = "{}"\ntargets = ["{}"]\nmax_restarts = 1\n'
 
 
 def deaf(*words: object, cwd: Path) -> Ended:
-    return deaf_here(*words, cwd=cwd, probed_here=["onnxruntime"], gate__contest__MOST_GENERATIONS=1)
+    return deaf_here(*words, cwd=cwd, probed_here=["onnxruntime"], gate__contest__MOST_RESTARTS=1)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +32,8 @@ def test_it_is_gated_from_another_folder_and_both_sides_run_by_a_load_py(shipped
     done = deaf("gate", shipped, "--same-proof", "--out", "gate", "--json", cwd=tmp_path)
     assert done.code == 7, done.err
     found = done.data
-    assert (found["reference"], found["candidate"]) == ("bundle:shipped", "bundle:onnxruntime-cpu-fp32")
-    assert found["generations"] == 1, "they raced each other"
+    assert (found["reference"], found["candidate"]) == ("shipped:shipped", "shipped:onnxruntime-cpu-fp32")
+    assert found["restarts"] == 1, "they raced each other"
     standings = {one["name"]: one["standing"] for one in found["checks"] if one["standing"]}
     assert standings == dict.fromkeys(("error", "device", "compute nodes", "fallbacks"), "met")
     assert not any("load.py" in one for one in found["notes"])
@@ -45,6 +45,6 @@ def test_it_is_gated_from_another_folder_and_both_sides_run_by_a_load_py(shipped
 
 def test_it_is_raced_on_a_copy_of_its_source_under_another_name(shipped: Path, tmp_path: Path):
     write(tmp_path / "renamed.py", LINEAR)
-    write(tmp_path / "study.toml", STUDY.format("renamed.py:make", f"bundle:{shipped}"))
+    write(tmp_path / "study.toml", STUDY.format("renamed.py:make", f"shipped:{shipped}"))
     done = deaf("run", "study.toml", "--out", "out", "--json", cwd=tmp_path)
     assert (done.code, [row["outcome"] for row in done.data["rows"]]) == (0, ["measured"]), done.err

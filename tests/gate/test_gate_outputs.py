@@ -38,7 +38,7 @@ def gate(
         ratio=ratio_of(comparison(1.2, 0.02)),
         limit=1.05,
         wall_s=90.0,
-        generations=5,
+        restarts=5,
         checks=checks,
         notes=notes,
         run="out",
@@ -50,7 +50,7 @@ RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
 
 def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
     assert tell_outcome(gate()) == (
-        "fail  1.200 [1.176, 1.224] of the reference's time, limit 1.05 · 5 generations, 1.5 min"
+        "fail  1.200 [1.176, 1.224] of the reference's time, limit 1.05 · 5 restarts, 1.5 min"
     )
 
 

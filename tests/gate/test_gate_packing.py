@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 from support.adapters.shipped import make_shipped
-from support.exports import bare_bundle
+from support.exports import bare_exported
 from support.races import made, planted
 
 from shootout.clock import Deadline
@@ -22,10 +22,10 @@ from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
 from shootout.study.plan import Plan
 
-SHIPPED = Reference(place="model-1", target="bundle:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
+SHIPPED = Reference(place="model-1", target="shipped:model-1", again="numpy:cpu:fp32", given={"model": "digits"})
 
 
-def contest(target: Target | None = None, reference: str = "bundle:model-1") -> Contest:
+def contest(target: Target | None = None, reference: str = "shipped:model-1") -> Contest:
     """A shipped folder against a target, NumPy unless told."""
     arm = SimpleNamespace(target=target or Target(backend="numpy"), label="candidate")
     study = planted.study(1, crossover=None).model_copy(update={"targets": (reference, str(arm.target))})
@@ -68,7 +68,7 @@ def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder
 
     def write(source: tuple[Path, str], built: str, folder: Path) -> None:
         assert (source, built) == ((tmp_path / "gate" / "candidate" / "run", "numpy:cpu:fp32"), "built")
-        make_shipped(folder, bare_bundle({}, model="digits"))
+        make_shipped(folder, bare_exported({}, model="digits"))
         made.append(folder)
 
     monkeypatch.setattr(packing, "find_source", lambda run, arm: (run, arm))
@@ -77,7 +77,7 @@ def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder
     for _ in range(2):
         found = pack_for(contest(), tmp_path / "gate")
         study = cast(Any, found.plan)
-        assert study.targets == ("bundle:model-1", f"bundle:{tmp_path}/gate/candidate/numpy-cpu-fp32")
+        assert study.targets == ("shipped:model-1", f"shipped:{tmp_path}/gate/candidate/numpy-cpu-fp32")
         assert (found.packed, found.notes) == (True, ())
     assert len(made) == 1, "the same command finds it there"
     assert alone == [tmp_path / "gate" / "candidate" / "run"] * 2, "which tells whether it is still the same"
@@ -92,7 +92,7 @@ def packed(alone: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     folders: list[Path] = []
 
     def write(_: object, __: object, folder: Path) -> None:
-        make_shipped(folder, bare_bundle({}, model="digits"))
+        make_shipped(folder, bare_exported({}, model="digits"))
         folders.append(folder)
 
     monkeypatch.setattr(packing, "find_source", lambda run, arm: (run, arm))
@@ -119,7 +119,7 @@ def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: list[Path], fresh: bool, ci: str
 ):
     folder = tmp_path / "candidate" / "numpy-cpu-fp32"
-    make_shipped(folder, bare_bundle({}, model="digits"))
+    make_shipped(folder, bare_exported({}, model="digits"))
     monkeypatch.setenv("CI", ci)
     with pytest.raises(UsageError, match=r"candidate/numpy-cpu-fp32' was made by no gate, .*: choose another --out"):
         pack_for(contest(), tmp_path, fresh=fresh)
@@ -130,7 +130,7 @@ def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
 def test_it_is_measured_once_and_by_itself(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(packing, "make_plan", lambda study: study)
     study = cast(Any, packing.plan_alone(contest()))
-    assert (study.targets, study.baseline, study.most_generations, study.least_generations) == (
+    assert (study.targets, study.baseline, study.most_restarts, study.least_restarts) == (
         ("numpy:cpu:fp32",),
         None,
         1,
@@ -191,7 +191,7 @@ def test_no_folder_of_something_else_is_written_into(tmp_path: Path, alone: list
 
 def test_its_folder_has_another_name_than_the_reference_s():
     assert packing.name_folder(contest(Target(backend="torch-compile", mode="aoti"))) == "torch-compile-aoti-cpu-fp32"
-    assert packing.name_folder(contest(reference="bundle:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
+    assert packing.name_folder(contest(reference="shipped:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
 
 
 def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecided(

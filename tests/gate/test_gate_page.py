@@ -31,7 +31,7 @@ def test_a_simulated_gate_ends_as_the_file_says():
             simulated.race("gaussian", 0.01, 20, injected, np.random.default_rng((7, number))) for number in range(5)
         ]
         assert {one for one, _ in ended} == {outcome}
-        assert max(generations for _, generations in ended) < 20
+        assert max(restarts for _, restarts in ended) < 20
 
 
 def test_the_action_s_inputs_are_words_and_no_code(tmp_path: Path):
@@ -43,7 +43,7 @@ def test_the_action_s_inputs_are_words_and_no_code(tmp_path: Path):
     command.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
     command.chmod(0o755)
     given = {
-        "REFERENCE": "a b$(touch x)",
+        "SHARED_OUTPUTS": "a b$(touch x)",
         "OPTIONS": "--slower 5%\n  --size 10%\n",
         "SHOOTOUT": str(command),
         "OUT": "out",

@@ -61,13 +61,13 @@ def _step(one: Json) -> list[object]:
     return [one["name"], one["status"], f"{one['wall_s']:.0f}", one["words"]]
 
 
-_RUN = ["race", "finished", "GPU rows measured", "failed", "skipped", "rounds flagged", "sentinel held"]
+_RUN = ["race", "finished", "GPU rows measured", "failed", "skipped", "rounds flagged", "control held"]
 
 
 def _run(one: Json) -> list[object]:
-    rows, sentinels = one["on_gpu"], one["sentinels"]
-    held = f"{sentinels['held']} of {sentinels['judged']} groups"
-    lost = f" (not in {', '.join(one['broken_sentinels'])})" if one["broken_sentinels"] else ""
+    rows, controls = one["on_gpu"], one["controls"]
+    held = f"{controls['held']} of {controls['judged']} groups"
+    lost = f" (not in {', '.join(one['broken_controls'])})" if one["broken_controls"] else ""
     outcomes = [rows[outcome] for outcome in ("measured", "failed", "skipped")]
     return [one["run"], "yes" if one["complete"] else "no", *outcomes, f"{one['void_share']:.0%}", held + lost]
 

@@ -88,9 +88,9 @@ def _step(state: State, name: str, brings: str) -> Json:
 
 
 def _run(name: str, document: Json) -> Json:
-    """A run in a few figures, of the GPU's rows, and of the sentinel: a copy of each group's baseline."""
+    """A run in a few figures, of the GPU's rows, and of the control: a copy of each group's baseline."""
     outcomes = [row["outcome"] for row in document["rows"] if row["device"] == "cuda"]
-    judged = {group["name"]: group["sentinel"] for group in document["groups"] if group["sentinel"]["ratio"]}
+    judged = {group["name"]: group["control"] for group in document["groups"] if group["control"]["ratio"]}
     return {
         "run": name,
         "complete": document["complete"],
@@ -98,8 +98,8 @@ def _run(name: str, document: Json) -> Json:
         "on_gpu": {outcome: outcomes.count(outcome) for outcome in ("measured", "failed", "skipped")},
         "groups": len(document["groups"]),
         "void_share": document["void_share"],
-        "sentinels": {"held": sum(one["holds"] for one in judged.values()), "judged": len(judged)},
-        "broken_sentinels": [group for group, one in judged.items() if not one["holds"]],
+        "controls": {"held": sum(one["holds"] for one in judged.values()), "judged": len(judged)},
+        "broken_controls": [group for group, one in judged.items() if not one["holds"]],
         "holding": document.get("holding"),
     }
 
@@ -144,9 +144,9 @@ def _a_a(document: Json | None) -> Json | None:
     if document is None:
         return None
     ratios = {row["arm"]: row["end_to_end"]["ratio"] for row in document["rows"] if row["end_to_end"]}
-    ratios["the hidden copy"] = document["sentinel"]["ratio"]
+    ratios["the hidden copy"] = document["control"]["ratio"]
     return {
-        "holds": document["sentinel"]["holds"],
+        "holds": document["control"]["holds"],
         "void_share": document["void_share"],
         "ratios": {name: ratio for name, ratio in ratios.items() if ratio},
     }

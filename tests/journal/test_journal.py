@@ -26,7 +26,7 @@ SECOND = (played(A, 1, 101.0), played(B, 1, 91.0), rounds(1, voided=1))
 
 
 def small(folder: Path) -> Path:
-    """A header, a preparation, two generations and an end."""
+    """A header, a preparation, two restarts and an end."""
     return write(folder, header(), prepared(A), *FIRST, *SECOND, ended())
 
 
@@ -43,7 +43,7 @@ def test_every_kind_of_line_comes_back_as_it_was(tmp_path: Path):
     assert found.sound_bytes == (tmp_path / NAME).stat().st_size
 
 
-def test_samples_of_a_generation_that_was_not_written_are_gone_when_the_run_goes_on(tmp_path: Path):
+def test_samples_of_a_restart_that_was_not_written_are_gone_when_the_run_goes_on(tmp_path: Path):
     (tmp_path / "samples").mkdir()
     history = journal.read(small(tmp_path))
     named = {line.samples for line in history.lines if isinstance(line, Played)}
@@ -98,7 +98,7 @@ def test_a_line_that_lost_its_checksum_is_not_believed(tmp_path: Path):
 def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Path):
     whole = (small(tmp_path / "whole") / NAME).read_bytes()
     ends = [index + 1 for index, byte in enumerate(whole) if byte == ord("\n")]
-    closed = [ends[0], ends[1], ends[4], ends[7], ends[8]]  # header, prepared, generation, generation, ended
+    closed = [ends[0], ends[1], ends[4], ends[7], ends[8]]  # header, prepared, restart, restart, ended
     counts = [1, 2, 5, 8, 9]
     torn = tmp_path / "torn"
     torn.mkdir()
@@ -112,7 +112,7 @@ def test_a_tail_torn_at_any_byte_loses_only_the_fact_being_written(tmp_path: Pat
         assert found.damaged == (), length
 
 
-def test_a_generation_counts_by_its_own_lines_alone(tmp_path: Path):
+def test_a_restart_counts_by_its_own_lines_alone(tmp_path: Path):
     """Lines of another one that was never closed don't become its own, wherever they stand."""
     found = journal.read(write(tmp_path, header(), played(A, 7, 1.0), *FIRST))
     assert found.lines[1:] == FIRST
@@ -164,7 +164,7 @@ def test_a_damaged_arm_takes_nobody_with_it(tmp_path: Path):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:2], b"x" + lines[2], *lines[3:]]))
     found = journal.read(tmp_path)
-    mine = [(line.arm, line.generation) for line in found.lines if isinstance(line, Played)]
+    mine = [(line.arm, line.restart) for line in found.lines if isinstance(line, Played)]
     assert mine == [(B.label, 0), (A.label, 1), (B.label, 1)]
 
 

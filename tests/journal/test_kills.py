@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def exports(run: Drill) -> bool:
     """Whether an export is at work."""
-    return any((run.cache / "bundles").glob(f"{NAME}*/*"))
+    return any((run.cache / "exported_models").glob(f"{NAME}*/*"))
 
 
 def has_line(kind: str) -> Callable[[Drill], bool]:
@@ -29,7 +29,7 @@ def has_line(kind: str) -> Callable[[Drill], bool]:
 @pytest.mark.parametrize(
     ("kind", "reached"),
     [(PARENT, exports), (PARENT, has_line("rounds")), (WORKER, has_line("checked"))],
-    ids=["parent, exports", "parent, generations", "worker"],
+    ids=["parent, exports", "parent, restarts", "worker"],
 )
 def test_nothing_is_lost_measured_twice_or_left_behind(tmp_path: Path, kind: str, reached: Callable[[Drill], bool]):
     found = drill(tmp_path, kind, "a", reached=reached)

@@ -1,4 +1,4 @@
-"""What an arm under requests has come to over its generations: whether it held its limit, and who remembers it."""
+"""What an arm under requests has come to over its restarts: whether it held its limit, and who remembers it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def serves(backend: str, **how: bool) -> Arm:
 
 
 @pytest.mark.parametrize(("steps", "never"), [((False, False), True), ((False, True), False), ((), False)])
-def test_an_arm_has_a_rate_only_if_one_held_in_some_generation(steps: tuple[bool, ...], never: bool):
+def test_an_arm_has_a_rate_only_if_one_held_in_some_restart(steps: tuple[bool, ...], never: bool):
     tried = [Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
     done = [Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
     assert rates.never_held([played(serves("a"), g, 2e6, served=one) for g, one in enumerate(done)]) is never
@@ -34,7 +34,7 @@ def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
     done = Served(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
-    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
+    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rates.serving([played(serves("a"), g, 2e6, served=done) for g in range(2)], timing, 0.0)
     assert found is not None
     assert found.holds is held
@@ -49,7 +49,7 @@ def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
         ((True, False), 9e6, False, 5.5e6),
     ],
 )
-def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
+def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
     *, held: tuple[bool, ...], late_ns: float | None, holds: bool, p99_ns: float | None
 ) -> None:
     lines = []
@@ -59,7 +59,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
         done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step))
         lines.append(played(serves("a"), g, 2e6, served=done))
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
-    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, generations=1, **figures)
+    timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rates.serving(lines, timing, 0.0)
     assert found is not None
     assert (found.holds, found.p99_ns) == (holds, p99_ns)
@@ -70,7 +70,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_generations(
     [((2e6, 2e6, 4e6, 3e6), 4e6), ((2e6, 2e6, 4e6), None), ((2e6, 2e6, None, 3e6), None)],
 )
 @pytest.mark.parametrize("given", [None, 500.0])
-def test_a_limit_under_load_goes_by_the_worst_of_four_generations(
+def test_a_limit_under_load_goes_by_the_worst_of_four_restarts(
     given: float | None, bounds: tuple[float | None, ...], highest: float | None
 ) -> None:
     steps = [Step(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns is not None) for ns in bounds]
@@ -80,8 +80,8 @@ def test_a_limit_under_load_goes_by_the_worst_of_four_generations(
 
 
 def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:
-    """Else it would lead again, and draw generations, after every interrupt."""
-    arms = [serves("a"), serves("b"), serves("c"), serves("a", sentinel=True)]
+    """Else it would lead again, and draw restarts, after every interrupt."""
+    arms = [serves("a"), serves("b"), serves("c"), serves("a", control=True)]
     lines = []
     for g in range(4):
         for arm, ns, ok in zip(arms, (9e6, 2e6, 2e6 * 1.1 ** (g % 2), 9e6), (True, False, True, True), strict=True):

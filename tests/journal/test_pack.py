@@ -18,13 +18,13 @@ from shootout.messages import Scope, Turn
 from shootout.results.analysis import analyse
 
 CALLS = {"end_to_end": 1, "compute": 3}
-REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
 GENERATOR = np.random.default_rng(0)
 
 
-def add_samples(folder: Path, generation: int, latency_ns: dict[Scope, Array]) -> None:
+def add_samples(folder: Path, restart: int, latency_ns: dict[Scope, Array]) -> None:
     turns = [Turn(latency_ns=latency_ns)] * 2
-    samples.write(folder, f"samples/g0-{generation:03}.parquet", [(A.label, turns), (B.label, turns)])
+    samples.write(folder, f"samples/g0-{restart:03}.parquet", [(A.label, turns), (B.label, turns)])
 
 
 def whole_ns(count: int) -> dict[Scope, Array]:
@@ -37,12 +37,12 @@ def computed_ns(count: int) -> dict[Scope, Array]:
 
 
 def run(folder: Path, *, complete: bool = True, latencies=whole_ns) -> Path:
-    generations = [
+    restarts = [
         (played(A, g, 1.0, per_reading=CALLS), played(B, g, 2.0, per_reading=CALLS), rounds(g)) for g in range(4)
     ]
-    write(folder, *(line for lines in generations for line in lines), ended(complete=complete))
-    for generation in range(4):
-        add_samples(folder, generation, latencies(200))
+    write(folder, *(line for lines in restarts for line in lines), ended(complete=complete))
+    for restart in range(4):
+        add_samples(folder, restart, latencies(200))
     return folder
 
 
@@ -63,16 +63,16 @@ def test_every_reading_is_there_to_the_last_bit(tmp_path: Path, latencies):
     whole, small = run(tmp_path / "whole", latencies=latencies), tmp_path / "small"
     pack(whole, small)
     for scope in Scope:
-        files = {generation: f"samples/g0-{generation:03}.parquet" for generation in range(4)}
+        files = {restart: f"samples/g0-{restart:03}.parquet" for restart in range(4)}
         right = Samples(whole).of("identity, batch 1", B.label, scope, files)
         found = Samples(small).of("identity, batch 1", B.label, scope, files)
         assert list(found) == list(right) == [0, 1, 2, 3]
-        assert all(np.array_equal(found[generation], np.sort(right[generation])) for generation in right)
+        assert all(np.array_equal(found[restart], np.sort(right[restart])) for restart in right)
 
 
 def test_what_an_older_version_packed_has_all_readings_but_no_percentiles():
-    """It kept no generations apart."""
-    timing = analyse(REFERENCE / "digits").rows[1].end_to_end
+    """It kept no restarts apart."""
+    timing = analyse(SHARED_OUTPUTS / "digits").rows[1].end_to_end
     assert timing.samples > 1_000
     assert (timing.p90_low_ns, timing.p90_ns) == (None, None)
 
@@ -86,7 +86,7 @@ def test_an_unfinished_run_goes_on_from_its_packed_form(tmp_path: Path):
     add_samples(small, 4, whole_ns(200))
     assert not (small / journal.PACKED).exists()
     timing = analyse(small).rows[1].end_to_end
-    assert timing.generations == 5
+    assert timing.restarts == 5
     assert timing.samples == 2_000
     assert timing.p99_low_ns is not None
     assert analyse(small).warnings == ()

@@ -85,7 +85,7 @@ def _made(kind: Any, facts: dict[str, Any]) -> SearchStrategy[Any]:
 @given(data=st.data())
 def test_it_comes_back(kind: type[Record], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject):
     line = data.draw(of(kind))
-    end = [rounds(line.generation).model_copy(update={"group": line.group})] if isinstance(line, Played) else []
+    end = [rounds(line.restart).model_copy(update={"group": line.group})] if isinstance(line, Played) else []
     found = journal.read(write(tmp_path_factory.mktemp("run"), *([] if kind is Header else [header()]), line, *end))
     assert not found.damaged
     assert repr(found.lines[-1 - len(end)]) == repr(line)

@@ -19,7 +19,7 @@ from shootout.journal.journal import NAME, PACKED
 from shootout.messages import Scope, Turn
 
 SCOPE = Scope.END_TO_END
-REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
 
 
 @pytest.mark.parametrize("name", [NAME, PACKED])
@@ -79,14 +79,14 @@ def test_no_line_is_written_that_could_not_be_read_again(
 
 
 def test_a_journal_may_be_far_larger_than_any_that_is_known_and_fits_into_memory():
-    known = [len(gzip.decompress(path.read_bytes())) for path in REFERENCE.glob("*/" + PACKED)]
+    known = [len(gzip.decompress(path.read_bytes())) for path in SHARED_OUTPUTS.glob("*/" + PACKED)]
     assert 50 * max(known) < journal.MOST_BYTES <= 1 << 26, "as objects it may take twenty times as much"
 
 
 def packed(folder: Path, rows: int, **columns: object) -> samples.Samples:
     """A packed run's file of equal readings, which is small however many there are."""
     table = {name: ["x"] * rows for name in samples.PLACE} | {
-        name: np.ones(rows, np.int32) for name in ("generation", "calls", "reading_ns")
+        name: np.ones(rows, np.int32) for name in ("restart", "calls", "reading_ns")
     }
     pyarrow.parquet.write_table(pyarrow.table(table | columns), folder / samples.PACKED, compression="zstd")
     return samples.Samples(folder)
@@ -112,7 +112,7 @@ def test_a_packed_file_of_more_readings_than_any_runs_is_not_read(tmp_path: Path
     assert not packed(tmp_path, 10, arm=[*"abababab", "x", "y"]).of("x", "b", "x", {})
 
 
-def test_one_file_that_many_generations_name_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_one_file_that_many_restarts_name_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = "samples/g0-000.parquet"
     samples.write(tmp_path, name, [("a", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
     monkeypatch.setattr(samples, "MOST_ROWS", 3_500)
@@ -126,10 +126,10 @@ def test_one_file_that_many_generations_name_is_not_read_without_end(tmp_path: P
 def test_what_a_packed_file_holds_counts_with_the_files_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     name = "samples/g0-000.parquet"
     samples.write(tmp_path, name, [("x", [Turn(latency_ns={SCOPE: np.ones(1_000)})])])
-    for most, generations in (5_999, [1]), (6_000, [0, 1]):
+    for most, restarts in (5_999, [1]), (6_000, [0, 1]):
         monkeypatch.setattr(samples, "MOST_ROWS", most)
         table = {"scope": [str(SCOPE)] * 5_000}
-        assert sorted(packed(tmp_path, 5_000, **table).of("x", "x", SCOPE, {0: name})) == generations
+        assert sorted(packed(tmp_path, 5_000, **table).of("x", "x", SCOPE, {0: name})) == restarts
 
 
 def test_ctrl_c_is_heard_between_two_pieces_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

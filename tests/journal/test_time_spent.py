@@ -11,14 +11,14 @@ from shootout.report.trust import tell_time
 
 
 def rounds(wall_s: float, **spent_s: float) -> Rounds:
-    return Rounds(group=GROUP, generation=0, tried=1, voided=(), wall_s=wall_s, spent_s=spent_s)
+    return Rounds(group=GROUP, restart=0, tried=1, voided=(), wall_s=wall_s, spent_s=spent_s)
 
 
 def ended(wall_s: float, planning_s: float = 0.0) -> Ended:
     return Ended(complete=True, why="a test", wall_s=wall_s, planning_s=planning_s)
 
 
-def test_steps_are_added_up_over_generations_and_processes():
+def test_steps_are_added_up_over_restarts_and_processes():
     lines = [
         rounds(10.0, load=6.0, rounds=3.0),
         ended(30.0, 2.0),
@@ -48,7 +48,7 @@ def test_a_run_that_was_killed_owes_nothing():
     assert tell_time({}) == []
 
 
-def test_a_generation_to_come_does_not_wait_again_for_a_target_that_hung():
+def test_a_restart_to_come_does_not_wait_again_for_a_target_that_hung():
     found = rounds(40.0, load=6.0, hung=30.0)
     assert found.lasting_s == 10.0
     assert tell_time(find_time_spent([found])) == [

@@ -12,7 +12,7 @@ from shootout.errors import UsageError
 from shootout.export import torch_files
 from shootout.models.base import set_bytes
 from shootout.models.zoo import decoder
-from shootout.quantize import torch_bands
+from shootout.quantize import torch_error_bounds
 
 TINY = {"d_model": 128, "n_layers": 2, "vocabulary": 50, "seed": 3}
 CASES = [
@@ -29,18 +29,18 @@ def made(name: str, **chosen: Any) -> tuple[Any, dict[str, Any], Any]:
     return model, parameters, model.trained(parameters)
 
 
-def oracle(name: str, inputs: Arrays, **chosen: Any) -> dict[str, Array]:
+def reference_outputs(name: str, inputs: Arrays, **chosen: Any) -> dict[str, Array]:
     model, parameters, module = made(name, **chosen)
-    return torch_bands.run(module.double(), inputs, names=model.output_names(parameters))
+    return torch_error_bounds.run(module.double(), inputs, names=model.output_names(parameters))
 
 
 @pytest.mark.parametrize("cache", [decoder.KEPT, decoder.COPIED])
 def test_a_step_after_a_prefill_is_the_prefill_of_one_token_more(cache: str):
     tokens = np.random.default_rng(0).integers(0, TINY["vocabulary"], (2, 6), dtype=np.int32)
-    before = oracle("decoder_prefill", {"tokens": tokens[:, :5]}, tokens=5)
-    right = oracle("decoder_prefill", {"tokens": tokens}, tokens=6)
+    before = reference_outputs("decoder_prefill", {"tokens": tokens[:, :5]}, tokens=5)
+    right = reference_outputs("decoder_prefill", {"tokens": tokens}, tokens=6)
     past = {f"past_{key}": array for key, array in before.items() if key != "scores"}
-    found = oracle("decoder_step", {"token": tokens[:, 5:], **past}, context=5, cache=cache)
+    found = reference_outputs("decoder_step", {"token": tokens[:, 5:], **past}, context=5, cache=cache)
     assert list(found) == list(right) == ["scores", "keys_0", "values_0", "keys_1", "values_1"]
     for name, array in right.items():
         expected = array[:, :, -1:] if cache == decoder.KEPT and name != "scores" else array
@@ -64,7 +64,7 @@ def agrees(xp: Any, name: str, compiled: Any = lambda run: run, **chosen: Any) -
     weights = {key: tensor.numpy() for key, tensor in module.state_dict().items()}
     inputs = model.draw(parameters, 2)[0]
     run = compiled(lambda weights, inputs: model.forward(xp, weights, parameters)(inputs))
-    found, right = run(weights, inputs), oracle(name, inputs, **chosen)
+    found, right = run(weights, inputs), reference_outputs(name, inputs, **chosen)
     assert set(found) == set(right)
     for output, array in right.items():
         assert found[output].dtype == np.float32
@@ -76,22 +76,22 @@ def test_outputs_of_several_sets_at_once_are_those_of_each(name: str, chosen: di
     """Several outputs, in one run and in parts of one."""
     model, parameters, module = made(name, **chosen)
     sets, names = model.draw(parameters, 2)[:3], model.output_names(parameters)
-    apart = [torch_bands.run(module, one, names=names) for one in sets]
+    apart = [torch_error_bounds.run(module, one, names=names) for one in sets]
     for limit in (1, 1 << 20):
-        monkeypatch.setattr(torch_bands, "RUN_BYTES", limit)
-        together = list(torch_bands.outputs(module, sets, by_rows=True, names=names))
+        monkeypatch.setattr(torch_error_bounds, "RUN_BYTES", limit)
+        together = list(torch_error_bounds.outputs(module, sets, by_rows=True, names=names))
         for found, right in zip(together, apart, strict=True):
             assert list(found) == list(right)
             for output, array in right.items():
                 np.testing.assert_allclose(found[output], array, rtol=1e-3, atol=1e-5)
 
 
-def test_each_precision_has_a_band():
+def test_each_precision_has_a_error_bound():
     model, parameters, module = made("decoder_step", context=4)
     sets = model.draw(parameters, 1)[:2]
     names = model.output_names(parameters)
-    _, bands, _ = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows, names=names)
-    exact, brain, eight, four = (bands[name] or 0.0 for name in ("fp32", "bf16", "int8", "int4"))
+    _, error_bounds, _ = torch_files.reference_and_error_bounds(module, sets, sets, by_rows=model.by_rows, names=names)
+    exact, brain, eight, four = (error_bounds[name] or 0.0 for name in ("fp32", "bf16", "int8", "int4"))
     assert 0 < exact < brain < min(eight, four)
 
 

@@ -82,11 +82,11 @@ def test_what_is_no_config_is_refused(tmp_path: Path, text: str, says: str):
 
 
 def test_bert_gets_tokens_a_mask_and_named_outputs(tmp_path: Path):
-    bundle = obtain(str(write(tmp_path, BERT)), {"sequence_length": 6}, 2)
-    assert [(spec.name, spec.shape) for spec in bundle.inputs] == [("input_ids", (2, 6)), ("attention_mask", (2, 6))]
-    assert [(spec.name, spec.shape) for spec in bundle.outputs] == [("logits", (2, 2))]
-    assert set(bundle.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}
-    buffers = bundle.input_buffers()
+    exported = obtain(str(write(tmp_path, BERT)), {"sequence_length": 6}, 2)
+    assert [(spec.name, spec.shape) for spec in exported.inputs] == [("input_ids", (2, 6)), ("attention_mask", (2, 6))]
+    assert [(spec.name, spec.shape) for spec in exported.outputs] == [("logits", (2, 2))]
+    assert set(exported.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}
+    buffers = exported.input_buffers()
     ids = np.stack([one["input_ids"] for one in buffers])
     assert 1 <= ids.min() <= ids.max() < 50
     assert len({one["attention_mask"].tobytes() for one in buffers}) > 1
@@ -102,5 +102,5 @@ def test_a_model_that_it_does_not_know_says_so(tmp_path: Path):
 def test_others_are_exported_too(tmp_path: Path, kind: str):
     config = {"model_type": kind, **OTHERS[kind]}
     given = {"sequence_length": 6} if "vocab_size" in config else {"image_size": 32} if kind == "resnet" else {}
-    bundle = obtain(str(write(tmp_path, config)), given, 2)
-    assert set(bundle.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}
+    exported = obtain(str(write(tmp_path, config)), given, 2)
+    assert set(exported.artifacts) == {Artifact.MODULE, Artifact.ONNX, Artifact.PT2}

@@ -11,7 +11,7 @@ from shootout.contract import Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import torch_files
 from shootout.models.base import buffer_count, buffer_notes, draw, set_bytes, set_count
-from shootout.quantize import torch_bands
+from shootout.quantize import torch_error_bounds
 
 CASES: list[tuple[str, dict[str, Any], int]] = [
     ("matmul", {"n": 24}, 1),
@@ -41,7 +41,7 @@ def test_forward_in_numpy_and_in_jax_is_the_torch_module(name: str, chosen: dict
     narrow = {key: array.astype(np.float32) for key, array in weights.items()}
     wide = module.double()
     for one in sets:
-        right = torch_bands.run(wide, one)["y"]
+        right = torch_error_bounds.run(wide, one)["y"]
         ours = model.forward(np, weights, parameters)({key: array.astype(np.float64) for key, array in one.items()})
         np.testing.assert_allclose(ours["y"], right, rtol=1e-12, atol=1e-14)
         single = model.forward(np, narrow, parameters)(one)["y"]
@@ -70,7 +70,7 @@ def test_size_and_seed(name: str, chosen: dict[str, Any], batch: int):
 )
 def test_outputs_are_in_the_range_of_fp16(name: str, chosen: dict[str, Any]):
     _, _, module, sets = made(name, chosen, 1)
-    y = torch_bands.run(module, sets[0])["y"]
+    y = torch_error_bounds.run(module, sets[0])["y"]
     assert 0.05 < np.abs(y).max() < 1_000
     assert y.std() > 0.01
 
@@ -81,29 +81,31 @@ def test_matrices_have_no_batch():
 
 
 @NAMED
-def test_bands_grow_from_fp32_to_bf16_for_each(name: str, chosen: dict[str, Any], batch: int):
+def test_error_bounds_grow_from_fp32_to_bf16_for_each(name: str, chosen: dict[str, Any], batch: int):
     """A recurrent layer works in place in C++: what a mode rounds must get there."""
     model, _, module, sets = made(name, chosen, batch)
-    oracle, bands, _ = torch_files.oracle_and_bands(module, sets, sets, by_rows=model.by_rows)
-    assert [one["y"].dtype for one in oracle] == [np.float64] * 2
-    assert bands[Precision.FP32] == 1e-5
-    half, brain = bands[Precision.FP16], bands[Precision.BF16]
+    reference_outputs, error_bounds, _ = torch_files.reference_and_error_bounds(
+        module, sets, sets, by_rows=model.by_rows
+    )
+    assert [one["y"].dtype for one in reference_outputs] == [np.float64] * 2
+    assert error_bounds[Precision.FP32] == 1e-5
+    half, brain = error_bounds[Precision.FP16], error_bounds[Precision.BF16]
     assert half is not None
     assert brain is not None
     assert 1e-4 < half < brain < 0.1
-    assert (Precision.INT8 in bands) is (name != "nested_sin")
+    assert (Precision.INT8 in error_bounds) is (name != "nested_sin")
 
 
 @pytest.mark.parametrize("limit", [1, 300, 1 << 20])
 @pytest.mark.parametrize(("name", "chosen"), [("mlp", {"inputs": 5}), ("recurrent", {"kind": "gru", "steps": 3})])
-def test_an_oracle_in_parts_is_the_oracle(name: str, chosen: dict[str, Any], limit: int, monkeypatch: Any):
+def test_an_reference_in_parts_is_the_reference(name: str, chosen: dict[str, Any], limit: int, monkeypatch: Any):
     model = models.get(name)
     parameters = model.check(chosen)
     wide = model.trained(parameters).double()
     sets = draw(model.inputs(parameters, 6), 3, seed=0)
-    whole = [torch_bands.run(wide, one)["y"] for one in sets]
-    monkeypatch.setattr(torch_bands, "RUN_BYTES", limit)
-    parts = [one["y"] for one in torch_bands.outputs(wide, sets, by_rows=True)]
+    whole = [torch_error_bounds.run(wide, one)["y"] for one in sets]
+    monkeypatch.setattr(torch_error_bounds, "RUN_BYTES", limit)
+    parts = [one["y"] for one in torch_error_bounds.outputs(wide, sets, by_rows=True)]
     assert [part.shape for part in parts] == [y.shape for y in whole]
     np.testing.assert_allclose(np.stack(parts), np.stack(whole), rtol=1e-12, atol=1e-14)
 
@@ -119,12 +121,12 @@ def test_no_run_is_larger_than_it_may_be(monkeypatch: Any):
             return x + 1
 
     sets = [{"x": np.full((10, 4), index, np.float32)} for index in range(3)]  # 160 bytes each
-    monkeypatch.setattr(torch_bands, "RUN_BYTES", 64)
-    for number, one in enumerate(torch_bands.outputs(Watched(), sets, by_rows=True)):
+    monkeypatch.setattr(torch_error_bounds, "RUN_BYTES", 64)
+    for number, one in enumerate(torch_error_bounds.outputs(Watched(), sets, by_rows=True)):
         assert (one["y"] == number + 1).all()
     assert max(seen) <= 4
     seen.clear()
-    list(torch_bands.outputs(Watched(), sets, by_rows=False))
+    list(torch_error_bounds.outputs(Watched(), sets, by_rows=False))
     assert seen == [10, 10, 10]
 
 

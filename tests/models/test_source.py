@@ -168,7 +168,9 @@ def test_the_source_is_hashed_once_for_all_requests_of_a_grid(tmp_path: Path, mo
     assert len(walks) == 2 * once
 
 
-def test_another_version_of_what_the_source_imports_is_another_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_another_version_of_what_the_source_imports_is_another_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     text = "import os, yaml.loader as y\nif y:\n    from onnx.helper import make_node\nfrom . import part\n"
     place = source.find(f"{write(tmp_path / 'm.py', text + LINEAR)}:make")
     assert place.imports() == {"os", "yaml", "onnx", "torch"}

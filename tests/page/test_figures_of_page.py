@@ -17,13 +17,13 @@ from shootout.page.sources import Source
 from shootout.results.document import Rate, Row, Serving
 from shootout.study.group import short
 
-REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
+SHARED_OUTPUTS = Path(__file__).resolve().parents[2] / "results" / "reference"
 PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))
 
 
 @cache
 def read(name: str) -> Source:
-    return sources.read(REFERENCE / name)
+    return sources.read(SHARED_OUTPUTS / name)
 
 
 def inline(chart: Any) -> list[list[dict[str, Any]]]:
@@ -133,7 +133,7 @@ def test_an_arm_that_failed_has_no_line_along_the_sizes():
     assert [(one["arm"], one["size"]) for one in points] == [("a", 1), ("a", 8)]
 
 
-def test_each_rate_has_the_median_of_its_generations():
+def test_each_rate_has_the_median_of_its_restarts():
     found = served("a", 200.0)
     steps = [
         (
@@ -192,7 +192,7 @@ def test_rounds_stand_in_the_order_in_which_they_were_played():
     assert ats == [set(range(1, rounds + 1)), set(range(rounds + 1, 2 * rounds + 1))]  # one goes on behind the other
     group = source.document.answer[0].group
     assert run_order.tell(source).startswith(f"{group}. From the middle of a strip to its edge: ")
-    assert not [one for one in holding(chart, "name") if "sentinel" in one["name"]]
+    assert not [one for one in holding(chart, "name") if "control" in one["name"]]
     assert run_order.draw(Source(PLAIN), narrow=False) is None
 
 
@@ -203,11 +203,11 @@ def test_of_more_rounds_than_can_be_seen_neighbours_make_one_point():
         Played.model_construct(
             group=found.rows[0].group,
             arm="fast:cpu:fp32",
-            generation=generation,
+            restart=restart,
             flagged=(),
             block_median_ns={"end_to_end": times},
         )
-        for generation in range(run_order.MOST_POINTS // 5 + 1)
+        for restart in range(run_order.MOST_POINTS // 5 + 1)
     ]
     source = Source(found, tuple(lines))
     points = holding(run_order.draw(source, narrow=False), "part")
@@ -222,7 +222,7 @@ def test_a_journals_impossible_time_costs_its_own_line_alone(ns: float):
     group, flagged = found.rows[0].group, (1, 10**400)
     lines = [
         Played.model_construct(
-            group=group, arm=arm, generation=0, flagged=flagged, block_median_ns={"end_to_end": (5e5, last)}
+            group=group, arm=arm, restart=0, flagged=flagged, block_median_ns={"end_to_end": (5e5, last)}
         )
         for arm, last in (("slow:cpu:fp32", ns), ("fast:cpu:fp32", 6e5))
     ]

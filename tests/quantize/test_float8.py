@@ -88,7 +88,7 @@ def test_its_error_is_e4m3_s_in_float32_and_in_half(made: Any, tmp_path: Path):
 
 
 def test_a_sum_behind_a_convolution_is_not_rounded(tmp_path: Path):
-    """The band is that of products that read E4M3, so nothing else may: not a residual sum, as INT8 has it."""
+    """The error bound is that of products that read E4M3, so nothing else may: not a residual sum, as INT8 has it."""
     rng, shape = np.random.default_rng(0), (1, 8, 4, 4)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["h"], kernel_shape=[3, 3], pads=[1] * 4, name="product"),

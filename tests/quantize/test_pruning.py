@@ -11,13 +11,13 @@ from support.exports import obtain
 from torch import nn
 
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Array, Artifact, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.quantize import pruning
-from shootout.testing.cases import bundles
+from shootout.testing.cases import exported_models
 
 rng = np.random.default_rng(0)
 
@@ -77,7 +77,7 @@ def test_two_of_four_needs_four_inputs():
 
 
 def test_every_artifact_is_the_pruned_models():
-    plain, half, pattern = bundles(
+    plain, half, pattern = exported_models(
         *(Request(model="digits", batch=4, variant=one) for one in ("", "pruned-50", "pruned-2of4"))
     )
     assert (half.variant, half.artifacts) == ("pruned-50", plain.artifacts)
@@ -90,13 +90,13 @@ def test_every_artifact_is_the_pruned_models():
         share = np.mean(weight == 0)
         assert share == pytest.approx(0.5, abs=1 / weight.size) if weight.ndim > 1 else share < 0.1
     assert all(twos(weight, 1) for weight in pattern.weights().values() if weight.ndim > 1)
-    for bundle in (half, pattern):
+    for exported in (half, pattern):
         found = compare(
-            onnx_files.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs()
+            onnx_files.run(exported.path(Artifact.ONNX), exported.input_buffers(), "m"), exported.reference_outputs()
         )
-        assert gate(found, bundle.bands[Precision.FP32]) is None
-        assert (bundle.folder / "inputs.npz").read_bytes() == (plain.folder / "inputs.npz").read_bytes()
-    assert (compare(half.oracle_outputs(), plain.oracle_outputs()).relative_l2 or 0) > 0.01
+        assert gate(found, exported.error_bounds[Precision.FP32]) is None
+        assert (exported.folder / "inputs.npz").read_bytes() == (plain.folder / "inputs.npz").read_bytes()
+    assert (compare(half.reference_outputs(), plain.reference_outputs()).relative_l2 or 0) > 0.01
 
 
 def test_a_users_file_is_pruned_along_its_own_axes(tmp_path: Path):
@@ -112,13 +112,15 @@ def test_a_users_file_is_pruned_along_its_own_axes(tmp_path: Path):
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "mine.onnx"
     )
-    bundle = obtain(str(tmp_path / "mine.onnx"), {}, 1, variant="pruned-2of4")
-    assert bundle.model == "mine.onnx"
-    stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(bundle.path(Artifact.ONNX)).graph.initializer}
+    exported = obtain(str(tmp_path / "mine.onnx"), {}, 1, variant="pruned-2of4")
+    assert exported.model == "mine.onnx"
+    stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(exported.path(Artifact.ONNX)).graph.initializer}
     assert [twos(stored[name], axis) for name, axis in (("m", 0), ("t", 1), ("g", 0))] == [True] * 3
     assert np.count_nonzero(stored["t"][:, 4:]) == 8
     assert stored["b"].all()
-    found = compare(onnx_files.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
+    found = compare(
+        onnx_files.run(exported.path(Artifact.ONNX), exported.input_buffers(), "m"), exported.reference_outputs()
+    )
     assert found.max_abs == 0
 
 
@@ -126,4 +128,4 @@ def test_a_probe_is_not_pruned():
     error, plain = obtain_all([Request(model="identity", variant="pruned-50"), Request(model="identity")])
     assert isinstance(error, UsageError)
     assert "identity is a probe of the harness" in str(error)
-    assert isinstance(plain, ModelBundle)
+    assert isinstance(plain, ExportedModel)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Artifact, Device, Precision
 from shootout.errors import ModelError, UsageError
@@ -22,7 +22,7 @@ from shootout.export.job import Job
 from shootout.export.request import checked
 from shootout.host import hardware
 from shootout.quantize import qdq, variants
-from shootout.testing.cases import bundles
+from shootout.testing.cases import exported_models
 from shootout.testing.fresh import run_fresh
 
 MODELS = {
@@ -35,10 +35,10 @@ rng = np.random.default_rng(0)
 
 
 @cache
-def exported() -> dict[str, tuple[ModelBundle, ModelBundle]]:
+def exported() -> dict[str, tuple[ExportedModel, ExportedModel]]:
     """Each model, plain and shared."""
     requests = [replace(one, variant=variant) for one in MODELS.values() for variant in ("", "shared")]
-    made = bundles(*requests)
+    made = exported_models(*requests)
     return dict(zip(MODELS, zip(made[::2], made[1::2], strict=True), strict=True))
 
 
@@ -62,11 +62,11 @@ def quantized(source: Path, folder: Path, shape: Sequence[int]) -> tuple[Path, f
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_the_shared_model_is_inside_the_int8_band_and_not_float(name: str):
+def test_the_shared_model_is_inside_the_int8_error_bound_and_not_float(name: str):
     plain, made = exported()[name]
-    found = compare(onnx_files.run(made.path(Artifact.ONNX), made.input_buffers(), name), made.oracle_outputs())
-    assert gate(found, plain.bands[Precision.INT8]) is None
-    assert gate(found, plain.bands[Precision.FP32])
+    found = compare(onnx_files.run(made.path(Artifact.ONNX), made.input_buffers(), name), made.reference_outputs())
+    assert gate(found, plain.error_bounds[Precision.INT8]) is None
+    assert gate(found, plain.error_bounds[Precision.FP32])
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -91,22 +91,22 @@ def test_every_pair_is_symmetric_and_every_weight_is_stored_as_int8(name: str):
     assert not [name for name, array in stored.items() if array.dtype == np.float32 and array.ndim > 1]
 
 
-def test_all_but_the_graph_is_the_plain_bundles():
+def test_all_but_the_graph_is_the_plain_exported_models():
     plain, made = exported()["digits"]
     assert made.artifacts == (Artifact.ONNX,)
     assert made.variant == "shared"
     assert made.key != plain.key
     for name in (
         "inputs.npz",
-        "oracle.npz",
+        "reference.npz",
         "unseen.npz",
-        "unseen-oracle.npz",
+        "unseen-reference.npz",
         "calibration.npz",
         "report.npz",
         "selection.npz",
     ):
         assert (made.folder / name).read_bytes() == (plain.folder / name).read_bytes()
-    same = ("model", "parameters", "batch", "inputs", "outputs", "bands", "parameter_count", "weights_sha256")
+    same = ("model", "parameters", "batch", "inputs", "outputs", "error_bounds", "parameter_count", "weights_sha256")
     assert [getattr(made, one) for one in same] == [getattr(plain, one) for one in same]
     assert not (made.folder / "model.pt2").exists()
     ours, theirs = made.path(Artifact.ONNX), plain.path(Artifact.ONNX)
@@ -201,8 +201,8 @@ def test_weights_of_7_bits_leave_room_for_two_products_in_16(tmp_path: Path):
     assert largest == {whole.folder: 127, made.folder: 64}
     assert 2 * 255 * 64 < 2**15 < 2 * 255 * 127
     assert scales[whole.folder] == scales[made.folder]
-    found = compare(onnx_files.run(made.path(Artifact.ONNX), made.input_buffers(), "m"), made.oracle_outputs())
-    assert gate(found, plain.bands[Precision.INT8]) is None
+    found = compare(onnx_files.run(made.path(Artifact.ONNX), made.input_buffers(), "m"), made.reference_outputs())
+    assert gate(found, plain.error_bounds[Precision.INT8]) is None
 
 
 @pytest.mark.parametrize("saturates", [True, False])
@@ -254,10 +254,10 @@ def test_layers_that_are_not_named_stay_float(tmp_path: Path):
     assert sorted(numpy_helper.to_array(tensor).dtype.name for tensor in stored) == ["float32", "float32", "int8"]
 
 
-def test_nothing_to_quantize_is_said_and_the_plain_bundle_is_fine(tmp_path: Path):
+def test_nothing_to_quantize_is_said_and_the_plain_exported_is_fine(tmp_path: Path):
     path = write(tmp_path / "tanh.onnx", [helper.make_node("Tanh", ["x"], ["y"])], ([2, 4], [2, 4]))
     plain, error = obtain_all([Request(model=str(path)), Request(model=str(path), variant="shared")])
-    assert isinstance(plain, ModelBundle)
+    assert isinstance(plain, ExportedModel)
     assert isinstance(error, ModelError)
     assert "has nothing to quantize: no matrix product or convolution in float32" in str(error)
 

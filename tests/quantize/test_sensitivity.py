@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.fidelity import compare
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError
@@ -20,7 +20,7 @@ from shootout.export.sensitivity import rank_layers
 from shootout.host import hardware
 from shootout.quantize import mixed, qdq, sensitivity
 from shootout.quantize.sensitivity import LayerSensitivity
-from shootout.testing.cases import bundles
+from shootout.testing.cases import exported_models
 
 DIGITS = Request(model="digits", batch=9)
 RESIDUAL = {"model": "residual_mlp", "parameters": {"d_model": 64, "n_layers": 4}}
@@ -45,8 +45,8 @@ def test_every_layer_is_there_once_the_worst_first():
 def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
     """Worked out beside the quantizer, in NumPy."""
     most = 64 if hardware.saturates() else 127
-    (bundle,) = bundles(DIGITS)
-    weights, sets = bundle.weights(), [one["x"] for one in bundle.calibration()]
+    (exported,) = exported_models(DIGITS)
+    weights, sets = exported.weights(), [one["x"] for one in exported.calibration()]
 
     def forward(x: np.ndarray, only: int) -> tuple[np.ndarray, float]:
         largest = 0.0
@@ -66,16 +66,18 @@ def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
     for only in range(3):
         ranges: dict[int, float] = {}
         ranges[only] = max(forward(x.astype(np.float64), only)[1] for x in sets)
-        got = [{"y": forward(one["x"].astype(np.float64), only)[0]} for one in bundle.input_buffers()]
-        right = compare(got, bundle.oracle_outputs()).sqnr_db
+        got = [{"y": forward(one["x"].astype(np.float64), only)[0]} for one in exported.input_buffers()]
+        right = compare(got, exported.reference_outputs()).sqnr_db
         (found,) = (layer for layer in of_digits() if layer.weight == f"layers.{only}.weight")
         assert found.sqnr_db == pytest.approx(right, abs=0.2)
 
 
-def reached(bundle: ModelBundle) -> tuple[float, float]:
-    """SQNR, and percent of the float model's weight bytes, of a bundle's own file."""
-    found = compare(onnx_files.run(bundle.path(Artifact.ONNX), bundle.input_buffers(), "m"), bundle.oracle_outputs())
-    return found.sqnr_db or math.inf, bundle.path(Artifact.ONNX).stat().st_size
+def reached(exported: ExportedModel) -> tuple[float, float]:
+    """SQNR, and percent of the float model's weight bytes, of an exported model's own file."""
+    found = compare(
+        onnx_files.run(exported.path(Artifact.ONNX), exported.input_buffers(), "m"), exported.reference_outputs()
+    )
+    return found.sqnr_db or math.inf, exported.path(Artifact.ONNX).stat().st_size
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def whole_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("whole_bytes")
 def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can():
     variants = ("", "shared", "mixed-sqnr-48", "mixed-size-50")
-    plain, shared, quality, size = bundles(*(Request(**RESIDUAL, variant=one) for one in variants))
+    plain, shared, quality, size = exported_models(*(Request(**RESIDUAL, variant=one) for one in variants))
     limit = 48.0
     quantizer = qdq.Quantizer(plain.path(Artifact.ONNX), plain.calibration())
     order = [layer.name for layer in sensitivity.ranked(quantizer, plain)]
@@ -103,7 +105,7 @@ def test_mixed_precision_keeps_its_limit_with_as_few_float_layers_as_it_can():
 
 @pytest.mark.usefixtures("whole_bytes")
 def test_accuracy_on_the_selection_split_is_a_limit_too():
-    (found,) = bundles(Request(model="digits", batch=9, variant="mixed-drop-1"))
+    (found,) = exported_models(Request(model="digits", batch=9, variant="mixed-drop-1"))
     assert "points on the selection split" in found.notes[1]
     assert found.notes[0] == "0 of 3 layers float"
 
@@ -156,8 +158,8 @@ def test_asking_imports_no_framework():
 
 
 def test_layers_are_measured_with_as_many_bits_as_the_mixed_file_gets(monkeypatch: pytest.MonkeyPatch):
-    (bundle,) = bundles(Request(model="digits", batch=2))
+    (exported,) = exported_models(Request(model="digits", batch=2))
     monkeypatch.setattr(layers, "saturates", lambda: True)
     monkeypatch.setattr(qdq, "Quantizer", lambda *_, reduced=False: {"reduced": reduced})
     monkeypatch.setattr(layers, "ranked", lambda quantizer, _: [quantizer])
-    assert layers._measured(bundle) == [{"reduced": True}]
+    assert layers._measured(exported) == [{"reduced": True}]

@@ -26,13 +26,13 @@ from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
 from shootout.messages import Loaded, Offer, Scope, Scores, Tuned, Turn
-from shootout.race import generation, pace
-from shootout.race.generation import Generation
+from shootout.race import pace, restart
 from shootout.race.live import TOO_LATE, LivePlayer
 from shootout.race.loading import Entrance
 from shootout.race.protocols import Context, Notes
 from shootout.race.race import Race
 from shootout.race.recording import Recorder
+from shootout.race.restart import Restart
 from shootout.race.serving import Terms
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
@@ -57,17 +57,17 @@ def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> 
     return Context(stage=world, watch=FakeWatch(), notes=notes, deadline=Told(left))
 
 
-def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Generation:
+def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Restart:
     arms = [fakes.arm(name) for name in world.call_ns]
     given = context(world, left, {} if out is None else out)
-    return Generation(index=0, arms=arms, context=given, rng=random.Random(0)).run()
+    return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
 
 
 def turns(world: World) -> int:
     return sum(name.startswith("turn ") for name, _ in world.events)
 
 
-def test_a_generation_ends_with_the_last_round_that_fits() -> None:
+def test_a_restart_ends_with_the_last_round_that_fits() -> None:
     world = World({"a": 1e5, "b": 2e5})
     found = played(world, lambda: 60.0 if turns(world) < 10 else 0.0)
     assert found.rounds == 5
@@ -79,7 +79,7 @@ def two(terms: Terms | None = None) -> Race:
     """a, the baseline, and b."""
     scenario = Scenario.SERVE if terms else Scenario.LATENCY
     arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
-    rules = Rules(baseline="a:cpu:fp32", sentinel=None, comparisons=1, max_generations=9, bias_floor=0.0)
+    rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=1, max_restarts=9, bias_floor=0.0)
     return Race(arms=arms, rules=rules, seed="", terms=terms)
 
 
@@ -88,7 +88,7 @@ def test_one_with_too_few_rounds_is_cut_and_does_not_count(rounds: int) -> None:
     world, race = World({"a": 1e5, "b": 2e5}), two()
     tuned = lambda: sum(name == "tune" for name, _ in world.events)  # noqa: E731
     is_over = lambda: tuned() == 2 and turns(world) >= 2 * rounds  # noqa: E731
-    found = race.generation(list(race.arms.values()), context(world, lambda: -1.0 if is_over() else 60.0, {}))
+    found = race.restart(list(race.arms.values()), context(world, lambda: -1.0 if is_over() else 60.0, {}))
     assert (found.rounds, found.is_cut) == (rounds, True)
     assert (race.played, race.blocks, race.out) == (0, {}, set())
 
@@ -112,7 +112,7 @@ def test_whole_rounds_of_all_arms_outlive_a_turn_that_came_too_late(
     monkeypatch.setattr(fakes, "FakePlayer", Late)
     monkeypatch.setattr(Late, "late", ("turn", whole), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
-    found = race.generation(list(race.arms.values()), context(world, lambda: 60.0, out))
+    found = race.restart(list(race.arms.values()), context(world, lambda: 60.0, out))
     assert [len(one.turns) for one in found.performances] == [whole, whole]
     assert [len(one) for blocks in race.blocks.values() for one in blocks.values()] == [whole] * 2 * counts
     assert (found.is_cut, out) == (not counts, {})
@@ -122,7 +122,7 @@ def test_a_question_after_the_rounds_costs_nobody_its_rounds(monkeypatch: pytest
     monkeypatch.setattr(fakes, "FakePlayer", Late)
     monkeypatch.setattr(Late, "late", ("memory", 0), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
-    found = race.generation(list(race.arms.values()), context(world, lambda: 60.0, out))
+    found = race.restart(list(race.arms.values()), context(world, lambda: 60.0, out))
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "b:cpu:fp32": 12}
     assert out == {}
     assert found.performances[-1].peak_rss_bytes is None
@@ -166,7 +166,7 @@ def test_who_is_begun_anew_is_taken_to_need_as_long_as_the_slowest() -> None:
 
 @pytest.mark.parametrize("rate_per_s", [100.0, None], ids=["given", "searched"])
 @pytest.mark.parametrize("whole", [1, SERVE_ROUNDS - 2])
-def test_a_generation_under_requests_that_lacks_steps_does_not_count(
+def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     rate_per_s: float | None, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is time for whole rounds, and then for the step of one arm."""
@@ -179,7 +179,7 @@ def test_a_generation_under_requests_that_lacks_steps_does_not_count(
     monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
     race = two(Terms(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
-    found = race.generation(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
+    found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
     assert {len(one.turns) for one in found.performances} == {found.rounds}
     assert found.is_cut
     assert (race.played, race.blocks, race.served) == (0, {}, {})
@@ -195,11 +195,11 @@ def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     out: dict[str, NotRun] = {}
     given = context(World({}), lambda: LEAST_LONG_CALLS * 1.5, out)
     slow, medium, fast = entrance("slow", 3.0), entrance("medium", 1.0), entrance("fast", 0.01)
-    found = Generation(index=0, arms=(), context=given, rng=random.Random(0))._in_time([slow, medium, fast])
+    found = Restart(index=0, arms=(), context=given, rng=random.Random(0))._in_time([slow, medium, fast])
     assert found == [medium, fast]
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
-    assert "a generation with it takes 81 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
+    assert "a restart with it takes 81 s at least, and --max-time leaves 30 s" in out["slow:cpu:fp32"].reason
 
 
 def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_once() -> None:
@@ -207,14 +207,14 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
     out: dict[str, NotRun] = {}
     given, terms = context(World({}), lambda: 60.0, out), Terms(rate_per_s=200.0)
     arms = entrance("b", 0.002), entrance("a", 0.001)
-    found = Generation(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._in_time(arms)
+    found = Restart(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._in_time(arms)
     assert found == [arms[1]]
     assert "takes 99 s at least, and --max-time leaves 60 s" in out["b:cpu:fp32"].reason
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
     world = World({"a": 1e5})
-    found = Generation(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
+    found = Restart(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
     offer = Offer(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
     found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
@@ -242,7 +242,7 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
 
     monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
     race, out = two(Terms(limit_ns=1e7)), dict[str, NotRun]()
-    found = race.generation(list(race.arms.values()), context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
+    found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
     assert (found.is_cut, found.rounds, sorted(race.blocks)) == (False, SERVE_ROUNDS, ["a:cpu:fp32"])
     assert {label: why.kind for label, why in out.items()} == {"b:cpu:fp32": NotRunKind.NOT_REACHED}
     assert served.count("b:cpu:fp32") == 3
@@ -318,10 +318,10 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
                     live._ask(name, 300.0)
 
     monkeypatch.setattr(fakes, "FakePlayer", Hangs)
-    monkeypatch.setattr(generation, "Stopwatch", Watch)
+    monkeypatch.setattr(restart, "Stopwatch", Watch)
     world, race, out = World({"a": 1e5, "b": 1e5, "c": 1e5}), two(), dict[str, NotRun]()
     race.arms = {one.label: one for one in map(fakes.arm, "abc")}
-    found = race.generation(list(race.arms.values()), context(world, left, out))
+    found = race.restart(list(race.arms.values()), context(world, left, out))
     assert not found.is_cut
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "c:cpu:fp32": 12}
     why = out["b:cpu:fp32"]
@@ -329,7 +329,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
     assert why.reason == "--max-time left it no more time: hung: no answer"
     assert "more time" in why.fix
     assert left() > 20.0
-    assert gone[0] == pytest.approx(found.hung_s, abs=0.1)  # no generation to come is taken to need it
+    assert gone[0] == pytest.approx(found.hung_s, abs=0.1)  # no restart to come is taken to need it
     assert sum(found.spent_s.values()) == pytest.approx(found.hung_s, abs=0.1)
     assert min(found.spent_s.values()) >= 0.0
     assert found.spent_s["rounds"] == pytest.approx(0.0, abs=0.1)
@@ -339,7 +339,7 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = on_stage(monkeypatch)
-    asked = study(1, crossover=None, goal="resolve 0.5%", max_generations=4)
+    asked = study(1, crossover=None, goal="resolve 0.5%", max_restarts=4)
     (group,) = plan_groups(asked, here())
     baseline = group.playing[0]
     file = Journal(tmp_path)
@@ -403,7 +403,7 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
         limits.append(limit_s)
         raise Hung("hung")
 
-    process, built = SimpleNamespace(ask=ask), SimpleNamespace(bundle=SimpleNamespace(report_calls=30))
+    process, built = SimpleNamespace(ask=ask), SimpleNamespace(exported=SimpleNamespace(report_calls=30))
     player = LivePlayer(process, built, stage, first=first)  # type: ignore[arg-type]
     with pytest.raises(Hung):
         player.verify()  # of one second each, as far as is known
@@ -424,11 +424,11 @@ def test_who_had_no_time_is_tried_again_and_then_is_no_skip(tmp_path: Path, monk
     assert {row.outcome for row in analyse(tmp_path).rows} == {"measured"}
 
 
-def test_a_run_without_its_verdicts_plays_as_many_generations_again(
+def test_a_run_without_its_verdicts_plays_as_many_restarts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = on_stage(monkeypatch)
-    asked = study(1, crossover=None, goal="resolve 0.5%", max_generations=2)
+    asked = study(1, crossover=None, goal="resolve 0.5%", max_restarts=2)
     for most in (2, 4):
         assert run(tmp_path, asked)
         (group,) = plan_groups(asked, here())

@@ -30,19 +30,19 @@ WRONG = (Verdict.FASTER, Verdict.SLOWER)
 @pytest.fixture(autouse=True)
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """The drills are about rounds; warm-up has its own tests and would take most of the time."""
-    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
 
 
 def false_verdicts(*, vouched: bool = False, **planted) -> float:
-    """Share of A/A races (an arm against itself, in every generation the same true time) that end in a difference.
+    """Share of A/A races (an arm against itself, in every restart the same true time) that end in a difference.
 
     Args:
-        vouched: whether what the sentinel shows widens the floor, which hides that another protection is gone.
+        vouched: whether what the control shows widens the floor, which hides that another protection is gone.
     """
     wrong = 0
     for seed in range(RUNS):
-        found = fakes.race(World({"a": 1e5}, seed=seed, **planted), ["a", "a"], generations=10)
-        rules = found.rules if vouched else replace(found.rules, sentinel=None)
+        found = fakes.race(World({"a": 1e5}, seed=seed, **planted), ["a", "a"], restarts=10)
+        rules = found.rules if vouched else replace(found.rules, control=None)
         wrong += comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", rules).verdict in WRONG
     return wrong / RUNS
 
@@ -58,7 +58,7 @@ def test_a_shuffled_spawn_order_defuses_a_spawn_bias() -> None:
 def test_drill_fixed_spawn_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race.random, "Random", fakes.InOrder)
     assert false_verdicts(spawn_bias=0.02) > 0.5, "a fixed spawn order went unnoticed: the A/A check proves nothing"
-    assert false_verdicts(spawn_bias=0.02, vouched=True) <= 0.05, "the sentinel shows a bias too, and widens the floor"
+    assert false_verdicts(spawn_bias=0.02, vouched=True) <= 0.05, "the control shows a bias too, and widens the floor"
 
 
 def verdict_beside_a_spinning_neighbour(*, holds: bool) -> Verdict:
@@ -77,7 +77,7 @@ def test_drill_no_sigstop() -> None:
 
 
 MET = frozenset(range(0, ROUNDS, 2))
-"""The rounds of each generation in which another program meets b, and b alone."""
+"""The rounds of each restart in which another program meets b, and b alone."""
 
 
 class Met(fakes.FakePlayer):
@@ -91,8 +91,8 @@ class Met(fakes.FakePlayer):
 class Street(World):
     """A world in which others pass by."""
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> fakes.FakePlayer:
-        super().spawn(arm, generation, padding)
+    def spawn(self, arm: Arm, restart: int, padding: int) -> fakes.FakePlayer:
+        super().spawn(arm, restart, padding)
         self.players[-1] = Met(self, arm, len(self.players) - 1)
         return self.players[-1]
 
@@ -110,7 +110,7 @@ def verdict_beside_a_passer_by(monkeypatch: pytest.MonkeyPatch) -> Verdict:
     return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
 
 
-def test_a_generation_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restart_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert verdict_beside_a_passer_by(monkeypatch) not in WRONG
 
 
@@ -197,12 +197,12 @@ def test_drill_missing_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compute_ns(session, monkeypatch) < 105_000
 
 
-def test_a_biased_baseline_is_caught_by_its_sentinel() -> None:
+def test_a_biased_baseline_is_caught_by_its_control() -> None:
     """Whatever makes the baseline process differ from its own copy must not become a verdict."""
     found = fakes.race(World({"a": 1e5, "b": 1e5}), ["a", "b"])
-    honest = comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
+    honest = comparison(found.blocks, "a:cpu:fp32#control", "a:cpu:fp32", found.rules)
     assert honest.verdict not in WRONG
-    for generation, medians in found.blocks["a:cpu:fp32"].items():
-        found.blocks["a:cpu:fp32"][generation] = medians * 1.05
-    planted = comparison(found.blocks, "a:cpu:fp32#sentinel", "a:cpu:fp32", found.rules)
+    for restart, medians in found.blocks["a:cpu:fp32"].items():
+        found.blocks["a:cpu:fp32"][restart] = medians * 1.05
+    planted = comparison(found.blocks, "a:cpu:fp32#control", "a:cpu:fp32", found.rules)
     assert planted.verdict is Verdict.FASTER

@@ -22,11 +22,11 @@ from shootout.errors import ArmFailed
 from shootout.host.placement import Bounds, place
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
-from shootout.race import generation
-from shootout.race.generation import Generation
+from shootout.race import restart
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.pausing import Hold
 from shootout.race.protocols import Context, Notes
+from shootout.race.restart import Restart
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
 
@@ -127,38 +127,38 @@ class InProcessStage:
     def starters(self) -> fakes.NoStarters:
         return fakes.NoStarters()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> LivePlayer:
-        return player_of(self.workers[arm.label], arm, self.live, first=generation == 0)
+    def spawn(self, arm: Arm, restart: int, padding: int) -> LivePlayer:
+        return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
 
 
 NO_REPORT = SimpleNamespace(report_calls=0)
 
 
 def player_of(worker: InProcess, arm: Arm, live: LiveStage, *, first: bool) -> LivePlayer:
-    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm, bundle=NO_REPORT)), live, first=first)
+    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm, exported=NO_REPORT)), live, first=first)
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
-    """One GPU for all, its clock the harness's, and generations that are short."""
+    """One GPU for all, its clock the harness's, and restarts that are short."""
     found = queued.Device()
     queued.plugged_in(monkeypatch, found, None)
-    monkeypatch.setattr(generation, "steady_from", lambda _: 0)
-    monkeypatch.setattr(generation, "ROUNDS", 2)
-    monkeypatch.setattr(generation, "MIN_ROUNDS", 2)
+    monkeypatch.setattr(restart, "steady_from", lambda _: 0)
+    monkeypatch.setattr(restart, "ROUNDS", 2)
+    monkeypatch.setattr(restart, "MIN_ROUNDS", 2)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     return found
 
 
 def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[Any]:
-    """A generation of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
+    """A restart of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
     arms = {name: fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in workers}
     live = LiveStage(built={}, placement=place(1), logs=tmp_path, **asked)
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
     context = Context(stage=stage, watch=FakeWatch(), notes=notes, hold=live.hold)
-    Generation(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
+    Restart(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
     return heard
 
 
@@ -250,7 +250,7 @@ def test_figures_on_the_gpu_are_asked_as_the_study_says(tmp_path: Path, device: 
     assert "on_gpu" not in workers["c"].asked, "an arm on the CPU"
 
 
-def test_energy_is_counted_in_the_first_generation_only(tmp_path: Path, device: queued.Device) -> None:
+def test_energy_is_counted_in_the_first_restart_only(tmp_path: Path, device: queued.Device) -> None:
     live = LiveStage(built={}, placement=place(1), logs=tmp_path, energy=True)
     worker = InProcess(queued.Session(device))
     player_of(worker, fakes.arm("a", device=Device.CUDA), live, first=False).on_gpu()

@@ -24,10 +24,10 @@ from shootout.errors import ArmFailed
 from shootout.host.placement import Placement
 from shootout.messages import Loaded
 from shootout.race import live
-from shootout.race.generation import Generation
 from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.loading import Entrance, Loading
 from shootout.race.protocols import Context, Notes
+from shootout.race.restart import Restart
 from shootout.worker.starter import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -72,7 +72,7 @@ class Beside(World):
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return LANES[lane] if lane == 0 or arm.target.backend not in self.pinned else frozenset()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
         player = Side(self, arm)
         self.players.append(player)
         self.events.append(("spawn", arm.label))
@@ -157,7 +157,7 @@ def test_an_interrupt_is_no_failure_of_an_arm():
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
     context = Context(stage=Beside(meeting=meet), watch=FakeWatch(), notes=notes)
     with pytest.raises(KeyboardInterrupt):
-        Generation(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
+        Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
     assert heard == []
 
 
@@ -170,7 +170,7 @@ def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     )
     context = Context(stage=world, watch=FakeWatch(), notes=notes)
     arms = [fakes.arm("a"), fakes.arm("b", device=Device.VULKAN)]
-    found = Generation(index=0, arms=arms, context=context, rng=random.Random(0)).run()
+    found = Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
     assert [one.arm.label for one in found.performances] == ["a:cpu:fp32"]
     label = "b:vulkan:fp32"
     assert [what for whose, what in told if whose == label] == [
@@ -190,15 +190,15 @@ def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
 
     notes = Notes(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
     context = Context(stage=Beside(), watch=FakeWatch(), notes=notes)
-    found = Generation(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     assert {one.arm.target.backend for one in found.performances} == {"a", "c"}
     assert left == [("b:cpu:fp32", "its line is too long")]
 
 
-def test_a_generation_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
+def test_a_restart_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
     world = Beside()
     context = Context(stage=world, watch=FakeWatch(), notes=QUIET)
-    found = Generation(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
+    found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     names = [name for name, _ in world.events]
     assert max(index for index, name in enumerate(names) if name == "verify") < names.index("warm")
     assert set(found.spent_s) == {"load", "warm_up", "rounds", "hand_off", "leave"}
@@ -311,7 +311,7 @@ def test_arms_share_a_starter_only_where_their_library_would_find_the_same(
 
 def test_all_arms_of_a_group_begin_in_one_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """A started arm and its forked copy lay in memory in two ways, and differed by 1 % in all restarts."""
-    copies = [replace(EAGER, sentinel=True), replace(EAGER, ordinal=2)]
+    copies = [replace(EAGER, control=True), replace(EAGER, ordinal=2)]
     assert started(monkeypatch, tmp_path, EAGER, *copies) == [(("torch",), [1], "1")]
     assert started(monkeypatch, tmp_path, copies[0]) == [(("torch",), [1], "1")], "whichever others play"
 

@@ -25,9 +25,9 @@ from shootout.messages import Loaded, Tuned, Verified
 from shootout.models import get
 from shootout.race import pace
 from shootout.race.call_cap import STEEPEST, Caps, predicted_s, too_slow, work_of
-from shootout.race.generation import Generation
 from shootout.race.loading import Entrance
 from shootout.race.protocols import Context, Notes
+from shootout.race.restart import Restart
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
@@ -91,7 +91,7 @@ def test_another_backend_thread_count_option_or_scenario_tells_nothing():
         arm(400, parameters={"activation": "gelu"}),
     ):
         assert caps.setback(other) is None
-    assert caps.setback(arm(400, sentinel=True)), "a copy of the baseline takes as long"
+    assert caps.setback(arm(400, control=True)), "a copy of the baseline takes as long"
 
 
 def recurrent(steps: int, batch: int) -> Arm:
@@ -145,7 +145,7 @@ def test_a_call_that_was_not_foreseen_may_take_four_times_the_cap():
     assert why.reason == "a call takes 20 s, the study's cap is 5 s"
 
 
-STUDY = 'model = "identity"\ntargets = ["spin"]\nmax_generations = 1\n'
+STUDY = 'model = "identity"\ntargets = ["spin"]\nmax_restarts = 1\n'
 
 
 def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Path):
@@ -167,7 +167,7 @@ def test_an_arm_that_is_far_too_slow_is_a_skip_and_not_measured(tmp_path: Path):
     assert re.fullmatch(r"a call takes \S+ s, the study's cap is 0\.001 s", row["reason"])
 
 
-BASE, COPY = fakes.arm("base"), fakes.arm("base", sentinel=True)
+BASE, COPY = fakes.arm("base"), fakes.arm("base", control=True)
 A, B, C = (fakes.arm(name) for name in "abc")
 ALL = [C, BASE, A, COPY, B]
 NEEDS = {BASE.label: 2.0, COPY.label: 2.0, A.label: 1.0, B.label: 3.0, C.label: 9.0}
@@ -182,7 +182,7 @@ def labels(arms: list[Any]) -> list[str]:
     [
         (30.0, True, []),
         (17.0, False, []),
-        (17.0, True, [C]),  # the second generation needs its part
+        (17.0, True, [C]),  # the second restart needs its part
         (9.0, False, [C]),
         (6.0, False, [C, B]),
         (4.0, False, [C, B, COPY]),
@@ -199,32 +199,32 @@ def test_where_nothing_vouches_all_play_that_fit():
     assert pace.leavers(alone, NEEDS, BASE.label, 7.0, is_first=True) == []
 
 
-def test_the_time_left_is_parted_into_generations_of_all_groups_that_wait():
-    assert pace.generation_s(40.0, [4]) == 10.0
-    assert pace.generation_s(40.0, [3, 1]) == 40.0 / (3 + 2)
-    assert pace.generation_s(40.0, [-5]) == 20.0
+def test_the_time_left_is_parted_into_restarts_of_all_groups_that_wait():
+    assert pace.restart_s(40.0, [4]) == 10.0
+    assert pace.restart_s(40.0, [3, 1]) == 40.0 / (3 + 2)
+    assert pace.restart_s(40.0, [-5]) == 20.0
 
 
-def generation(world: World, due_s: float | None) -> Generation:
+def restart(world: World, due_s: float | None) -> Restart:
     notes = Notes(say=lambda _: None, setback=lambda *_: None)
     given = Context(stage=world, watch=FakeWatch(), notes=notes, pace=Deadline(due_s))
     arms = [fakes.arm(name) for name in world.call_ns]
-    return Generation(index=0, arms=arms, context=given, rng=random.Random(0)).run()
+    return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
 
 
-def test_behind_its_pace_a_generation_has_the_fewest_calls_and_rounds_that_count():
-    found = generation(World({"a": 1e6, "b": 2e6}), 0.0)
+def test_behind_its_pace_a_restart_has_the_fewest_calls_and_rounds_that_count():
+    found = restart(World({"a": 1e6, "b": 2e6}), 0.0)
     assert found.rounds == MIN_ROUNDS
     assert not found.is_cut
     assert {one.warm_up.calls for one in found.performances} == {WARM_UP_LONG_CALLS}
-    whole = generation(World({"a": 1e6, "b": 2e6}), None)
+    whole = restart(World({"a": 1e6, "b": 2e6}), None)
     assert whole.rounds == ROUNDS
     assert {one.warm_up.calls for one in whole.performances} == {WARM_UP_CALLS}
 
 
 def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
     falling = {"a": [9e6 / (1 + call) for call in range(40)]}
-    found = generation(World({"a": 1e5}, warm_up=falling), 0.0)
+    found = restart(World({"a": 1e5}, warm_up=falling), 0.0)
     assert found.performances[0].warm_up.calls > WARM_UP_LONG_CALLS
 
 
@@ -245,8 +245,8 @@ def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
     assert least_s(1e4) == pytest.approx(MIN_ROUNDS * 0.01)
 
 
-def test_an_arm_s_part_of_a_generation_is_what_the_shortest_one_would_take():
-    found = generation(World({"a": 1e6, "b": 3e6}), None)
+def test_an_arm_s_part_of_a_restart_is_what_the_shortest_one_would_take():
+    found = restart(World({"a": 1e6, "b": 3e6}), None)
     parts = pace.took_s(found.performances, found.rounds, 12.0)
     assert parts["b:cpu:fp32"] > 2 * parts["a:cpu:fp32"]
     assert 12.0 * MIN_ROUNDS / ROUNDS * 0.99 < sum(parts.values()) < 12.0
@@ -262,9 +262,9 @@ def blocks(**ns: float) -> Mapping[str, Mapping[int, Array]]:
 def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_faster(left_s: float, stay: list[Any]):
     rules = Rules(
         baseline=BASE.label,
-        sentinel=COPY.label,
+        control=COPY.label,
         comparisons=3,
-        max_generations=9,
+        max_restarts=9,
         bias_floor=0.0,
         goal=Goal(aim=Aim.BEST),
         exact=(B.label, C.label, BASE.label),
@@ -274,7 +274,7 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
     assert pace.thinned(ALL, {}, times, rules, left_s) == ALL
 
 
-def test_who_is_left_out_says_that_a_verdict_takes_two_generations():
+def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     out: dict[str, NotRun] = {}
     notes = Notes(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
     given = Context(stage=World({}), watch=FakeWatch(), notes=notes, deadline=Deadline(20.0))
@@ -283,7 +283,7 @@ def test_who_is_left_out_says_that_a_verdict_takes_two_generations():
         Entrance(arm=arm, padding=0, loaded=loaded, spent_s={"verify": s})
         for arm, s in zip((BASE, COPY, A, B), (0.05, 0.05, 0.05, 0.06), strict=True)
     ]
-    kept = Generation(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._in_time(arms)
+    kept = Restart(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._in_time(arms)
     assert [one.arm for one in kept] == [BASE, COPY, A]
     assert list(out) == [B.label]
-    assert "a generation with it takes 16 s at least, and a verdict takes two; --max-time leaves" in out[B.label].reason
+    assert "a restart with it takes 16 s at least, and a verdict takes two; --max-time leaves" in out[B.label].reason

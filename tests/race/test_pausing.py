@@ -19,9 +19,9 @@ from shootout.errors import ArmFailed
 from shootout.journal import journal
 from shootout.journal.records import Holding
 from shootout.messages import Tuned, Turn, Warming
-from shootout.race.generation import Generation
 from shootout.race.pausing import Hold, decide, pairs_in_time
 from shootout.race.protocols import Context, Notes
+from shootout.race.restart import Restart
 from shootout.report.notes import tell_holding
 from shootout.results.analysis import analyse
 
@@ -80,15 +80,15 @@ def test_an_arm_on_the_cpu_is_always_stopped(found: Holding | None) -> None:
     assert Hold(found=found).stops(cuda("a")) is (found is not PIPE)
 
 
-# The trial in a generation
+# The trial in a restart
 
 
 def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Hold:
-    """What a generation of the world's arms, on these devices, finds out."""
+    """What a restart of the world's arms, on these devices, finds out."""
     arms = [fakes.arm(name, device=device) for name, device in zip(world.call_ns, devices, strict=True)]
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
     context = Context(stage=world, watch=FakeWatch(), notes=notes, hold=world.hold)
-    Generation(index=0, arms=arms, context=context, rng=random.Random(0)).run()
+    Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
     return world.hold
 
 
@@ -137,8 +137,8 @@ def _spied(world: World, running: list[set[str]]) -> World:
     """At every turn, note who is not stopped."""
     plain = world.spawn
 
-    def spawn(arm: Arm, generation: int, padding: int) -> FakePlayer:
-        player = plain(arm, generation, padding)
+    def spawn(arm: Arm, restart: int, padding: int) -> FakePlayer:
+        player = plain(arm, restart, padding)
         turn = player.turn
 
         def spied(*arguments: Any) -> Turn:
@@ -208,8 +208,8 @@ def test_an_arm_that_fails_in_the_trial_leaves_and_the_others_are_held() -> None
             return super().warm(calls, ns)
 
     class Stage(World):
-        def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
-            player = super().spawn(arm, generation, padding)
+        def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
+            player = super().spawn(arm, restart, padding)
             if arm.target.backend == "b":
                 player = self.players[-1] = Failing(self, arm, 0)
             return player

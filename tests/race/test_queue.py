@@ -22,7 +22,7 @@ from shootout.race.queue import Entrant
 from shootout.report import more_time, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import read_goal
 from shootout.stats.verdicts import Ground
 from shootout.study.plan import plan_groups
@@ -49,7 +49,7 @@ def test_sizes_are_added_until_the_bracket_is_an_octave(stage: list[ByBatch], tm
     added = [line for line in journal.read(tmp_path / "out").lines if isinstance(line, Added)]
     assert {line.size for line in added} == {one.size for one in found.sizes} - {1, 32, 16_384}
     assert all(arm.batch == line.size for line in added for arm in line.group.arms)
-    assert [arm.sentinel for arm in added[0].group.arms] == [False, False, True]
+    assert [arm.control for arm in added[0].group.arms] == [False, False, True]
 
 
 def test_no_size_is_added_where_no_crossover_is_looked_for(stage: list[ByBatch], tmp_path: Path):
@@ -87,8 +87,8 @@ def test_a_killed_run_goes_on_with_the_groups_it_had_added(stage: list[ByBatch],
     assert after.groups[: len(before.groups)] == before.groups
     names = [group.name for group in after.groups]
     assert len(names) == len(set(names))
-    played = [(line.group, line.generation) for line in after.lines if isinstance(line, Rounds)]
-    assert len(played) == len(set(played)), "a generation is never measured twice"
+    played = [(line.group, line.restart) for line in after.lines if isinstance(line, Rounds)]
+    assert len(played) == len(set(played)), "a restart is never measured twice"
     found = end_to_end(analyse(out))
     assert found.low < TRUTH < found.high <= 2 * found.low
 
@@ -108,18 +108,18 @@ def test_then_the_ends_get_their_verdicts_before_the_middle(stage: list[ByBatch]
 def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on_later(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    out, asked = tmp_path / "out", study(700, 800, crossover=None, max_generations=40)  # near where the lines cross
+    out, asked = tmp_path / "out", study(700, 800, crossover=None, max_restarts=40)  # near where the lines cross
     monkeypatch.setattr(campaign, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
     assert not run(out, asked, racing_s=90.0)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (False, 90.0)
     assert {row.outcome for row in found.rows} == {"measured"}
     assert found.nearest_open
-    assert "are not told apart yet; that would take about" in more_time.tell_nearest(found.nearest_open)
+    assert "are not distinguished yet; that would take about" in more_time.tell_nearest(found.nearest_open)
     assert run(out, asked)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (True, None)
-    lines = [(line.group, line.generation) for line in journal.read(out).lines if isinstance(line, Rounds)]
+    lines = [(line.group, line.restart) for line in journal.read(out).lines if isinstance(line, Rounds)]
     assert len(lines) == len(set(lines)) > 3
     assert found.nearest_open is None
 
@@ -143,31 +143,31 @@ def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
         def allows(self, seconds: float) -> bool:
             return True
 
-    asked = study(750, crossover=None, max_generations=40)  # where the lines cross: nobody wins
+    asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
     monkeypatch.setattr(campaign, "Deadline", Left)
     assert run(tmp_path / "out", asked, racing_s=90.0) == goes_on
     (group,) = analyse(tmp_path / "out").groups
-    assert (group.generations > FORESEEING) == goes_on
+    assert (group.restarts > FORESEEING) == goes_on
     if not goes_on:  # the same command again wants more of it
         run(tmp_path / "out", asked, racing_s=90.0)
-        assert analyse(tmp_path / "out").groups[0].generations > FORESEEING
+        assert analyse(tmp_path / "out").groups[0].restarts > FORESEEING
 
 
 def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is_possible(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    asked = study(750, crossover=None, max_generations=40)  # where the lines cross: nobody wins
+    asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
     monkeypatch.setattr(campaign, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
     monkeypatch.setattr(race, "ground_of", lambda *_: Ground(prior=False, bias_floor=0.0))
     run(tmp_path / "out", asked, racing_s=90.0)
     (group,) = analyse(tmp_path / "out").groups
-    assert group.generations == min_generations(1, prior=False) > min_generations(1)
+    assert group.restarts == min_restarts(1, prior=False) > min_restarts(1)
 
 
-def test_a_race_that_ended_at_its_most_generations_says_so(stage: list[ByBatch], tmp_path: Path):
-    assert run(tmp_path / "out", study(750, crossover=None, max_generations=2))
+def test_a_race_that_ended_at_its_most_restarts_says_so(stage: list[ByBatch], tmp_path: Path):
+    assert run(tmp_path / "out", study(750, crossover=None, max_restarts=2))
     (told,) = more_time.tell_end(analyse(tmp_path / "out"))
-    assert "(max_generations in a study file: it ended at 2)" in told
+    assert "(max_restarts in a study file: it ended at 2)" in told
 
 
 class Standing:
@@ -175,7 +175,7 @@ class Standing:
 
     def __init__(self, played: int, nearest: float) -> None:
         self.played, self._nearest = played, nearest
-        self.fewest = min_generations(1)
+        self.fewest = min_restarts(1)
 
     def players(self, pressing: Any) -> list[str]:
         return ["somebody"]
@@ -201,14 +201,14 @@ def test_every_group_plays_once_before_any_plays_twice():
     assert chosen(entrant(0, played=1), entrant(1, played=0), entrant(2, played=0)) == 1
 
 
-def test_the_fewest_generations_come_group_by_group_before_any_further_one():
+def test_the_fewest_restarts_come_group_by_group_before_any_further_one():
     assert chosen(entrant(0, played=2, nearest=1.0), entrant(1, played=1), entrant(2, played=1)) == 2
 
 
 def test_the_standing_is_who_leads_and_how_many_still_play():
     unused: Any = None
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
-    players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", sentinel=True)]
+    players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
     one = Entrant(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
     assert one.standing == "b leads, 2 targets open"
     raced.out.add("b:cpu:fp32")
@@ -220,7 +220,7 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
 @pytest.mark.parametrize(
     ("goal", "played", "pairs", "left_s"),
     [
-        ("baseline", 0, [], 0.0),  # what a generation takes isn't known
+        ("baseline", 0, [], 0.0),  # what a restart takes isn't known
         ("baseline", 1, [], 2.0),  # the fewest that give a verdict
         ("resolve 3%", 1, [], 38.0),  # nothing is known yet, so as many as may be
         ("resolve 3%", 8, [3.0, 20.0, 7.0], 40.0),  # the last one is waited for
@@ -235,7 +235,7 @@ def test_the_time_left_is_that_of_the_last_verdict_that_is_waited_for(
     one = entrant(0, played=played, last_s=2.0 if played else 0.0)
     race: Any = one.race
     race.fewest = 2
-    race.rules = SimpleNamespace(max_generations=20 if len(pairs) != 3 else 60, goal=read_goal(goal))
+    race.rules = SimpleNamespace(max_restarts=20 if len(pairs) != 3 else 60, goal=read_goal(goal))
     race.open_pairs = lambda: {("some", str(left)): left for left in pairs}
     one.last_arms = 1
     assert queue.left_s([one]) == left_s

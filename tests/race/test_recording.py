@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.exports import bare_bundle
+from support.exports import bare_exported
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 
 from shootout.constants import TAIL_S
@@ -49,9 +49,9 @@ def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int 
     return Performance(arm=arm, player=cast("Any", Reader()), tuned=tuned, turns=turns, **rest)
 
 
-def doubts(target: Target, *, drawn: bool = True, **bands: float) -> tuple[str, ...]:
-    bundle = bare_bundle({"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, **bands}, model="mine.onnx", drawn=drawn)
-    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bundle), probe="int4")
+def doubts(target: Target, *, drawn: bool = True, **error_bounds: float) -> tuple[str, ...]:
+    exported = bare_exported({"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, **error_bounds}, model="mine.onnx", drawn=drawn)
+    found: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
     return _doubts(Arm(target=target, model="m"), found, runs=True)
 
 
@@ -69,12 +69,12 @@ def test_a_row_says_what_its_backend_declares_of_the_rest(backend: str, device: 
     assert doubts(target, int4=0.2) == ((f"{REST} {rest}",) if rest else ())
 
 
-def test_the_band_has_what_the_rest_errs_by():
-    bundle = bare_bundle({"fp32": 1e-5, "bf16": 0.02, "int4": 0.3})
+def test_the_error_bound_has_what_the_rest_errs_by():
+    exported = bare_exported({"fp32": 1e-5, "bf16": 0.02, "int4": 0.3})
     target = Target(backend="torch-eager", precision=Precision.INT4)
     declared = {(Device.CPU, Precision.INT4): Precision.BF16}
-    assert bundle.band(target)[0] == 0.3
-    assert bundle.band(target, declared)[0] == 0.32
+    assert exported.error_bound(target)[0] == 0.3
+    assert exported.error_bound(target, declared)[0] == 0.32
 
 
 @pytest.mark.parametrize(
@@ -92,35 +92,35 @@ def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, dra
 
 
 def test_what_there_was_no_time_to_predict_refuses_nothing():
-    """Nor is the row held to the tighter band of another scheme, or told that drawn inputs were at fault."""
-    made = bare_bundle({"fp32": 1e-5, "int8": 0.02}, whole_s=9.0, unpredicted=("fp16", "int8/per-tensor"))
+    """Nor is the row held to the tighter error bound of another scheme, or told that drawn inputs were at fault."""
+    made = bare_exported({"fp32": 1e-5, "int8": 0.02}, whole_s=9.0, unpredicted=("fp16", "int8/per-tensor"))
     for scheme in ("shared+rest-fp16", "per-tensor"):
         target = Target(backend="onnxruntime", device=Device.CUDA, precision=Precision.INT8, scheme=scheme)
-        assert made.band(target)[0] is None
+        assert made.error_bound(target)[0] is None
         assert not made.is_judged(target)
-        found: Any = SimpleNamespace(built=SimpleNamespace(bundle=made), probe="int8")
+        found: Any = SimpleNamespace(built=SimpleNamespace(exported=made), probe="int8")
         assert NO_TIME in _doubts(Arm(target=target, model="m"), found, runs=True)
     assert made.is_judged(Target(backend="onnxruntime", precision=Precision.INT8))
     assert made.is_judged(Target(backend="onnxruntime", precision=Precision.BF16)), "no time would have told it"
 
 
 def test_a_files_own_precisions_that_nothing_can_be_predicted_of_are_not_judged():
-    native, made = Target(backend="onnxruntime", precision=Precision.NATIVE), bare_bundle({"fp32": 1e-5})
-    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=made), probe=None)
+    native, made = Target(backend="onnxruntime", precision=Precision.NATIVE), bare_exported({"fp32": 1e-5})
+    found: Any = SimpleNamespace(built=SimpleNamespace(exported=made), probe=None)
     assert not made.is_judged(native)
     assert _doubts(Arm(target=native, model="m"), found, runs=True) == (UNKNOWN,)
 
 
-def test_a_wide_band_of_fp32_shows_no_integers_to_be_floats():
+def test_a_wide_error_bound_of_fp32_shows_no_integers_to_be_floats():
     int4 = Target(backend="onnxruntime", precision=Precision.INT4)
-    assert [bare_bundle({"fp32": fp32, "int4": 34.0}).band(int4)[1] for fp32 in (1e-3, 1.9)] == [1e-3, 0.0]
+    assert [bare_exported({"fp32": fp32, "int4": 34.0}).error_bound(int4)[1] for fp32 in (1e-3, 1.9)] == [1e-3, 0.0]
 
 
 def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same():
-    bundle = bare_bundle({"fp32": 1e-5, "int4": 0.2}, drawn=True, spread=0.3)
+    exported = bare_exported({"fp32": 1e-5, "int4": 0.2}, drawn=True, spread=0.3)
     int4 = Target(backend="onnxruntime", precision=Precision.INT4)
-    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bundle), probe="int4")
-    assert bundle.is_judged(int4)
+    found: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
+    assert exported.is_judged(int4)
     assert _doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
 
 
@@ -128,7 +128,7 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     fp16 = Target(backend="onnxruntime", precision=Precision.FP16)
     assert doubts(fp16, fp16=0.6) == ("fidelity: not judged on drawn inputs, give --inputs",)
     assert doubts(fp16) == ()
-    found: Any = SimpleNamespace(built=SimpleNamespace(bundle=bare_bundle({"fp16": 0.6}, drawn=True)), probe="fp16")
+    found: Any = SimpleNamespace(built=SimpleNamespace(exported=bare_exported({"fp16": 0.6}, drawn=True)), probe="fp16")
     assert _doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
 
 
@@ -185,7 +185,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
         index=0, last_s=1.0, group=SimpleNamespace(record=SimpleNamespace(name="g", pairs=())), known=None
     )
     one.known = one.group
-    generation: Any = SimpleNamespace(
+    restart: Any = SimpleNamespace(
         index=1,
         rounds=2,
         disturbed=(),
@@ -194,7 +194,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
         killed=["a"],
         performances=[SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))],
     )
-    found.generation(one, generation)
+    found.restart(one, restart)
     assert written[-1].killed == ("a",)
     assert not found.lacks
     found.note("g", arms[0], killed)
@@ -205,14 +205,14 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
 
 def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
     built: Any = SimpleNamespace(
-        built=SimpleNamespace(bundle=replace(bare_bundle({"fp32": 1e-5}), key="brief"), facts={}),
+        built=SimpleNamespace(exported=replace(bare_exported({"fp32": 1e-5}), key="brief"), facts={}),
         build_s=1.0,
         cached=False,
         probe="fp32",
         install_bytes=None,
     )
-    old = replace(built.built.bundle, key="")
-    before: Any = SimpleNamespace(**{**vars(built), "built": SimpleNamespace(bundle=old, facts={})})
+    old = replace(built.built.exported, key="")
+    before: Any = SimpleNamespace(**{**vars(built), "built": SimpleNamespace(exported=old, facts={})})
     arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "onnxruntime")]
     lines = [_prepared("g", arm, one, runs=True) for arm, one in zip(arms, (built, before), strict=True)]
     for complete, keys in ((False, {("g", "numpy:cpu:fp32"): "brief"}), (True, {})):

@@ -20,19 +20,19 @@ from support.deaf import BUILDS
 from shootout.journal import journal, records
 from shootout.worker.starter import can_fork
 
-GENERATIONS = 2
-LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#sentinel"}
+RESTARTS = 2
+LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#control"}
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    return spin_study(tmp_path, generations=GENERATIONS)
+    return spin_study(tmp_path, restarts=RESTARTS)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """A finished run's study, and how the run ended."""
-    study = spin_study(tmp_path_factory.mktemp("whole"), generations=GENERATIONS)
+    study = spin_study(tmp_path_factory.mktemp("whole"), restarts=RESTARTS)
     return study, again(study)
 
 
@@ -60,14 +60,14 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def stopped(study: Path, *words: str, generation: int | str, forked: bool) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process group of its own, as a shell starts it, stopped at a generation's first turn.
+def stopped(study: Path, *words: str, restart: int | str, forked: bool) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, as a shell starts it, stopped at a restart's first turn.
 
     Args:
-        generation: or `BUILDS`, to be stopped in these.
+        restart: or `BUILDS`, to be stopped in these.
         forked: whether its workers are forked.
     """
-    command = deaf("run", study, *words, forked=forked, stops_in=generation)
+    command = deaf("run", study, *words, forked=forked, stops_in=restart)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(
         command, cwd=study.parent, env=environment(), text=True, start_new_session=True, **pipes
@@ -82,17 +82,17 @@ def stopped(study: Path, *words: str, generation: int | str, forked: bool) -> It
 
 
 def measured_once(folder: Path) -> None:
-    """Every generation is there, once, with every arm and its samples."""
-    assert [line["generation"] for line in lines(folder, "rounds")] == list(range(GENERATIONS))
-    played = [(line["generation"], line["arm"]) for line in lines(folder, "played")]
-    assert sorted(played) == sorted((g, label) for g in range(GENERATIONS) for label in LABELS)
+    """Every restart is there, once, with every arm and its samples."""
+    assert [line["restart"] for line in lines(folder, "rounds")] == list(range(RESTARTS))
+    played = [(line["restart"], line["arm"]) for line in lines(folder, "played")]
+    assert sorted(played) == sorted((g, label) for g in range(RESTARTS) for label in LABELS)
     assert all((folder / line["samples"]).is_file() for line in lines(folder, "played"))
     assert [line["complete"] for line in lines(folder, "ended")][-1]
 
 
-def killed(study: Path, generation: int | str, *, forked: bool) -> bytes:
+def killed(study: Path, restart: int | str, *, forked: bool) -> bytes:
     """The journal of a run that was killed there, as far as it is whole."""
-    with stopped(study, "--out", "out", generation=generation, forked=forked) as process:
+    with stopped(study, "--out", "out", restart=restart, forked=forked) as process:
         workers = children_of(process.pid)
         process.kill()
         process.wait()
@@ -102,22 +102,22 @@ def killed(study: Path, generation: int | str, *, forked: bool) -> bytes:
     return (out / journal.NAME).read_bytes()[: journal.read(out).sound_bytes]
 
 
-@pytest.mark.parametrize(("generation", "forked"), [(0, False), (1, True)])
-def test_killed_at_any_point_it_goes_on_from_the_last_whole_generation(study: Path, generation: int, forked: bool):
+@pytest.mark.parametrize(("restart", "forked"), [(0, False), (1, True)])
+def test_killed_at_any_point_it_goes_on_from_the_last_whole_restart(study: Path, restart: int, forked: bool):
     out = study.parent / "out"
-    begun = killed(study, BUILDS, forked=forked) if generation == 0 else b""  # in its builds first
+    begun = killed(study, BUILDS, forked=forked) if restart == 0 else b""  # in its builds first
     assert {line["kind"] for line in map(json.loads, begun.splitlines())} == (
         {"header", "prepared"} if begun else set()
     )
-    before = killed(study, generation, forked=forked)
+    before = killed(study, restart, forked=forked)
     assert before.startswith(begun)
-    assert len(lines(out, "rounds")) == generation
+    assert len(lines(out, "rounds")) == restart
     assert again(study).code == 0
     assert (out / journal.NAME).read_bytes().startswith(before)
     measured_once(out)
 
 
-def test_a_torn_journal_loses_only_the_generation_being_written(finished: tuple[Path, Ended]):
+def test_a_torn_journal_loses_only_the_restart_being_written(finished: tuple[Path, Ended]):
     study, _ = finished
     out = study.parent / "out"
     whole = (out / journal.NAME).read_bytes().splitlines(keepends=True)
@@ -142,7 +142,7 @@ def test_a_run_killed_before_its_header_was_whole_starts_over(study: Path):
 def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
     study: Path, how: signal.Signals, forked: bool
 ):
-    with stopped(study, generation=1, forked=forked) as process:  # without --out: the unfinished run is found again
+    with stopped(study, restart=1, forked=forked) as process:  # without --out: the unfinished run is found again
         found = list(study.parent.glob("results/tiny/*"))
         workers = children_of(process.pid)
         os.killpg(process.pid, how)
@@ -160,7 +160,7 @@ def test_an_interrupted_run_shows_what_it_has_and_resumes_in_the_same_folder(
     done = deaf_here("run", study, "--json", cwd=study.parent)
     assert done.code == 0
     assert done.data["run"] == str(found[0].relative_to(study.parent))
-    assert not done.data["complete"], "nothing was told apart"
+    assert not done.data["complete"], "nothing was distinguished"
     assert lines(found[0], "ended")[-1]["complete"]
     measured_once(found[0])
 
@@ -191,7 +191,7 @@ def test_a_finished_run_is_shown_and_only_fresh_measures_again(finished: tuple[P
     assert {line["forked"] for line in lines(out, "played")} == {can_fork()}, "as `deaf_here` has them"
     *kept, end = journal.read(out).lines
     assert isinstance(end, records.Ended)
-    assert not end.settled, "nothing was told apart"
+    assert not end.settled, "nothing was distinguished"
     file = journal.Journal(out)
     file.append(*kept, end.model_copy(update={"settled": True}))
     file.close()
@@ -231,7 +231,7 @@ def test_a_newer_run_is_refused_even_to_resume(study: Path):
 
 def test_two_runs_cannot_write_into_one_folder(study: Path):
     out = study.parent / "out"
-    with stopped(study, "--out", "out", generation=0, forked=True) as process:
+    with stopped(study, "--out", "out", restart=0, forked=True) as process:
         second = again(study)
         assert second.code == 2
         assert f"process {process.pid} (a run) is writing there; wait for it or give another --out" in second.err

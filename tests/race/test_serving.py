@@ -16,9 +16,9 @@ from shootout.constants import SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
 from shootout.messages import Offer, Scope, Turn
 from shootout.race import serving
-from shootout.race.generation import Generation
 from shootout.race.protocols import Context, Notes
 from shootout.race.race import Race, flagged_blocks
+from shootout.race.restart import Restart
 from shootout.race.serving import P99, Terms, next_rate
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Rules, Verdict, comparison
@@ -209,8 +209,8 @@ class Queue(FakePlayer):
 class Serving(World):
     """A world whose players are queues."""
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
-        super().spawn(arm, generation, padding)
+    def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
+        super().spawn(arm, restart, padding)
         self.players[-1] = Queue(self, arm, len(self.players) - 1)
         return self.players[-1]
 
@@ -221,19 +221,19 @@ def serves(backend: str, **how: bool) -> Arm:
 
 @pytest.fixture(name="quick")
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
 
 
 def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
     """a (the baseline) against b, to the verdict."""
-    arms = [serves("a"), serves("b"), serves("a", sentinel=True)]
+    arms = [serves("a"), serves("b"), serves("a", control=True)]
     labels = [arm.label for arm in arms]
-    rules = Rules(baseline=labels[0], sentinel=labels[2], comparisons=1, max_generations=8, bias_floor=0.005)
+    rules = Rules(baseline=labels[0], control=labels[2], comparisons=1, max_restarts=8, bias_floor=0.005)
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
     watch = watch or FakeWatch()
     while players := race.players():
-        race.generation(players, Context(stage=world, watch=watch, notes=QUIET))
+        race.restart(players, Context(stage=world, watch=watch, notes=QUIET))
     return race
 
 
@@ -285,12 +285,12 @@ def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
     watch = FakeWatch(frozenset(flags))
     context = Context(stage=Serving({"a": 1e6}), watch=watch, notes=QUIET)
     terms = Terms(limit_ns=5e6)
-    generation = Generation(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
-    (performance,) = generation.performances
+    restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    (performance,) = restart.performances
     assert len(performance.turns) == SERVE_ROUNDS
-    assert generation.flagged == tuple(sorted(flags))
-    assert serving.outcome_ns(performance.turns), "a generation is never dropped"
-    assert flagged_blocks(performance, generation.flagged) == (), "its one figure comes from all of its steps"
+    assert restart.flagged == tuple(sorted(flags))
+    assert serving.outcome_ns(performance.turns), "a restart is never dropped"
+    assert flagged_blocks(performance, restart.flagged) == (), "its one figure comes from all of its steps"
 
 
 @pytest.mark.usefixtures("quick")
@@ -307,8 +307,8 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
 ) -> None:
     """Else it would work for minutes, at a rate of which nobody doubts any more that it can't."""
     context, terms = Context(stage=Serving({"a": 1e5}), watch=FakeWatch(), notes=QUIET), Terms(limit_ns=5e6)
-    generation = Generation(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
-    (performance,) = generation.performances
+    restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
+    (performance,) = restart.performances
     monkeypatch.setattr(serving, "SERVE_STEP_S", 1.0)
     desk = serving.Desk(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
     assert desk.offer(performance, ()).requests == requests
@@ -320,16 +320,16 @@ def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
     context = Context(stage=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), notes=notes)
-    generation = Generation(
+    restart = Restart(
         index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=Terms(), baseline=arms[0].label
     ).run()
-    assert [p.arm.label for p in generation.performances] == ["a:cpu:fp32"]
+    assert [p.arm.label for p in restart.performances] == ["a:cpu:fp32"]
     assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "give more time with --p99")]
     assert "holds a p99 of 5 ms at no rate" in heard[0][1].reason
     assert "9" in heard[0][1].reason
 
 
-def test_a_generation_in_which_no_rate_holds_counts_as_badly_as_it_went():
+def test_a_restart_in_which_no_rate_holds_counts_as_badly_as_it_went():
     turns = [step(400.0, ok=False), step(200.0, ok=False), step(50.0, ok=False)]
     assert serving.outcome_ns(turns) == (1e9 / 50,)
     assert serving.outcome_ns([]) == ()

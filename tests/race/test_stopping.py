@@ -21,18 +21,18 @@ LABELS = ["base", "fp32", "int8", "copy"]
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
 
 
-def blocks(int8: float, generations: int = 6) -> dict[str, dict[int, np.ndarray]]:
+def blocks(int8: float, restarts: int = 6) -> dict[str, dict[int, np.ndarray]]:
     """The baseline takes 1,000 ns, the other backend's FP32 500, its INT8 `int8`; each a little noisy."""
     times = {"base": 1000.0, "fp32": 500.0, "int8": int8, "copy": 1000.0}
     return {
-        label: {g: np.full(3, ns * NOISE[(g + shift) % 6]) for g in range(generations)}
+        label: {g: np.full(3, ns * NOISE[(g + shift) % 6]) for g in range(restarts)}
         for shift, (label, ns) in enumerate(times.items())
     }
 
 
 def players(int8: float, references: dict[str, str]) -> list[str]:
     rules = Rules(
-        baseline="base", sentinel="copy", comparisons=3, max_generations=20, bias_floor=0.005, references=references
+        baseline="base", control="copy", comparisons=3, max_restarts=20, bias_floor=0.005, references=references
     )
     return next_players(GroupState(rules=rules, labels=LABELS, blocks=blocks(int8), played=6))
 
@@ -49,11 +49,11 @@ def test_it_goes_on_for_a_verdict_against_the_arms_own_fp32():
 
 @pytest.mark.parametrize(("pressing", "playing"), [((), []), ((("fp32", "int8"),), LABELS)])
 def test_a_group_that_narrows_a_crossover_owes_nothing_but_the_verdicts_asked_for(pressing: tuple, playing: list[str]):
-    known = blocks(1000.0, generations=5)
+    known = blocks(1000.0, restarts=5)
     for label in ("fp32", "int8"):  # too noisy for a verdict against the baseline
         known[label] = {g: known["int8"][g] * (1.02 if g % 2 else 0.98) for g in range(5)}
     rules = Rules(
-        baseline="base", sentinel="copy", comparisons=3, max_generations=20, bias_floor=0.005, pairs={("fp32", "int8")}
+        baseline="base", control="copy", comparisons=3, max_restarts=20, bias_floor=0.005, pairs={("fp32", "int8")}
     )
     now = GroupState(rules=rules, labels=LABELS, blocks=known, played=5)
     assert next_players(now), "a group of the study owes them"
@@ -63,26 +63,26 @@ def test_a_group_that_narrows_a_crossover_owes_nothing_but_the_verdicts_asked_fo
 BEST = Goal(aim=Aim.BEST)
 
 
-def race(goal: Goal, times: dict[str, float], *, spread: float = 1.0, generations: int = 6, **fields: object) -> Race:
+def race(goal: Goal, times: dict[str, float], *, spread: float = 1.0, restarts: int = 6, **fields: object) -> Race:
     """Where a race stands whose arms took these times; `spread` widens the noise but of the baseline and its copy."""
     played = {
         label: {
             g: np.full(3, ns * NOISE[(g + shift) % 6] ** (spread if label not in ("base", "copy") else 1.0))
-            for g in range(generations)
+            for g in range(restarts)
         }
         for shift, (label, ns) in enumerate({"base": 1000.0, **times, "copy": 1000.0}.items())
     }
     rules = Rules(
         baseline="base",
-        sentinel="copy",
+        control="copy",
         comparisons=len(times),
-        max_generations=20,
+        max_restarts=20,
         bias_floor=0.005,
         goal=goal,
         **fields,
     )
     arms = dict.fromkeys(played)
-    return Race(arms=arms, rules=rules, seed="0", blocks=played, played=generations)  # type: ignore[arg-type]
+    return Race(arms=arms, rules=rules, seed="0", blocks=played, played=restarts)  # type: ignore[arg-type]
 
 
 def left(found: Race) -> list[str]:
@@ -111,8 +111,10 @@ def test_for_the_best_a_beaten_arm_leaves_however_near_its_verdict_against_the_b
 
 
 @pytest.mark.parametrize(("steady_from", "over"), [([0, None], False), ([None, None, 0], True)])
-def test_an_arm_that_finds_no_steady_state_in_most_generations_beats_nobody(steady_from: list, over: bool):
-    """It is the fastest by far, and the answer ships none of its kind: those behind it are told apart all the same."""
+def test_an_arm_that_finds_no_steady_state_in_most_restarts_beats_nobody(steady_from: list, over: bool):
+    """It is the fastest by far, and the answer ships none of its kind: those behind it are distinguished all the
+    same.
+    """
     found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
     assert left(found) == [], "odd beats all"
     found.steady_from["odd"] = [None, None, 0]
@@ -186,8 +188,8 @@ def test_for_a_limit_a_pair_that_it_is_about_owes_no_other_verdict():
 
 
 def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.race.generation.steady_from", lambda latency: None)
-    found = fakes.race(fakes.World({"a": 1e8, "b": 2e8}, seed=1), ["a", "b"], generations=2)
+    monkeypatch.setattr("shootout.race.restart.steady_from", lambda latency: None)
+    found = fakes.race(fakes.World({"a": 1e8, "b": 2e8}, seed=1), ["a", "b"], restarts=2)
     assert found.unsound == set(found.arms)
 
 
@@ -225,7 +227,7 @@ def test_what_rounds_more_beats_nobody_in_full_precision():
     assert left(race(BEST, times, spread=20.0, exact={"base", "a", "b"})) == ["base", "a", "b", "copy"]
 
 
-def test_an_arm_without_a_generation_plays_on():
+def test_an_arm_without_a_restart_plays_on():
     found = race(BEST, {"a": 500.0, "b": 900.0})
     found.blocks["b"] = {}
     assert left(found) == ["base", "b", "copy"]
@@ -235,7 +237,7 @@ def test_an_arm_without_a_generation_plays_on():
 def test_to_resolve_every_ratio_must_be_known_so_closely(percent: float, over: bool):
     found = race(Goal(aim=Aim.RESOLVE, within=percent / 100), {"a": 500.0, "b": 900.0}, spread=4.0)
     assert left(found) == ([] if over else ["base", "a", "b", "copy"])
-    assert all(generations >= 1 for generations in found.open_pairs().values())
+    assert all(restarts >= 1 for restarts in found.open_pairs().values())
 
 
 def test_nobody_plays_beyond_the_limit():
@@ -253,11 +255,11 @@ def test_a_race_for_the_best_ends_with_fewer_leaders_and_no_later():
     )
     assert all(one.found for one in best)
     assert sum(one.leaders for one in best) < sum(one.leaders for one in told)
-    assert sum(one.generations for one in best) <= sum(one.generations for one in told)
+    assert sum(one.restarts for one in best) <= sum(one.restarts for one in told)
 
 
 @pytest.mark.parametrize(("played", "wanted"), [(0, ["fp32"]), (1, ["fp32"]), (2, [])])
 def test_an_arm_whose_baseline_is_out_still_shows_its_spread(played: int, wanted: list[str]):
-    rules = Rules(baseline="base", sentinel="copy", comparisons=1, max_generations=20, bias_floor=0.005)
+    rules = Rules(baseline="base", control="copy", comparisons=1, max_restarts=20, bias_floor=0.005)
     known = {"fp32": {g: np.full(3, 500.0) for g in range(played)}}
     assert next_players(GroupState(rules=rules, labels=["fp32", "copy"], blocks=known, played=played)) == wanted

@@ -23,7 +23,7 @@ from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
 from shootout.messages import Offer, Scope
-from shootout.race import generation, halving, live, serving, stopping
+from shootout.race import halving, live, restart, serving, stopping
 from shootout.race.protocols import Context
 from shootout.race.race import Race
 from shootout.report.progress import Progress
@@ -77,7 +77,7 @@ def test_without_words_a_few_batches_and_all_powers_of_two_are_tried() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"batch": [1]}])
 def test_a_model_that_has_one_batch_is_tried_with_that(given: dict[str, list[int]]) -> None:
-    assert [arm.batch for arm in planned(1, model="matmul", **given).playing if not arm.sentinel] == [1]
+    assert [arm.batch for arm in planned(1, model="matmul", **given).playing if not arm.control] == [1]
 
 
 def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_a_single_setting_is_no_selection() -> None:
 
 
 def test_serving_has_one_instance_unless_more_are_asked_for() -> None:
-    assert [arm.instances for arm in planned(2, scenario=["serve"]).playing if not arm.sentinel] == [1]
+    assert [arm.instances for arm in planned(2, scenario=["serve"]).playing if not arm.control] == [1]
     group = planned(2, scenario=["serve"], instances=[1, 2])
-    assert {arm.label for arm in group.playing if not arm.sentinel} == {
+    assert {arm.label for arm in group.playing if not arm.control} == {
         f"{NUMPY}{{instances=1}}",
         f"{NUMPY}{{instances=2}}",
     }
@@ -133,8 +133,8 @@ def setting(backend: str, batch: int, instances: int) -> Arm:
 class Settings(World):
     """A world in which an arm's time depends on its setting."""
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> fakes.FakePlayer:
-        player = super().spawn(arm, generation, padding)
+    def spawn(self, arm: Arm, restart: int, padding: int) -> fakes.FakePlayer:
+        player = super().spawn(arm, restart, padding)
         player._level -= np.log(arm.batch) / 4 + 0.02 * arm.instances
         return player
 
@@ -142,19 +142,19 @@ class Settings(World):
 @pytest.fixture(name="selected")
 def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     """Two backends with eight settings each, raced until each has one left; the best is batch 64 with 2 instances."""
-    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
-    rules = Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0.005, selects=True)
+    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005, selects=True)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
     while players := race.players():
         world = Settings({"a": 1e5, "b": 3e5})
-        race.generation(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+        race.restart(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
     return race
 
 
-def test_each_generation_halves_what_is_left_of_every_target(selected: Race) -> None:
+def test_each_restart_halves_what_is_left_of_every_target(selected: Race) -> None:
     counts = sorted(len(blocks) for label, blocks in selected.blocks.items() if label.startswith("a"))
-    assert counts == [1, 1, 1, 1, 2, 2, 3, 3], "8 settings, then 4, then the close two, until three generations are in"
+    assert counts == [1, 1, 1, 1, 2, 2, 3, 3], "8 settings, then 4, then the close two, until three restarts are in"
     best = halving.chosen(list(selected.blocks), selected.blocks)
     assert sorted(best) == ["a:cpu:fp32{batch=64, instances=2}", "b:cpu:fp32{batch=64, instances=2}"]
 
@@ -171,35 +171,35 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
         "a:cpu:fp32{batch=1, instances=1}",
         "a:cpu:fp32{batch=64, instances=2}",
         "b:cpu:fp32{batch=64, instances=2}",
-        "b:cpu:fp32{batch=1, instances=1}#sentinel",
+        "b:cpu:fp32{batch=1, instances=1}#control",
     ]
     assert found.comparisons == 3 + 2, "the best's own pairs beside those with the baseline"
     assert found.selects_for is None
     assert halving.confirmation(found, selected.sound) is None
 
 
-def test_generations_without_data_halve_nothing() -> None:
+def test_restarts_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
     blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
-    rules = Rules(baseline=None, sentinel=None, comparisons=0, max_generations=20, bias_floor=0, selects=True)
+    rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0, selects=True)
     now = stopping.GroupState(rules=rules, labels=labels, blocks=blocks, played=4)
     assert stopping.next_players(replace(now, blocks={}, played=3)) == labels
-    assert stopping.next_players(now) == labels[:4], "one generation halves once, three brought no figure"
+    assert stopping.next_players(now) == labels[:4], "one restart halves once, three brought no figure"
 
 
 def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
     """A whole race of arms whose time is the same whatever their setting, but noisy."""
-    given = {"baseline": None, "sentinel": None, "comparisons": 0, "max_generations": 8, "bias_floor": 0.005, **rules}
+    given = {"baseline": None, "control": None, "comparisons": 0, "max_restarts": 8, "bias_floor": 0.005, **rules}
     race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed))
-    world = World({"a": 1e5}, seed=seed, generation_sd=0.05)
+    world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while players := race.players():
-        race.generation(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+        race.restart(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
     return race
 
 
 def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten settings that are all the same: the chosen one looks fast where it was chosen, and is not."""
-    monkeypatch.setattr("shootout.race.generation.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
     arms = [setting("a", 1, count) for count in range(1, 11)]
     record = planned(2).record.model_copy(update={"arms": tuple(arms), "selects_for": arms[0].label})
     lucky, fresh = [], []
@@ -207,7 +207,7 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
         selected = raced(arms, seed, selects=True)
         found = halving.confirmation(record, selected.sound)
         assert found is not None
-        best = next((arm.label for arm in found.arms[1:] if not arm.sentinel), arms[0].label)
+        best = next((arm.label for arm in found.arms[1:] if not arm.control), arms[0].label)
         lucky.append(np.median([np.median(values) for values in selected.blocks[best].values()]) / 1e5)
         confirmed = raced(list(found.arms), 100 + seed, baseline=found.baseline, comparisons=1)
         fresh.append(np.median([np.median(values) for values in confirmed.blocks[best].values()]) / 1e5)
@@ -342,7 +342,7 @@ def test_no_stream_rests_while_another_is_read(monkeypatch: pytest.MonkeyPatch) 
 
 
 def timing(median_ns: float) -> Timing:
-    figures = {"p90_ns": None, "p95_ns": None, "p99_ns": None, "samples": 1, "generations": 1, "ratio": None}
+    figures = {"p90_ns": None, "p95_ns": None, "p99_ns": None, "samples": 1, "restarts": 1, "ratio": None}
     return Timing(median_ns=median_ns, low_ns=median_ns / 2, high_ns=median_ns * 2, confidence=0.9, **figures)
 
 
@@ -363,9 +363,9 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     # Each rate holds, so that no stall of the machine may fail a step: tests/race/test_serving.py plants capacities.
     monkeypatch.setattr(serving, "_kept_up", lambda *_: True)
-    monkeypatch.setattr(generation, "steady_from", lambda _: 0)
-    monkeypatch.setattr(generation, "ROUNDS", generation.MIN_ROUNDS)
-    monkeypatch.setattr(generation, "SERVE_ROUNDS", 2)
+    monkeypatch.setattr(restart, "steady_from", lambda _: 0)
+    monkeypatch.setattr(restart, "ROUNDS", restart.MIN_ROUNDS)
+    monkeypatch.setattr(restart, "SERVE_ROUNDS", 2)
     asked = study(
         model="identity",
         targets=["spin"],
@@ -374,7 +374,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         instances=[1],
         options={"spin": {"work": "100"}},
         p99_limit_ms=LONG_S * 1e3,
-        max_generations=1,
+        max_restarts=1,
     )
     with Progress(Console(quiet=True)) as progress:
         document = run.measure(make_plan(asked), tmp_path, fresh=False, limit=Deadline(None), progress=progress)

@@ -31,7 +31,7 @@ from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
-from shootout.race import campaign, generation, live
+from shootout.race import campaign, live, restart
 from shootout.race.live import LivePlayer
 from shootout.race.race import block_medians
 from shootout.race.recording import Recorder
@@ -145,20 +145,20 @@ class Real(World):
         super().__init__(call_ns=dict.fromkeys(planted.LINES, 1e6))
         self.execute_ns = execute_ns
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> InProcess:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> InProcess:
         self.players.append(InProcess(self, arm, 0, Planned(cycle(self.execute_ns))))
         return self.players[-1]  # type: ignore[return-value]
 
 
 def raced(out: Path, monkeypatch: pytest.MonkeyPatch, *execute_ns: int) -> dict[Scope, tuple[list[list[int]], Any]]:
-    """By scope, the calls of an arm's blocks in one generation, and its samples in the run folder."""
+    """By scope, the calls of an arm's blocks in one restart, and its samples in the run folder."""
     stage: Any = Real(*execute_ns)
     planted.on_stage(monkeypatch)[0] = stage
     for name in ("ROUNDS", "MIN_ROUNDS"):
-        monkeypatch.setattr(generation, name, 3)
+        monkeypatch.setattr(restart, name, 3)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
     monkeypatch.setattr(clock, "now_ns", lambda: sum(player.session.now_ns for player in stage.players))
-    planted.run(out, planted.study(1, crossover=None, max_generations=1))
+    planted.run(out, planted.study(1, crossover=None, max_restarts=1))
     player: Any = stage.players[0]
     return {
         scope: (
@@ -198,7 +198,7 @@ def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.
     assert started == [placement.arms]
 
 
-def test_a_generation_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_restart_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     written: list[tuple[Line, ...]] = []
     append = Journal.append
 
@@ -209,12 +209,12 @@ def test_a_generation_s_lines_go_out_in_one_write_that_its_end_closes(tmp_path: 
     monkeypatch.setattr(Journal, "append", note)
     planted.on_stage(monkeypatch)
     planted.run(tmp_path / "out", planted.study(1, crossover=None))
-    generations = [lines for lines in written if any(isinstance(line, Played | Rounds) for line in lines)]
-    assert generations
-    for *played, last in generations:
+    restarts = [lines for lines in written if any(isinstance(line, Played | Rounds) for line in lines)]
+    assert restarts
+    for *played, last in restarts:
         assert isinstance(last, Rounds)
-        assert {(line.group, line.generation) for line in played if isinstance(line, Played)} == {
-            (last.group, last.generation)
+        assert {(line.group, line.restart) for line in played if isinstance(line, Played)} == {
+            (last.group, last.restart)
         }
 
 
@@ -222,9 +222,9 @@ def test_the_race_is_run_off_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.M
     seen: set[frozenset[int]] = set()
 
     class Stage(planted.ByBatch):
-        def spawn(self, arm: Any, generation: int, padding: int) -> Any:
+        def spawn(self, arm: Any, restart: int, padding: int) -> Any:
             seen.add(frozenset(os.sched_getaffinity(0)))
-            return super().spawn(arm, generation, padding)
+            return super().spawn(arm, restart, padding)
 
     planted.on_stage(monkeypatch)[0] = Stage()
     before = os.sched_getaffinity(0)
@@ -289,7 +289,7 @@ def test_the_worker_has_all_its_instances_verified(bias: float, monkeypatch: pyt
     claimed: list[Any] = []
     broken = SimpleNamespace(fault="any")
     monkeypatch.setattr(worker_main, "verify", lambda claim, *_: claimed.append(claim) or broken)
-    built: Any = SimpleNamespace(arm=arm, bundle=None)
+    built: Any = SimpleNamespace(arm=arm, exported=None)
     worker._built, worker._session, worker._sessions = built, sessions[0], sessions  # type: ignore[assignment]
     worker._buffers, worker._strayed = buffers, "has threads elsewhere"
     worker._blocks = Instances(sessions, [buffers, buffers], 1)  # type: ignore[arg-type]
@@ -305,18 +305,18 @@ class Labelled(Instance):
     executed = EXECUTED
 
 
-def labelled_bundle() -> Any:
-    """Of a model of two classes that gives its inputs back, with three labelled rows and bands that hold."""
+def labelled_exported() -> Any:
+    """Of a model of two classes that gives its inputs back, with three labelled rows and error bounds that hold."""
     outputs = [{"y": np.array([[1.0, 2.0]])}]
     return SimpleNamespace(
         outputs=(SimpleNamespace(name="y", shape=(1, 2), dtype="float64"),),
         batch=1,
         trained=False,
         original=None,
-        oracle_outputs=lambda: outputs,
+        reference_outputs=lambda: outputs,
         own_outputs=lambda: outputs,
-        reference_outputs=lambda: None,
-        band=lambda *_, **__: (1.0, 0.0),
+        shared_outputs=lambda: None,
+        error_bound=lambda *_, **__: (1.0, 0.0),
         is_judged=lambda *_: True,
         report_calls=3,
         report=lambda: Report(inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, labels=np.array([1, 0, 0])),
@@ -324,12 +324,12 @@ def labelled_bundle() -> Any:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_generation(
+def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
     first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """From the live player through a worker, whose outputs are kept, into the journal."""
     worker, kept = worker_main.Worker(), list[Any]()
-    built: Any = SimpleNamespace(arm=ARM_HERE, bundle=labelled_bundle())
+    built: Any = SimpleNamespace(arm=ARM_HERE, exported=labelled_exported())
     worker._built, worker._session, worker._sessions, worker._strayed = built, Labelled(), [], None  # type: ignore[assignment]
     worker._buffers, worker._blocks = [{"x": np.array([[1.0, 2.0]])}], cast(Any, None)
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
@@ -361,7 +361,7 @@ def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
     stages, world = list[dict[str, Any]](), planted.ByBatch()
     planted.on_stage(monkeypatch)
     monkeypatch.setattr(campaign, "LiveStage", lambda **given: stages.append(given) or world)
-    one: Any = SimpleNamespace(bundle=SimpleNamespace(has_report=has_report, model="digits"))
+    one: Any = SimpleNamespace(exported=SimpleNamespace(has_report=has_report, model="digits"))
     monkeypatch.setattr(
         planted.Planted,
         "_prepared",

@@ -66,7 +66,7 @@ def test_the_first_line_says_what_to_ship_of_what():
 def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such():
     assert "the baseline itself · 500 us" in screen(FAST, SLOW)["Ship"]
     near = screen(row("base", 505, artifact_bytes=9_000_000), row("fast", 500), within=0.1)
-    assert "not told apart from base, 0.99 [0.9, 1.09] of its time" in near["Ship"]
+    assert "not distinguished from base, 0.99 [0.9, 1.09] of its time" in near["Ship"]
 
 
 def test_throughput_is_told_in_items():
@@ -76,7 +76,7 @@ def test_throughput_is_told_in_items():
 
 def test_ties_are_told_with_how_far_apart_they_can_be_and_how_one_was_chosen():
     tied = screen(SLOW, FAST, row("near", 5.1e5, artifact_bytes=900_000), within=0.25)
-    assert tied["Tied"] == "fast: not told apart (within ±27 %). Chosen by: smaller artifact."
+    assert tied["Tied"] == "fast: not distinguished (within ±27 %). Chosen by: smaller artifact."
     same = screen(SLOW, FAST, row("near", 5.05e5, load_s=0.1))
     assert same["Tied"] == "fast: as fast (within ±3.0 %). Chosen by: faster start."
     assert "Tied" not in screen(SLOW, FAST)
@@ -89,19 +89,17 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
-    assert (
-        screen(SLOW, FAST)["Sure?"] == "5 generations, control passed. Told apart from all others that may be shipped."
-    )
-    assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 generations, control passed. Either may be shipped."
+    assert screen(SLOW, FAST)["Sure?"] == "5 restarts, control passed. Told apart from all others that may be shipped."
+    assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 restarts, control passed. Either may be shipped."
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure?"] == (
-        "5 generations, control passed. About 32 generations would settle it with near: "
+        "5 restarts, control passed. About 32 restarts would settle it with near: "
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m"
     )
-    assert screen(FAST, sentinel_holds=None)["Sure?"] == "5 generations."
+    assert screen(FAST, control_holds=None)["Sure?"] == "5 restarts."
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
     assert screen(FAST, slow8)["Sure?"].endswith(" Nothing else may be shipped."), "it is slower, but might not be"
-    assert screen(FAST, int8, within=0.1)["Sure?"] == "5 generations, control passed. Nothing else may be shipped."
+    assert screen(FAST, int8, within=0.1)["Sure?"] == "5 restarts, control passed. Nothing else may be shipped."
 
 
 def test_a_verdict_that_is_withheld_is_not_called_a_tie():
@@ -111,7 +109,7 @@ def test_a_verdict_that_is_withheld_is_not_called_a_tie():
     fast = fast.model_copy(update={"end_to_end": timing(5e5, withheld)})
     found = screen(SLOW, FAST, rows=(base, fast))["Ship"]
     assert "0.25 [0.245, 0.255] of slow's time; no verdict: slow found no steady state" in found
-    assert "told apart" not in found
+    assert "distinguished" not in found
 
 
 def test_who_is_not_to_be_shipped_and_why():
@@ -205,8 +203,8 @@ def test_a_crossover_would_change_it():
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_where_the_control_fails_there_is_no_answer_and_no_more_time_makes_one(complete: bool):
-    found = document(cell(SLOW, FAST, unvouched="the sentinel differs", sentinel_holds=False), complete=complete)
-    assert "no answer: the sentinel differs" in shown(found)[0]
+    found = document(cell(SLOW, FAST, unvouched="the control differs", control_holds=False), complete=complete)
+    assert "no answer: the control differs" in shown(found)[0]
     told = paragraphs(found)
     assert "the lowest median, which proves nothing, is fast's: 500 us" in told["Ship"]
     assert "control FAILED. Measure again" in told["Sure?"]
@@ -215,15 +213,15 @@ def test_where_the_control_fails_there_is_no_answer_and_no_more_time_makes_one(c
 @pytest.mark.parametrize(
     ("changes", "complete", "says"),
     [
-        ({"within": math.inf}, True, "nothing is told apart after 5 generations. Measure again"),
-        ({"within": math.inf}, False, "after 5 generations."),
+        ({"within": math.inf}, True, "nothing is distinguished after 5 restarts. Measure again"),
+        ({"within": math.inf}, False, "after 5 restarts."),
         ({"unvouched": "the copy had no time yet"}, False, "the copy had no time yet."),
     ],
 )
 def test_where_no_verdict_stands_the_fastest_so_far_is_named_and_what_to_do(
     changes: dict[str, Any], complete: bool, says: str
 ):
-    found = document(cell(SLOW, FAST, **{"sentinel_holds": None, **changes}), complete=complete)
+    found = document(cell(SLOW, FAST, **{"control_holds": None, **changes}), complete=complete)
     told = paragraphs(found)
     assert told["Ship"].startswith("fast:cpu:fp32, fastest so far")
     assert "no verdict" not in told["Ship"], "it is said once"
@@ -232,9 +230,9 @@ def test_where_no_verdict_stands_the_fastest_so_far_is_named_and_what_to_do(
     assert says in told["Sure?"]
 
 
-@pytest.mark.parametrize(("complete", "says"), [(True, "and the fix, is below"), (False, "0 generations.")])
+@pytest.mark.parametrize(("complete", "says"), [(True, "and the fix, is below"), (False, "0 restarts.")])
 def test_where_nothing_was_measured_the_first_line_says_so(complete: bool, says: str):
-    found = document(cell(row("a:cuda:fp32", None), generations=0, sentinel_holds=None), complete=complete)
+    found = document(cell(row("a:cuda:fp32", None), restarts=0, control_holds=None), complete=complete)
     assert shown(found)[0].startswith("Ship  no answer: nothing was timed")
     assert says in paragraphs(found)["Sure?"]
     assert "a:cuda:fp32 (no GPU)" in paragraphs(found)["Not raced"]
@@ -277,7 +275,7 @@ def test_no_width_cuts_a_value(width: int):
 def test_no_width_breaks_a_word(width: int):
     rows = [*CROWDED, row("a-rather-long-name-of-a-backend", 5.05e5)]
     one, several = document(cell(*rows, within=0.1)), document(*(at(n, *rows, within=0.1) for n in (1, 2)))
-    for found, whole in ((one, ("generations", "raced", "backend-8")), (several, ("told", "apart"))):
+    for found, whole in ((one, ("restarts", "raced", "backend-8")), (several, ("told", "apart"))):
         lines = shown(found, width)
         for words in ("a-rather-long-name-of-a-backend", "torch-compile", *whole):
             assert any(words in line for line in lines), words
@@ -303,7 +301,7 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
         at(1, SLOW, FAST),
         at(16, SLOW, FAST, row("near", 5.05e5)),
         at(64, row("slow", 3e5), FAST, row("near", 5.05e5)),
-        at(256, SLOW, FAST, unvouched="the sentinel differs", sentinel_holds=False),
+        at(256, SLOW, FAST, unvouched="the control differs", control_holds=False),
         at(512, SLOW, FAST, within=math.inf),
     )
     lines = shown(found)
@@ -313,22 +311,22 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     assert lines[5].split() == ["64", "slow", "300", "us", "1"]
     assert lines[6].split() == ["256", "no", "answer"]
     assert lines[7].split()[:5] == ["512", "fast,", "fastest", "so", "far"]
-    assert "No answer  batch=256: the sentinel differs" in lines
-    assert "So far  batch=512: nothing is told apart after 5 generations" in lines
+    assert "No answer  batch=256: the control differs" in lines
+    assert "So far  batch=512: nothing is distinguished after 5 restarts" in lines
     assert "Changes by batch  fast from 1 on, slow from 64 on" in lines
-    assert "Sure? 5 generations, the control FAILED in 1 cell." in lines
+    assert "Sure? 5 restarts, the control FAILED in 1 cell." in lines
 
 
 @pytest.mark.parametrize(
     ("holds", "told"),
     [
-        ((True, True), "5 generations, controls passed."),
-        ((True, None), "5 generations, the control passed in 1 cell."),
-        ((None, None), "5 generations."),
+        ((True, True), "5 restarts, controls passed."),
+        ((True, None), "5 restarts, the control passed in 1 cell."),
+        ((None, None), "5 restarts."),
     ],
 )
-def test_a_grid_claims_no_sentinel_that_nothing_shows(holds: tuple[bool | None, ...], told: str):
-    found = document(*(at(batch, SLOW, FAST, sentinel_holds=one) for batch, one in enumerate(holds, 1)))
+def test_a_grid_claims_no_control_that_nothing_shows(holds: tuple[bool | None, ...], told: str):
+    found = document(*(at(batch, SLOW, FAST, control_holds=one) for batch, one in enumerate(holds, 1)))
     assert f"Sure? {told}" in shown(found)
 
 
@@ -344,7 +342,7 @@ def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():
     lines = shown(found, 45)
     assert max(map(len, lines)) <= 45
     assert lines[1].startswith("batch=1:  near · 510 us")
-    assert any("not told apart from fast" in line for line in lines)
+    assert any("not distinguished from fast" in line for line in lines)
 
 
 def test_a_large_grid_is_folded_and_counts_its_rest():

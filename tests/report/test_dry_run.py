@@ -17,7 +17,7 @@ from shootout import backends
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.host.placement import Placement
 from shootout.report import dry_run
-from shootout.stats.evidence import min_generations
+from shootout.stats.evidence import min_restarts
 from shootout.study.feasibility import Here
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import checked
@@ -121,18 +121,18 @@ def test_a_grid_of_a_thousand_groups_is_told_by_its_axes():
     assert set(data["axes"]) == {"batch", "d_model"}, "what doesn't vary is no axis"
 
 
-def test_time_is_generations_times_arms_times_a_round_and_a_start():
+def test_time_is_restarts_times_arms_times_a_round_and_a_start():
     one, many = planned(), planned(batch=tuple(range(1, 31)))
     assert dry_run.seconds(many) == pytest.approx(30 * dry_run.seconds(one))
     told = planned(goal="baseline")
-    assert dry_run.most_seconds(told) / dry_run.seconds(told) == 20 / min_generations(told.groups[0].record.comparisons)
+    assert dry_run.most_seconds(told) / dry_run.seconds(told) == 20 / min_restarts(told.groups[0].record.comparisons)
     lean, heavy = planned(targets=("numpy",)), planned(targets=("torch-eager",))
     assert dry_run.seconds(lean) < dry_run.seconds(heavy)
     assert dry_run.preparing_s(lean) < dry_run.preparing_s(heavy) < dry_run.preparing_s(one)
 
 
 def test_loads_and_builds_go_side_by_side_and_rounds_don_t(monkeypatch: pytest.MonkeyPatch):
-    found = planned(targets=("numpy", "torch-eager"), max_generations=1)
+    found = planned(targets=("numpy", "torch-eager"), max_restarts=1)
     playing = [backends.entry(arm.target.backend) for arm in found.groups[0].playing]
     alone_s, builds_s = dry_run.seconds(found), dry_run.preparing_s(found)
     monkeypatch.setattr(dry_run, "lanes_near", lambda placement: [placement.arms] * 2)
@@ -154,7 +154,7 @@ def test_loads_and_builds_go_side_by_side_and_rounds_don_t(monkeypatch: pytest.M
     ],
 )
 def test_only_a_race_for_the_best_has_a_limit_of_its_own(fields: dict[str, Any], limit_s: float | None):
-    found = planned(max_generations=1_000, **fields)
+    found = planned(max_restarts=1_000, **fields)
     assert found.racing_s == dry_run.as_data(found)["racing_s"] == limit_s
     assert (dry_run.most_seconds(found) == limit_s) is (limit_s is not None)
     assert any(line.startswith(f"goal {found.study.aims_at}: about") for line in text(found))
@@ -162,7 +162,7 @@ def test_only_a_race_for_the_best_has_a_limit_of_its_own(fields: dict[str, Any],
 
 def test_rounds_take_as_long_as_their_scenario_has_them():
     def spent(**fields: Any) -> float:
-        one = planned(targets=("numpy",), max_generations=1, **fields)
+        one = planned(targets=("numpy",), max_restarts=1, **fields)
         (group,) = one.groups
         return dry_run.seconds(one) / len(group.playing) - backends.entry("numpy").ready_s
 
@@ -170,7 +170,7 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
     assert spent() == pytest.approx(12 * 2 * 0.012)
     assert spent(scenario=("throughput",), **alone) == pytest.approx(12 * 2 * 0.052)
     assert spent(scenario=("serve",), **alone) == pytest.approx(9 * 1.1)
-    assert "  1 to 1 generations of 9 rounds" in text(planned(max_generations=1, scenario=("serve",)))
+    assert "  1 to 1 restarts of 9 rounds" in text(planned(max_restarts=1, scenario=("serve",)))
 
 
 def test_groups_that_only_the_run_finds_are_said_to_come_on_top():
@@ -181,9 +181,9 @@ def test_groups_that_only_the_run_finds_are_said_to_come_on_top():
     assert any(line.endswith("; groups that confirm a choice come on top") for line in chosen)
 
 
-def test_no_more_generations_are_promised_than_the_study_allows():
-    short = planned(max_generations=2)
-    assert dry_run.as_data(short)["groups"][0]["generations"] == [2, 2]
+def test_no_more_restarts_are_promised_than_the_study_allows():
+    short = planned(max_restarts=2)
+    assert dry_run.as_data(short)["groups"][0]["restarts"] == [2, 2]
     assert dry_run.seconds(short) == dry_run.most_seconds(short)
 
 
@@ -211,7 +211,7 @@ def test_ceilings_are_measured_at_the_threads_of_all_arms_and_only_where_a_study
 
 
 def test_the_time_that_was_given_is_what_there_is():
-    found = planned(max_generations=1_000)
+    found = planned(max_restarts=1_000)
     before, least = dry_run.preparing_s(found), dry_run.seconds(found)
     for given, left, says in ((before + 600, 600, "10 min at most"), (before + 1, 1, "--max-time leaves 1 s")):
         assert dry_run.most_seconds(found, given) == pytest.approx(left)

@@ -16,7 +16,7 @@ from shootout.report import more_time, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, NearestOpen
 
-ONE_GENERATION = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
+ONE_RESTART = (played(A, 0, 1000.0), played(B, 0, 800.0), played(COPY, 0, 1000.0), rounds(0))
 
 
 def printed(found: Document) -> str:
@@ -29,23 +29,23 @@ def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
     late = [Arm(target=Target(backend=name), model="identity") for name in "cd"]
     why = {"reason": "no time for it", "fix": "more time", "cause": NotRunKind.NOT_REACHED}
     skips = [Skip(group=GROUP, arm=arm, **why) for arm in late]  # type: ignore[arg-type]
-    lines = (*skips, *ONE_GENERATION, ended(complete=False))
+    lines = (*skips, *ONE_RESTART, ended(complete=False))
     found = analyse(write(tmp_path / "run", header((A, B, *late, COPY)), *lines))
     text = printed(found)
     assert "Ship  b:cpu:fp32, fastest so far" in text
-    assert "Not yet: nothing is told apart after 1 generation." in text
+    assert "Not yet: nothing is distinguished after 1 restart." in text
     assert "Control (the baseline beside a copy of itself): 1, which tells nothing yet." in text
     assert "not known yet" not in text, "a ratio without an interval is a number"
     assert text.count("unfinished") == text.count("the same command") == 1
     assert "not timed: c, d: no time for it\n" in text
     assert found.nearest_open
     assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
-    assert f"{GROUP}: b and a are not told apart yet; nobody knows how many more generations" in text
+    assert f"{GROUP}: b and a are not distinguished yet; nobody knows how many more restarts" in text
 
 
 def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not():
     nearest = NearestOpen(
-        group=CELL, arms=("a:cpu:fp32", "b:cpu:fp32"), generations=3, seconds=9.0, others=0, ended_at=None
+        group=CELL, arms=("a:cpu:fp32", "b:cpu:fp32"), restarts=3, seconds=9.0, others=0, ended_at=None
     )
     for unvouched in (None, "the copy had no time yet"):
         known = cell(
@@ -54,10 +54,10 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
         assert bool(found.answer[0].reason) is bool(unvouched)
-        assert any("3 more generations" in line for line in more_time.tell_end(found)) is bool(unvouched)
+        assert any("3 more restarts" in line for line in more_time.tell_end(found)) is bool(unvouched)
 
 
 def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
-    text = printed(analyse(write(tmp_path / "run", *ONE_GENERATION, ended(complete=False, budget_s=90.0))))
+    text = printed(analyse(write(tmp_path / "run", *ONE_RESTART, ended(complete=False, budget_s=90.0))))
     assert "It stopped after 90 s of racing; with --max-time, which gives it more, it goes on." in text
     assert "unfinished" not in text

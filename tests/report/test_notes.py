@@ -7,7 +7,7 @@ from support.races.cells import row, timing
 
 from shootout.report.notes import Reason, fold_reasons
 from shootout.report.trust import tell_noise, tell_trust
-from shootout.results.document import GroupSummary, Ratio, Sentinel
+from shootout.results.document import Control, GroupSummary, Ratio
 from shootout.stats.verdicts import Verdict
 
 
@@ -27,9 +27,9 @@ def test_arms_that_have_the_same_to_tell_share_a_line():
 
 def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: int) -> GroupSummary:
     reasons = {name.replace("_", " "): count for name, count in void_reasons.items()}
-    holds = Sentinel(ratio=None, holds=True)
+    holds = Control(ratio=None, holds=True)
     shares = {"void_share": void_share, "void_reasons": reasons, "sd": sd}
-    return GroupSummary(name="g", baseline="a", sentinel=holds, generations=5, **shares)
+    return GroupSummary(name="g", baseline="a", control=holds, restarts=5, **shares)
 
 
 @pytest.mark.parametrize(
@@ -55,32 +55,32 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
             [group(void_share=0.65, canary=9)],
             "Noise: 65% of the rounds were thrown away by the older version that made this run.",
         ),
-        ([group(sd=0.12)], "Noise: generations differ by 12% (SD): give more time, or a quieter machine."),
+        ([group(sd=0.12)], "Noise: restarts differ by 12% (SD): give more time, or a quieter machine."),
         ([group(sd=None)], None),
     ],
-    ids=["little", "others", "groups", "most", "older", "unseen", "one generation"],
+    ids=["little", "others", "groups", "most", "older", "unseen", "one restart"],
 )
 def test_noise_that_matters_is_told_in_one_line_with_what_helps(groups: list[GroupSummary], line: str | None):
     assert tell_noise(groups) == ([line] if line else [])
 
 
 def ratio(verdict: Verdict, needed: int | None = None, low: float | None = 0.9) -> Ratio:
-    return Ratio(value=1.0, low=low, high=1.1, verdict=verdict, generations_needed=needed, sd=0.1, generations=3)
+    return Ratio(value=1.0, low=low, high=1.1, verdict=verdict, restarts_needed=needed, sd=0.1, restarts=3)
 
 
 def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_themselves():
     summary = group(void_share=0.04, steal=2, canary=1)
-    control = Sentinel(ratio=ratio(Verdict.CANT_TELL), holds=True)
+    control = Control(ratio=ratio(Verdict.CANT_TELL), holds=True)
     rows = [
         row("a", 1e6, notes=("3 input buffers",)),
         row("b", 1e6, notes=("3 input buffers",)).model_copy(
             update={"end_to_end": timing(1e6, ratio(Verdict.CANT_TELL, 170))}
         ),
     ]
-    assert list(tell_trust(summary.model_copy(update={"sentinel": control}), rows, full=False)) == [
-        "5 generations, 4% of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
+    assert list(tell_trust(summary.model_copy(update={"control": control}), rows, full=False)) == [
+        "5 restarts, 4% of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
         "Control (the baseline beside a copy of itself): 1 [0.9, 1.1], passed.",
-        "Can't tell yet; generations that it would take: b about 167 more.",
+        "Can't tell yet; restarts that it would take: b about 167 more.",
         "all: 3 input buffers.",
     ]
 

@@ -26,15 +26,15 @@ def _clock() -> Clock:
     return Clock()
 
 
-def test_a_generation_is_told_with_the_time_left_and_the_standing(clock: Clock):
+def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
     text = io.StringIO()
     told = Progress(Console(file=text, width=200), clock)
-    told.generation("g", 0, 5, 0.0)
+    told.restart("g", 0, 5, 0.0)
     clock.s += progress.EVERY_S
-    told.generation("g", 1, 5, 400.0, "onnxruntime leads, 3 targets open")
+    told.restart("g", 1, 5, 400.0, "onnxruntime leads, 3 targets open")
     assert text.getvalue().splitlines() == [
-        "g: generation 1 of 5 or more",
-        "g: generation 2 of 5 or more, about 7 min left, onnxruntime leads, 3 targets open",
+        "g: restart 1 of 5 or more",
+        "g: restart 2 of 5 or more, about 7 min left, onnxruntime leads, 3 targets open",
     ]
 
 
@@ -82,7 +82,7 @@ def test_on_a_terminal_there_is_a_bar_once_the_time_left_is_known(clock: Clock):
         told.detail("numpy")
         assert "\u2501" not in text.getvalue()
         clock.s += 30.0
-        told.generation("g", 0, 5, 30.0, "numpy leads, 2 arms open")
+        told.restart("g", 0, 5, 30.0, "numpy leads, 2 arms open")
         assert _bar(text) == progress.BAR_WIDTH // 2
         for second in range(1, 16):
             clock.s += 1.0
@@ -100,7 +100,7 @@ def test_on_a_narrow_terminal_what_happens_now_is_not_what_is_cut(clock: Clock, 
     console = Console(file=text, width=80, force_terminal=True, legacy_windows=False, color_system=None)
     names = ", ".join(["torch-compile+aoti:cpu:fp32", "openvino:cpu:int8", "executorch:cpu:fp32"])
     with Progress(console, clock) as told:
-        told.generation("exporting and building, 12 targets", 0, 4, left_s, "--max-time leaves 55 s for all")
+        told.restart("exporting and building, 12 targets", 0, 4, left_s, "--max-time leaves 55 s for all")
         told.detail(f"3 of 12 built, now {names}")
         last = text.getvalue().rstrip().splitlines()[-1]
         assert "exporting and" in last
@@ -118,7 +118,7 @@ def _bar(text: io.StringIO) -> int:
 
 def test_the_hidden_copy_is_told_by_what_it_is_for(clock: Clock):
     text = io.StringIO()
-    Progress(Console(file=text, width=200), clock).detail("loading numpy:cpu:fp32#sentinel")
+    Progress(Console(file=text, width=200), clock).detail("loading numpy:cpu:fp32#control")
     assert text.getvalue() == "loading numpy:cpu:fp32 (the control)\n"
 
 

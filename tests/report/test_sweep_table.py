@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from shootout.report import sweep_table, table
-from shootout.results.document import Document, GroupSummary, Row, Sentinel, Timing
+from shootout.results.document import Control, Document, GroupSummary, Row, Timing
 
 SIZES = (1, 2, 4, 8)
 TIME = Timing(
@@ -19,7 +19,7 @@ TIME = Timing(
     p95_ns=None,
     p99_ns=None,
     samples=1,
-    generations=4,
+    restarts=4,
     ratio=None,
 )
 BASE = {
@@ -35,7 +35,7 @@ BASE = {
     "options": {},
     "scenario": "throughput",
 }
-HOLDS = Sentinel(ratio=None, holds=True)
+HOLDS = Control(ratio=None, holds=True)
 
 
 def chosen_and_confirmed() -> Document:
@@ -50,7 +50,7 @@ def chosen_and_confirmed() -> Document:
             ),
             Row(**BASE, group=again, arm="a{x=1}", setting="x=1", batch=size, outcome="measured", end_to_end=TIME),
         ]
-        kept = {"sentinel": HOLDS, "void_share": 0.0, "void_reasons": {}, "generations": 4}
+        kept = {"control": HOLDS, "void_share": 0.0, "void_reasons": {}, "restarts": 4}
         groups += [
             GroupSummary(name=name, baseline=None, selects=True, **kept),
             GroupSummary(name=again, baseline="a{x=1}", confirms=name, **kept),
@@ -64,7 +64,7 @@ def chosen_and_confirmed() -> Document:
         environment={},
         rows=rows,
         groups=groups,
-        sentinel=HOLDS,
+        control=HOLDS,
         void_share=0.0,
         wall_s=1.0,
         spent_s={},

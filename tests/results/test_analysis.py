@@ -27,8 +27,8 @@ from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Verdict
 
 NOISE = (1.0, 1.001, 0.999, 1.0005, 0.9995, 1.0002)
-"""Between generations, the same for all arms but shifted by one, so that ratios have some spread."""
-TOP = {"schema", "run", "study", "baseline", "environment", "rows", "sentinel", "void_share", "wall_s", "spent_s"}
+"""Between restarts, the same for all arms but shifted by one, so that ratios have some spread."""
+TOP = {"schema", "run", "study", "baseline", "environment", "rows", "control", "void_share", "wall_s", "spent_s"}
 ROW = {
     *("arm", "backend", "device", "precision", "scheme", "settings", "quantizer", "model", "parameters", "batch"),
     *("threads", "options", "outcome", "reason", "fix", "compute", "end_to_end", "fidelity", "executed"),
@@ -58,11 +58,11 @@ TIMING = {
     "p99_ns",
     *("p90_low_ns", "p95_low_ns", "p99_low_ns", "p99_highest_ns"),
     "samples",
-    "generations",
+    "restarts",
     "ratio",
     "own_fp32_ratio",
 }
-RATIO = {"value", "low", "high", "verdict", "generations_needed"}
+RATIO = {"value", "low", "high", "verdict", "restarts_needed"}
 FIDELITY = {
     "max_abs",
     "relative_l2",
@@ -76,12 +76,12 @@ FIDELITY = {
 }
 
 
-def race(*, b: float = 0.8, sentinel: float = 1.0, generations: int = 6, voided: int = 0, **of_b: Any) -> list[Line]:
+def race(*, b: float = 0.8, control: float = 1.0, restarts: int = 6, voided: int = 0, **of_b: Any) -> list[Line]:
     """A race of A, B (its time is `b` times A's) and A's hidden copy; `voided` of the 3 rounds are flagged."""
     lines: list[Line] = []
-    for g in range(generations):
+    for g in range(restarts):
         noise = [NOISE[(g + shift) % len(NOISE)] for shift in range(3)]
-        lines += [played(A, g, 1_000 * noise[0]), played(COPY, g, 1_000 * sentinel * noise[1])]
+        lines += [played(A, g, 1_000 * noise[0]), played(COPY, g, 1_000 * control * noise[1])]
         lines += [played(B, g, 1_000 * b * noise[2], **of_b), rounds(g, voided=voided)]
     return lines
 
@@ -117,7 +117,7 @@ def test_a_control_without_an_interval_has_not_passed(tmp_path: Path, copy_ns: f
     first = played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 500), rounds(0)
     second = played(A, 1, 1_000), played(COPY, 1, copy_ns), played(B, 1, 501), rounds(1)
     found = document(tmp_path, *first, *second, ended())
-    assert found.sentinel.holds is found.answer[0].sure.sentinel_holds is holds
+    assert found.control.holds is found.answer[0].sure.control_holds is holds
     assert told in " ".join(printed(found).split())
     assert ("control passed" in printed(found)) == bool(holds)
 
@@ -127,12 +127,12 @@ def test_a_clear_difference_is_a_verdict(tmp_path: Path):
     assert (ratio(found).verdict, ratio(found).reason) == (Verdict.FASTER, None)
     assert ratio(found).value == pytest.approx(0.8, rel=0.01)
     assert ratio(found).low < 0.8 < ratio(found).high
-    assert found.sentinel.holds
-    assert found.sentinel.ratio is not None
+    assert found.control.holds
+    assert found.control.ratio is not None
     assert (found.complete, found.wall_s, found.void_share) == (True, 7.0, 0.0)
 
 
-def test_the_baseline_has_no_ratio_and_the_sentinel_no_row(tmp_path: Path):
+def test_the_baseline_has_no_ratio_and_the_control_no_row(tmp_path: Path):
     found = document(tmp_path, *race(), ended())
     assert [row.arm for row in found.rows] == [A.label, B.label]
     baseline = row(found, A.label).end_to_end
@@ -147,13 +147,13 @@ def withheld(found: Document) -> str:
     return str(ratio(found).reason)
 
 
-def test_a_sentinel_that_differs_withholds_every_verdict(tmp_path: Path):
-    found = document(tmp_path, *race(sentinel=1.05), ended())
+def test_a_control_that_differs_withholds_every_verdict(tmp_path: Path):
+    found = document(tmp_path, *race(control=1.05), ended())
     assert "a copy of itself" in withheld(found)
-    assert not found.sentinel.holds
+    assert not found.control.holds
 
 
-def test_a_sentinel_that_never_ran_or_crashed_withholds_every_verdict(tmp_path: Path):
+def test_a_control_that_never_ran_or_crashed_withholds_every_verdict(tmp_path: Path):
     lines = [line for line in race() if getattr(line, "arm", None) != COPY.label]
     assert "a copy of itself" in withheld(document(tmp_path, *lines, ended()))
     crash = Failure(group=GROUP, arm=COPY, during="a round", reason="killed by SIGSEGV")
@@ -169,10 +169,10 @@ def test_flagged_rounds_withhold_nothing_and_are_counted(tmp_path: Path, voided:
     assert f"{voided / 3:.0%} of the rounds disturbed" in printed(found)
 
 
-@pytest.mark.parametrize(("generations", "holds"), [(1, None), (2, True)])
-def test_one_generation_says_nothing_of_the_sentinel(tmp_path: Path, generations: int, holds: bool | None):
-    found = document(tmp_path, *race(generations=generations), ended())
-    assert found.answer[0].sure.sentinel_holds is holds
+@pytest.mark.parametrize(("restarts", "holds"), [(1, None), (2, True)])
+def test_one_restart_says_nothing_of_the_control(tmp_path: Path, restarts: int, holds: bool | None):
+    found = document(tmp_path, *race(restarts=restarts), ended())
+    assert found.answer[0].sure.control_holds is holds
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -192,12 +192,12 @@ def test_what_is_proposed_is_the_race_of_the_two_alone_unless_the_race_itself_go
     sure = analyse(folder).answer[0].sure
     alone = "--model identity --batch 1 --backends b:cpu:fp32,a:cpu:fp32 --threads 1 --inputs '~/my data.npz'"
     told = f"{alone} --goal best" if complete else f"'~/my net.py:make' --batch 1,8 --out {folder}"
-    assert (sure.nearest, sure.generations_needed) == (A.label, 6 if complete else 9)
+    assert (sure.nearest, sure.restarts_needed) == (A.label, 6 if complete else 9)
     assert sure.command == f"shootout run {told} --max-time 1m".replace("'~/my", "~/'my")
 
 
-def test_the_sd_between_generations_is_pooled_over_the_arms(tmp_path: Path):
-    """B and the copy, each 3 generations against A: the mean of two variances; one generation alone has none."""
+def test_the_sd_between_restarts_is_pooled_over_the_arms(tmp_path: Path):
+    """B and the copy, each 3 restarts against A: the mean of two variances; one restart alone has none."""
     lines: list[Line] = []
     for g, ns in enumerate((100.0, 110.0, 121.0)):
         lines += [played(A, g, 100.0), played(B, g, ns), played(COPY, g, 100.0), rounds(g)]
@@ -209,7 +209,7 @@ def test_the_sd_between_generations_is_pooled_over_the_arms(tmp_path: Path):
 @pytest.mark.parametrize(
     ("flagged", "median_ns"), [((), 200.0), ((0,), 250.0), ((0, 1), 200.0)], ids=["none", "one of three", "most"]
 )
-def test_a_generation_counts_by_its_unflagged_rounds_if_they_are_half(
+def test_a_restart_counts_by_its_unflagged_rounds_if_they_are_half(
     tmp_path: Path, flagged: tuple[int, ...], median_ns: float
 ):
     blocks = {scope.value: (100.0, 200.0, 300.0) for scope in Scope}
@@ -219,9 +219,9 @@ def test_a_generation_counts_by_its_unflagged_rounds_if_they_are_half(
     assert timing.median_ns == median_ns
 
 
-def test_no_steady_state_in_most_generations_withholds_the_verdict(tmp_path: Path):
+def test_no_steady_state_in_most_restarts_withholds_the_verdict(tmp_path: Path):
     found = document(tmp_path, *race(steady_from=None), ended())
-    assert withheld(found) == f"{B.label} found no steady state in 6 of 6 generations"
+    assert withheld(found) == f"{B.label} found no steady state in 6 of 6 restarts"
 
 
 def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
@@ -229,7 +229,7 @@ def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
     plain = header()
     asked = plain.model_copy(update={"groups": (plain.groups[0].model_copy(update={"goal": Goal(aim=Aim.BEST)}),)})
     for steady_from, open_ in ((0, [(A.label, B.label)]), (None, [])):
-        lines = [*race(b=1.01, generations=2, steady_from=steady_from), ended()]
+        lines = [*race(b=1.01, restarts=2, steady_from=steady_from), ended()]
         history = journal.read(write(tmp_path / f"{steady_from}", asked, *lines))
         (group,) = (group_of(history, one) for one in history.groups)
         assert [one.pair for one in missing(group)] == open_
@@ -237,9 +237,9 @@ def test_the_answer_waits_for_no_arm_without_a_steady_state(tmp_path: Path):
         assert list(resumed.open_pairs()) == open_
 
 
-def test_half_of_the_generations_steady_is_enough(tmp_path: Path):
-    lines = race(generations=6)
-    unsteady = [line.model_copy(update={"steady_from": None}) for line in race(generations=3)[2::4]]
+def test_half_of_the_restarts_steady_is_enough(tmp_path: Path):
+    lines = race(restarts=6)
+    unsteady = [line.model_copy(update={"steady_from": None}) for line in race(restarts=3)[2::4]]
     lines[2:12:4] = unsteady
     assert ratio(document(tmp_path, *lines, ended())).verdict is Verdict.FASTER
 
@@ -312,8 +312,8 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     assert found["schema"] == 1
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
-    assert set(measured["end_to_end"]["ratio"]) == set(found["sentinel"]["ratio"]) == RATIO | {"sd", "reason"}
-    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "reference_l2", "gradient_l2", "band", "standing"}
+    assert set(measured["end_to_end"]["ratio"]) == set(found["control"]["ratio"]) == RATIO | {"sd", "reason"}
+    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "shared_l2", "gradient_l2", "error_bound", "standing"}
     json.dumps(found, allow_nan=False)
 
 
@@ -370,7 +370,7 @@ def test_the_table_shows_all_three_outcomes(tmp_path: Path):
     assert "failed: c: load raised OSError: [red]no[/red]" in lines
     assert "skipped: d: not installed. Fix: pip install d" in lines
     assert "Control (the baseline beside a copy of itself)" in text
-    assert "#sentinel" not in text, "the hidden copy is never a row"
+    assert "#control" not in text, "the hidden copy is never a row"
 
 
 def test_an_integer_row_is_proven_by_node_counts_and_names_its_float_remainder(tmp_path: Path):
@@ -397,7 +397,7 @@ def test_a_row_that_was_only_built_says_what(tmp_path: Path):
 
 
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):
-    text = printed(document(tmp_path, *race(sentinel=1.05)))
+    text = printed(document(tmp_path, *race(control=1.05)))
     assert "FAILED: all verdicts are withheld" in text
     assert "This run is unfinished; the same command goes on" in text
 

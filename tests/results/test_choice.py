@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.contract import BandStanding, NotRunKind
+from shootout.contract import BoundStanding, NotRunKind
 from shootout.crossover.brackets import Kind
 from shootout.results.answer import Answer, Shipped
 from shootout.results.choice import choose
@@ -88,7 +88,7 @@ def test_an_arm_that_lost_to_another_leader_is_not_tied_with_the_shipped_one():
 def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
     near, far = row("near", 515), row("far", 590)
     sure = choose(cell(SLOW, FAST, near, far, within=0.2)).sure
-    assert (sure.generations, sure.sentinel_holds, sure.generations_needed) == (5, True, 32)
+    assert (sure.restarts, sure.control_holds, sure.restarts_needed) == (5, True, 32)
     assert sure.nearest == near.arm, "of two that take as many the one that is nearer"
     assert sure.command == (
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best --max-time 5m"
@@ -96,7 +96,7 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
 
 
 def test_an_unfinished_race_goes_on_for_that():
-    facts: dict[str, Any] = {"within": 0.2, "goes_on": True, "generation_s": 3.0}
+    facts: dict[str, Any] = {"within": 0.2, "goes_on": True, "restart_s": 3.0}
     resume = "shootout run toy --out results/toy/now"
     sure = choose(cell(SLOW, FAST, row("near", 515), **facts, resume=resume)).sure
     assert sure.command == f"{resume} --max-time 2m", "27 more, of 3 s"
@@ -104,8 +104,8 @@ def test_an_unfinished_race_goes_on_for_that():
 
 
 def test_no_command_is_given_that_ends_before_it_could_tell():
-    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, generations_needed=lambda *_: 61)).sure
-    assert (sure.generations_needed, sure.command) == (61, None)
+    sure = choose(cell(SLOW, FAST, row("near", 515), within=0.2, restarts_needed=lambda *_: 61)).sure
+    assert (sure.restarts_needed, sure.command) == (61, None)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
 
 
 def test_what_drawn_inputs_cannot_judge_is_never_shipped():
-    unjudged = {"fidelity": fidelity(0.1, standing=BandStanding.NOT_JUDGED)}
+    unjudged = {"fidelity": fidelity(0.1, standing=BoundStanding.NOT_JUDGED)}
     int4, plain = row("fast:cpu:int4", 250, **unjudged), row("fast", 250, **unjudged)
     assert names([shipped(choose(cell(SLOW, int4)))]) == ["slow"]
     assert names([shipped(choose(cell(SLOW, plain)))]) == ["slow"], "nor in FP32"
@@ -170,8 +170,8 @@ def test_what_drawn_inputs_cannot_judge_is_never_shipped():
     assert (found.ship, found.reason) == (None, "nobody's error could be held against what its precision explains")
 
 
-def test_more_than_its_band_is_no_plain_fp32_whatever_is_tolerated():
-    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing=BandStanding.TOLERATED))
+def test_more_than_its_error_bound_is_no_plain_fp32_whatever_is_tolerated():
+    tolerated = row("fast", 250, fidelity=fidelity(0.3, standing=BoundStanding.TOLERATED))
     found = choose(cell(SLOW, tolerated))
     assert names([shipped(found)]) == ["slow"]
     assert [(one.when, one.relative_l2) for one in found.would_change] == [("looser", 0.3)]
@@ -179,7 +179,7 @@ def test_more_than_its_band_is_no_plain_fp32_whatever_is_tolerated():
 
 
 def test_an_error_that_nobody_judged_is_no_known_cost():
-    unjudged = {"fidelity": fidelity(0.1, standing=BandStanding.NOT_JUDGED), "artifact_bytes": 10}
+    unjudged = {"fidelity": fidelity(0.1, standing=BoundStanding.NOT_JUDGED), "artifact_bytes": 10}
     int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
     found = choose(cell(SLOW, int8))
     assert (names([shipped(found)]), found.would_change, found.smaller) == (["slow"], (), ())
@@ -221,9 +221,9 @@ def test_where_no_arm_keeps_the_accuracy_the_fastest_is_shipped_and_it_is_said()
 
 
 def test_no_answer_stands_where_all_verdicts_are_withheld():
-    found = choose(cell(SLOW, FAST, unvouched="the sentinel came out different", sentinel_holds=False))
-    assert (found.ship, found.reason) == (None, "the sentinel came out different")
-    assert found.sure.sentinel_holds is False
+    found = choose(cell(SLOW, FAST, unvouched="the control came out different", control_holds=False))
+    assert (found.ship, found.reason) == (None, "the control came out different")
+    assert found.sure.control_holds is False
 
 
 def test_an_arm_without_a_steady_state_is_not_shipped():
@@ -236,8 +236,8 @@ def test_an_arm_without_a_steady_state_is_not_shipped():
     ("searched", "holds", "why"),
     [
         (False, False, "its p99 breaks"),
-        (True, False, "in half of the generations or more"),
-        (False, None, "whether its p99 holds the limit isn't known: too few generations, or too busy a machine"),
+        (True, False, "in half of the restarts or more"),
+        (False, None, "whether its p99 holds the limit isn't known: too few restarts, or too busy a machine"),
     ],
 )
 def test_an_arm_that_breaks_its_latency_limit_is_not_shipped(*, searched: bool, holds: bool | None, why: str):
@@ -252,7 +252,7 @@ def test_an_arm_that_breaks_its_latency_limit_is_not_shipped(*, searched: bool, 
 
 
 def test_no_arm_has_a_time():
-    found = choose(cell(row("a:cuda:fp32", None), row("b:cuda:fp16", None), generations=0))
+    found = choose(cell(row("a:cuda:fp32", None), row("b:cuda:fp16", None), restarts=0))
     assert (found.ship, found.reason) == (None, "nothing was timed")
     (why,) = found.not_raced
     assert (why.arms, why.reason, why.fix) == (("a:cuda:fp32", "b:cuda:fp16"), "no GPU", "get one")
@@ -261,13 +261,13 @@ def test_no_arm_has_a_time():
 def test_where_nothing_is_told_apart_the_fastest_so_far_is_named_and_why_it_is_no_more():
     found = choose(cell(SLOW, FAST, within=math.inf))
     assert shipped(found).arm == FAST.arm
-    assert found.reason == "nothing is told apart after 5 generations"
+    assert found.reason == "nothing is distinguished after 5 restarts"
     assert [one.arm for one in found.unsettled] == [SLOW.arm]
 
 
 @pytest.mark.parametrize(
     "unknown",
-    [{"within": math.inf}, {"unvouched": "the copy had no time yet", "sentinel_holds": None}],
+    [{"within": math.inf}, {"unvouched": "the copy had no time yet", "control_holds": None}],
 )
 def test_the_fastest_so_far_has_the_least_time_whoever_near_it_is_smaller(unknown: dict[str, Any]):
     near = row("near", 510, artifact_bytes=100_000)
@@ -287,7 +287,7 @@ def test_an_arm_near_the_fastest_of_which_nothing_is_known_is_not_shipped_for_it
 
 
 def test_without_a_copy_that_vouches_nobody_is_slower_and_the_fastest_so_far_is_named():
-    found = choose(cell(SLOW, FAST, unvouched="the copy had no time yet", sentinel_holds=None))
+    found = choose(cell(SLOW, FAST, unvouched="the copy had no time yet", control_holds=None))
     assert (shipped(found).arm, found.reason) == (FAST.arm, "the copy had no time yet")
     assert (found.passed, [one.arm for one in found.unsettled]) == ((), [SLOW.arm])
     assert [one.ratio and one.ratio.verdict for one in found.unsettled] == [Verdict.CANT_TELL]
@@ -295,7 +295,7 @@ def test_without_a_copy_that_vouches_nobody_is_slower_and_the_fastest_so_far_is_
 
 def test_where_no_arm_is_steady_the_fastest_so_far_is_named_and_an_arm_that_failed_is_none():
     failed = row("failed", 100, outcome="failed", reason="it broke", cause=NotRunKind.FAILED)
-    found = choose(cell(SLOW, FAST, failed, withheld=lambda label: f"{label} isn't steady", sentinel_holds=None))
+    found = choose(cell(SLOW, FAST, failed, withheld=lambda label: f"{label} isn't steady", control_holds=None))
     assert (shipped(found).arm, found.reason) == (FAST.arm, f"{SLOW.arm} isn't steady")
     assert [one.arm for one in found.unsettled] == [SLOW.arm]
     assert [one.arm for one in found.passed] == ["failed:cpu:fp32"]

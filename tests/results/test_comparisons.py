@@ -1,4 +1,4 @@
-"""Any two arms of a run against each other, from the generations that both played."""
+"""Any two arms of a run against each other, from the restarts that both played."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMES = ((A, 1_000), (COPY, 1_001), (B, 500), (C, 250))
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> shootout.Run:
-    """Three arms and the baseline's copy in five generations, and one that failed; two of them also alone."""
+    """Three arms and the baseline's copy in five restarts, and one that failed; two of them also alone."""
     gone = replace(C, target=Target(backend="d"))
     first = header((A, B, C, gone, COPY))
     other = GroupRecord(name="other", baseline=B.label, comparisons=1, arms=(B, C))
@@ -46,7 +46,7 @@ def test_any_two_arms_of_a_group_have_a_verdict_and_the_baseline_the_one_of_its_
     ("names", "said"),
     [
         (("b:cpu:fp23", "a"), "unknown arm 'b:cpu:fp23': did you mean 'b:cpu:fp32'"),
-        (("a:cpu:fp32#sentinel", "b"), "unknown arm"),
+        (("a:cpu:fp32#control", "b"), "unknown arm"),
         (("b", "c"), "raced in several groups; name one: 'identity, batch 1', 'other'"),
         (("b", "b:cpu:fp32"), "are one arm"),
         (("a", "d"), "'d:cpu:fp32' has no time to compare: it broke"),
@@ -61,7 +61,7 @@ def test_what_did_not_race_has_none_and_why_is_said(run: shootout.Run, names: tu
 def test_a_group_is_named_as_it_is(run: shootout.Run):
     with pytest.raises(UsageError, match="unknown group 'othr': did you mean 'other'"):
         run.verdict("b", "c", group="othr")
-    with pytest.raises(UsageError, match="never timed in the same generation"):
+    with pytest.raises(UsageError, match="never timed in the same restart"):
         run.verdict("b", "c", group="other")
     with pytest.raises(UsageError, match="unknown arm 'a'"):
         run.verdict("a", "b", group="other")

@@ -32,7 +32,7 @@ def test_the_gpus_context_is_a_part_of_the_start():
     assert readiness([untold])["ready_s"] == 1.5
 
 
-def test_memory_is_that_of_the_hungriest_generation():
+def test_memory_is_that_of_the_hungriest_restart():
     lines = [played(A, g, 1e6, peak_rss_bytes=peak) for g, peak in enumerate((40, 90, None, 50))]
     found = memory(lines)
     assert (found["memory_bytes"], found["peak_rss_bytes"]) == (90, 90)

@@ -12,17 +12,17 @@ from shootout.results.document import Row
 from shootout.results.frame import flatten_rows
 
 
-def race(folder: Path, generations: int) -> shootout.Run:
+def race(folder: Path, restarts: int) -> shootout.Run:
     lines = [
         line
-        for g in range(generations)
+        for g in range(restarts)
         for line in (played(A, g, 1_000 + g), played(COPY, g, 1_001 + g), played(B, g, 500 + g), rounds(g))
     ]
-    return shootout.load(write(folder / f"run{generations}", header(), *lines, ended()))
+    return shootout.load(write(folder / f"run{restarts}", header(), *lines, ended()))
 
 
 def test_an_empty_run_has_the_columns_of_a_full_one(tmp_path: Path):
-    full, empty = (race(tmp_path, generations).to_pandas() for generations in (5, 0))
+    full, empty = (race(tmp_path, restarts).to_pandas() for restarts in (5, 0))
     fixed, _ = flatten_rows(())
     assert list(empty.columns)[: len(fixed)] == list(full.columns)[: len(fixed)] == fixed
     named = {"arm", "end_to_end.ratio.verdict", "fidelity.accuracy_change.low", "executed.version", "serve.p99_ns"}

@@ -42,8 +42,8 @@ def look(**changes: Any) -> PlayedOnGpu:
 
 
 def document(folder: Path, *told: PlayedOnGpu | None, arm: Arm = G) -> Document:
-    """A run of A and this arm, a generation for each thing told."""
-    copy = replace(A, sentinel=True)
+    """A run of A and this arm, a restart for each thing told."""
+    copy = replace(A, control=True)
     lines = [
         line
         for index, one in enumerate(told)
@@ -68,17 +68,17 @@ def lines_of(found: Document) -> list[str]:
     return [line.rstrip() for line in printed(found).splitlines() if line.startswith(G.label) and line.endswith(".")]
 
 
-def test_figures_are_medians_over_generations(tmp_path: Path):
+def test_figures_are_medians_over_restarts(tmp_path: Path):
     costs = [replace(COST, context_bytes=size, context_s=size / 1e3) for size in (480, 500, 487)]
-    generations = [TOLD.model_copy(update={"cost": cost, "sm_clock_mhz": cost.context_bytes}) for cost in costs]
+    restarts = [TOLD.model_copy(update={"cost": cost, "sm_clock_mhz": cost.context_bytes}) for cost in costs]
     unknown = PlayedOnGpu(on_gpu=replace(LOOK, event_ns=None, stage_ns=11_000.0))
-    found = gpu_of(document(tmp_path, *generations, unknown))
+    found = gpu_of(document(tmp_path, *restarts, unknown))
     assert (found.context_s, found.context_bytes, found.sm_clock_mhz) == (0.487, 487, 487)
     assert (found.event_ns, found.stage_ns) == (21_000.0, 9_000.0)
     assert (found.allocator_held_bytes, found.allocator_peak_bytes, found.copies) == (20, 40, "pinned")
 
 
-def test_energy_is_that_of_the_generation_that_has_it(tmp_path: Path):
+def test_energy_is_that_of_the_restart_that_has_it(tmp_path: Path):
     found = gpu_of(document(tmp_path, look(energy=ENERGY), TOLD)).energy
     assert found == GpuEnergy(per_call_mj=152.5, above_idle_mj=2.5, idle_w=75.0, seconds=2.0, measured_by="nvml")
 
@@ -209,7 +209,7 @@ def performance(arm: Arm, *clocks: int | None) -> Performance:
 @pytest.mark.parametrize(
     ("clocks", "middle"), [((1_900, 1_980, 1_995), 1_980), ((None, 1_900), 1_900), ((None,), None), ((), None)]
 )
-def test_a_generation_is_summed_up_for_the_journal(clocks: tuple[int | None, ...], middle: int | None):
+def test_a_restart_is_summed_up_for_the_journal(clocks: tuple[int | None, ...], middle: int | None):
     found = played_on_gpu(performance(G, *clocks))
     assert found == PlayedOnGpu(cost=COST, sm_clock_mhz=middle, reference_mhz=1_995, on_gpu=LOOK)
 

@@ -13,7 +13,7 @@ from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ende
 from support.races.made import write as written
 
 from shootout.bundle.fidelity import NOTHING
-from shootout.contract import BandStanding, NotRunKind
+from shootout.contract import BoundStanding, NotRunKind
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, Played, Served, Skip, Step
 from shootout.messages import Loaded, Verified
@@ -27,10 +27,10 @@ from shootout.stats.verdicts import Verdict
 HEAVY = replace(EXECUTED, artifact_bytes=3_000_000)
 
 
-def race(*, generations: int = 6, **of_b: Any) -> list[Line]:
+def race(*, restarts: int = 6, **of_b: Any) -> list[Line]:
     return [
         line
-        for g in range(generations)
+        for g in range(restarts)
         for line in (
             played(A, g, 1_000 + g),
             played(COPY, g, 1_001 - g),
@@ -54,7 +54,7 @@ def printed(found: Document) -> str:
     return console.export_text()
 
 
-def test_an_overflow_in_one_generation_is_the_worst_error(tmp_path: Path):
+def test_an_overflow_in_one_restart_is_the_worst_error(tmp_path: Path):
     lines = race()
     place, broken = [(at, line) for at, line in enumerate(lines) if isinstance(line, Played) and line.arm == B.label][2]
     lines[place] = broken.model_copy(update={"fidelity": NOTHING})
@@ -63,7 +63,7 @@ def test_an_overflow_in_one_generation_is_the_worst_error(tmp_path: Path):
     assert figures.relative_l2 is None
 
 
-def test_the_agreement_is_the_least_of_all_generations_and_not_that_of_the_worst_error(tmp_path: Path):
+def test_the_agreement_is_the_least_of_all_restarts_and_not_that_of_the_worst_error(tmp_path: Path):
     lines = race()
     mine = [at for at, line in enumerate(lines) if isinstance(line, Played) and line.arm == B.label]
     for at, error, share in ((mine[0], 1e-3, 1.0), (mine[1], 1e-4, 0.9)):
@@ -127,13 +127,13 @@ def test_a_row_of_a_software_device_has_error_and_proof_and_no_time(tmp_path: Pa
 def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_numbers_are_not_exact(tmp_path: Path):
     for name in ("off", "lost"):
         (tmp_path / name).mkdir()
-    off = replace(EXACT, relative_l2=2e-4, band=5e-5, standing=BandStanding.TOLERATED)
+    off = replace(EXACT, relative_l2=2e-4, error_bound=5e-5, standing=BoundStanding.TOLERATED)
     document_ = document(tmp_path / "off", *race(fidelity=off), ended())
     assert row(document_).notes == ("error 2.0e-04 is more than fp32 explains (5.0e-05); within --max-error",)
     (tmp_path / "one").mkdir()
     document_ = document(tmp_path / "one", *race(fidelity=replace(off, relative_l2=1e-7)), ended())
     assert row(document_).notes[0].startswith("the error of one instance is more than fp32 explains")
-    lost = replace(EXACT, relative_l2=None, standing=BandStanding.NOT_JUDGED)
+    lost = replace(EXACT, relative_l2=None, standing=BoundStanding.NOT_JUDGED)
     document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())
     assert any(line.startswith(B.label) and "NaN" in line for line in printed(document_).splitlines())
     assert document_.answer[0].ship is None or document_.answer[0].ship.arm == A.label
@@ -144,7 +144,7 @@ def test_a_faster_row_whose_error_nothing_was_held_against_is_marked_and_not_gre
     tmp_path: Path, error: float, is_useless: bool
 ):
     """There was no time to predict what its precision explains, say."""
-    unchecked = replace(EXACT, relative_l2=error, standing=BandStanding.NOT_JUDGED)
+    unchecked = replace(EXACT, relative_l2=error, standing=BoundStanding.NOT_JUDGED)
     found = document(tmp_path, *race(fidelity=unchecked), ended())
     timing = row(found).end_to_end
     assert timing
@@ -186,9 +186,9 @@ def test_an_arm_that_held_at_no_rate_is_shown_with_what_it_did(tmp_path: Path):
     assert "skipped" not in printed(document_)
 
 
-@pytest.mark.parametrize(("generations", "voided", "holds"), [(2, 0, False), (1, 0, None), (2, 2, None)])
-def test_who_breaks_a_limit_in_one_generation_or_on_a_busy_machine_is_unknown(
-    tmp_path: Path, generations: int, voided: int, holds: bool | None
+@pytest.mark.parametrize(("restarts", "voided", "holds"), [(2, 0, False), (1, 0, None), (2, 2, None)])
+def test_who_breaks_a_limit_in_one_restart_or_on_a_busy_machine_is_unknown(
+    tmp_path: Path, restarts: int, voided: int, holds: bool | None
 ):
     late = Served(
         given_per_s=100.0,
@@ -198,7 +198,7 @@ def test_who_breaks_a_limit_in_one_generation_or_on_a_busy_machine_is_unknown(
         steps=(Step(rate_per_s=100.0, requests=1_000, bound_ns=9e6, held=False),),
     )
     lines: list[Line] = []
-    for g in range(generations):
+    for g in range(restarts):
         lines += [played(A, g, 9e6, served=late), played(B, g, 9e6, served=late), rounds(g, voided=voided)]
     document_ = document(tmp_path, *lines, ended())
     found = row(document_)

@@ -71,14 +71,14 @@ def _run(tmp_path, groups):
         records.append(
             made.GroupRecord(name=name, baseline=members[0].label, comparisons=1, arms=(*members, made.COPY))
         )
-        for generation in range(6):
+        for restart in range(6):
             for arm, (median, accuracy) in zip(members, arms.values(), strict=True):
                 right = "1" * round(100 * accuracy) + "0" * round(100 - 100 * accuracy)
                 fidelity = replace(made.EXACT, accuracy=accuracy, right=right)
-                jitter = 1 + 0.001 * (generation % 3)
-                lines.append(made.played(arm, generation, median * jitter, group=name, fidelity=fidelity))
-            lines.append(made.played(made.COPY, generation, arms["a"][0], group=name, fidelity=made.EXACT))
-            lines.append(made.rounds(generation).model_copy(update={"group": name}))
+                jitter = 1 + 0.001 * (restart % 3)
+                lines.append(made.played(arm, restart, median * jitter, group=name, fidelity=fidelity))
+            lines.append(made.played(made.COPY, restart, arms["a"][0], group=name, fidelity=made.EXACT))
+            lines.append(made.rounds(restart).model_copy(update={"group": name}))
     return made.write(tmp_path / "run", made.header(groups=tuple(records)), *lines, made.ended())
 
 

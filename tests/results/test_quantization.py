@@ -39,10 +39,10 @@ def right(count: int, of: int = 20) -> Any:
     return replace(EXACT, accuracy=count / of, right=text)
 
 
-def race(eight: float, fp32: Executed, int8: Executed, generations: int = 6) -> list[Line]:
+def race(eight: float, fp32: Executed, int8: Executed, restarts: int = 6) -> list[Line]:
     """A's calls take 1,000 ns, the other backend's 800 in FP32 and `eight` in INT8."""
     lines: list[Line] = []
-    for g in range(generations):
+    for g in range(restarts):
         noise = [NOISE[(g + shift) % len(NOISE)] for shift in range(4)]
         lines += [played(A, g, 1_000 * noise[0], fidelity=right(19)), played(COPY, g, 1_000 * noise[1])]
         lines += [played(B32, g, 800 * noise[2], executed=fp32, fidelity=right(19))]
@@ -56,14 +56,14 @@ def document(
     fp32: Executed = FP32,
     int8: Executed = INT8,
     environment: Any = CPU,
-    generations: int = 6,
+    restarts: int = 6,
     also: Sequence[Line] = (),
 ) -> Document:
     record = GroupRecord(name=GROUP, baseline=A.label, comparisons=3, arms=ARMS, references={B8.label: B32.label})
     top = header(ARMS, groups=(record,), environment={"machine": "made", **environment})
-    lines = [prepared(arm) for arm in ARMS if not arm.sentinel]
+    lines = [prepared(arm) for arm in ARMS if not arm.control]
     folder.mkdir(exist_ok=True)
-    return analyse(write(folder / "run", top, *lines, *also, *race(eight, fp32, int8, generations), ended()))
+    return analyse(write(folder / "run", top, *lines, *also, *race(eight, fp32, int8, restarts), ended()))
 
 
 def row(found: Document, arm: Arm = B8) -> Row:
@@ -129,7 +129,7 @@ def test_scores_of_the_users_own_are_compared_in_pairs(tmp_path: Path):
 )
 def test_scores_that_no_mean_is_of_are_a_note(tmp_path: Path, rows: tuple[float, ...], said: str):
     lines = [checked(arm, scores=Scores(name="m.py:cost", rows=rows)) for arm in (B32, B8)]
-    found = document(tmp_path, 400, generations=2, also=lines)
+    found = document(tmp_path, 400, restarts=2, also=lines)
     assert [row(found, arm).notes[-1] for arm in (B32, B8)] == [f"metric: {said}"] * 2
     assert row(found).outcome == "measured"
 
@@ -222,9 +222,9 @@ def test_where_there_is_no_verdict_none_is_explained_away(tmp_path: Path):
     assert why(tmp_path, 803).split(":")[0] in ("no verdict", "no faster")
     slow = replace(INT8, conversion_nodes=9)
     for eight, told in ((848, "1.06"), (856, "1.07")):
-        found = row(document(tmp_path / told, eight, generations=2, int8=slow)).why or ""
+        found = row(document(tmp_path / told, eight, restarts=2, int8=slow)).why or ""
         assert found.startswith(f"no verdict (at {told} of FP32's time): Q/DQ is not fused")
-    assert row(document(tmp_path / "none", 900, generations=1)).why is None, "nothing is known, so nothing is said"
+    assert row(document(tmp_path / "none", 900, restarts=1)).why is None, "nothing is known, so nothing is said"
 
 
 def shown(found: Document, *, full: bool = False) -> str:

@@ -12,27 +12,27 @@ from shootout.errors import Undecided
 from shootout.results.analysis import analyse
 
 
-def questions(folder: Path, b_ns: float, generations: int) -> tuple[str, ...]:
+def questions(folder: Path, b_ns: float, restarts: int) -> tuple[str, ...]:
     lines = [
         line
-        for g in range(generations)
+        for g in range(restarts)
         for line in (played(A, g, 1_000), played(COPY, g, 1_000), played(B, g, b_ns), rounds(g))
     ]
     return analyse(write(folder / "run", header(), *lines, ended())).open_questions
 
 
 @pytest.mark.parametrize(
-    ("b_ns", "generations", "open_"),
+    ("b_ns", "restarts", "open_"),
     [
         (500, 6, ()),
-        (1_100, 1, ("identity, batch 1: nothing is told apart after 1 generation",)),
+        (1_100, 1, ("identity, batch 1: nothing is distinguished after 1 restart",)),
         (1_100, 0, ("identity, batch 1: nothing was timed",)),
     ],
 )
 def test_a_cell_without_an_answer_is_an_open_question(
-    tmp_path: Path, b_ns: float, generations: int, open_: tuple[str, ...]
+    tmp_path: Path, b_ns: float, restarts: int, open_: tuple[str, ...]
 ):
-    assert questions(tmp_path, b_ns, generations) == open_
+    assert questions(tmp_path, b_ns, restarts) == open_
 
 
 def test_a_pair_that_the_goal_waits_for_is_an_open_question(tmp_path: Path):
@@ -51,6 +51,6 @@ def test_python_raises_where_a_verdict_was_required(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(api, "_planned", lambda *_: None)
     monkeypatch.setattr(api, "measure", lambda *_, **__: document)
     assert api.run(out=tmp_path / "run").document is document
-    with pytest.raises(Undecided, match="nothing is told apart after 1 generation; the run is in") as error:
+    with pytest.raises(Undecided, match="nothing is distinguished after 1 restart; the run is in") as error:
         api.run(out=tmp_path / "run", require_verdict=True)
     assert error.value.exit_code == 7

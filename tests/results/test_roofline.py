@@ -169,7 +169,7 @@ def test_a_model_without_products_is_bound_by_its_inputs_and_outputs():
 def run(folder: Path, *, known: bool = True, arms: tuple[Arm, ...] = THREADED, **executed: Any) -> Document:
     ran = replace(EXECUTED, **executed)
     stored = {"1": CEILINGS.model_dump(mode="json")} if known else {}
-    lines = [prepared(arm).model_copy(update={"work": WORK}) for arm in arms if not arm.sentinel]
+    lines = [prepared(arm).model_copy(update={"work": WORK}) for arm in arms if not arm.control]
     games = [played(arm, g, 400_400, executed=ran) for g in range(5) for arm in arms]
     ends = [rounds(g) for g in range(5)]
     top = header(arms, environment={"machine": "made", "ceilings": stored})

@@ -21,12 +21,12 @@ SINGLY = SHARED | {samples.SINGLE: 1}
 
 
 def run(folder: Path, *per_reading: dict[str, int], single: int = 1_000, **more: Any) -> Path:
-    """A generation of A and B for each of these; B's rounds take 1,000 ns, its single calls from 2,000 ns on."""
+    """A restart of A and B for each of these; B's rounds take 1,000 ns, its single calls from 2,000 ns on."""
     lines = [
         (played(A, g, 1e3, per_reading=calls), played(B, g, 1e3, per_reading=calls, **more), rounds(g))
         for g, calls in enumerate(per_reading)
     ]
-    write(folder, header(), *(line for generation in lines for line in generation), ended())
+    write(folder, header(), *(line for restart in lines for line in restart), ended())
     turn = Turn(latency_ns={scope: np.full(200, 1e3) for scope in Scope})
     for g, calls in enumerate(per_reading):
         alone = [(B.label, 2e3 + g + np.arange(single))] if samples.SINGLE in calls else []
@@ -48,7 +48,7 @@ def test_readings_of_several_calls_leave_the_tail_to_calls_read_one_by_one(tmp_p
     assert compute.p99_ns is None
 
 
-def test_a_generation_whose_readings_hold_one_call_counts_beside(tmp_path: Path):
+def test_a_restart_whose_readings_hold_one_call_counts_beside(tmp_path: Path):
     one = {"end_to_end": 1, "compute": 1}
     end_to_end, _ = timings(run(tmp_path / "run", one, SINGLY, SINGLY, SINGLY))
     assert end_to_end.p99_low_ns == 1_000
@@ -56,13 +56,13 @@ def test_a_generation_whose_readings_hold_one_call_counts_beside(tmp_path: Path)
 
 
 def test_calls_read_after_the_rounds_of_long_ones_count_with_these(tmp_path: Path):
-    """A generation is one, however its calls were read: a p99 of 200 calls at 1,000 ns and 4 from 2,000 ns on."""
+    """A restart is one, however its calls were read: a p99 of 200 calls at 1,000 ns and 4 from 2,000 ns on."""
     long = {"end_to_end": 1, "compute": 1, samples.SINGLE: 1}
     end_to_end, _ = timings(run(tmp_path / "run", *[long] * 4, single=4))
     assert (end_to_end.p99_low_ns, end_to_end.p99_highest_ns) == (2_001, 2_004)
 
 
-def test_the_highest_generation_is_told_where_the_middle_ones_bound_is_lower(tmp_path: Path):
+def test_the_highest_restart_is_told_where_the_middle_ones_bound_is_lower(tmp_path: Path):
     end_to_end, _ = timings(run(tmp_path / "run", *[SINGLY] * 12))
     assert end_to_end.p99_ns
     assert end_to_end.p99_ns < end_to_end.p99_highest_ns == 3_000.5

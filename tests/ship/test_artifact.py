@@ -15,7 +15,7 @@ from support.races.shipping import source_of
 
 from shootout import backends, models
 from shootout.backends._numpy import shipping
-from shootout.contract import Arm, Availability, BandStanding, Device, Precision, Target
+from shootout.contract import Arm, Availability, BoundStanding, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.host import environment
 from shootout.ship import artifact
@@ -35,7 +35,7 @@ def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> Source:
     found, line = source_of(arm), header((arm,), environment=facts)
     document = found.document.model_copy(update={"environment": facts})
     history = Mock(header=line, of_group=Mock(return_value=[]))
-    made = prepared(arm).model_copy(update={"bundle": key})
+    made = prepared(arm).model_copy(update={"exported": key})
     return replace(found, document=document, history=history, record=line.groups[0], prepared=made)
 
 
@@ -130,13 +130,13 @@ def test_what_can_t_be_shipped_says_why(target: Target, words: str):
 
 
 def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
-    assert error_limit(fidelity(1e-7, band=1e-5, standing=BandStanding.MET)) == 1e-5
-    assert error_limit(fidelity(0.1, band=0.01, standing=BandStanding.TOLERATED)) == pytest.approx(0.4)
-    assert error_limit(fidelity(0.1, band=0.9, standing=BandStanding.NOT_JUDGED)) == pytest.approx(0.4)
+    assert error_limit(fidelity(1e-7, error_bound=1e-5, standing=BoundStanding.MET)) == 1e-5
+    assert error_limit(fidelity(0.1, error_bound=0.01, standing=BoundStanding.TOLERATED)) == pytest.approx(0.4)
+    assert error_limit(fidelity(0.1, error_bound=0.9, standing=BoundStanding.NOT_JUDGED)) == pytest.approx(0.4)
     with pytest.raises(UsageError, match="isn't known"):
         error_limit(None)
     with pytest.raises(UsageError, match=r"error of 0\.8 is nearer to that of zeros than to none"):
-        error_limit(fidelity(0.8, band=0.9, standing=BandStanding.NOT_JUDGED))
+        error_limit(fidelity(0.8, error_bound=0.9, standing=BoundStanding.NOT_JUDGED))
 
 
 @pytest.mark.parametrize("name", [name for name in models.names() if models.get(name).forward])

@@ -22,7 +22,7 @@ from shootout.page import page
 from shootout.ship import artifact
 
 PARAMETERS = {"d_model": 64, "n_layers": 4}
-FOUND = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, band=1e-5)
+FOUND = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(page, "render", lambda sources, decided: f"{len(sources)} runs, {bool(decided)}")
     monkeypatch.setattr(artifact.availability, "available", lambda pairs: dict.fromkeys(pairs, works))
     monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
-    bundle = obtain("residual_mlp", PARAMETERS, 2)
-    arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=bundle.parameters, batch=2)
-    arms = arm, replace(arm, sentinel=True)
+    exported = obtain("residual_mlp", PARAMETERS, 2)
+    arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=exported.parameters, batch=2)
+    arms = arm, replace(arm, control=True)
     played = [
         line
         for number in range(5)
         for line in (*(made.played(one, number, 1e6, fidelity=FOUND) for one in arms), made.rounds(number))
     ]
-    prepared = made.prepared(arm).model_copy(update={"bundle": bundle.key})
+    prepared = made.prepared(arm).model_copy(update={"exported": exported.key})
     header = made.header(arms, environment=environment.facts())
     return made.write(tmp_path / "run", header, prepared, *played, made.ended())
 

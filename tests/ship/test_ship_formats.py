@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.adapters.shipped import make_shipped
-from support.exports import bare_bundle
+from support.exports import bare_exported
 
 from shootout.bundle.shipped import Shipped, open_shipped
 from shootout.contract import Target, TensorSpec
@@ -37,7 +37,7 @@ OPENVINO = {
 
 
 def shipped(folder: Path, backend: str, options: dict[str, Any], **facts: Any) -> Shipped:
-    made = bare_bundle({}, model="dir/my net.onnx", inputs=(X,), outputs=(Y,))
+    made = bare_exported({}, model="dir/my net.onnx", inputs=(X,), outputs=(Y,))
     return make_shipped(folder / "own", made, target=Target(backend=backend), options=options, threads=3, **facts)
 
 

@@ -43,7 +43,7 @@ def with_variables(variables: dict[str, str]) -> Source:
 
 def written(source: Source, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None) -> Shipped:
     """A folder whose adapter puts nothing into it."""
-    built = Built(arm=source.arm, bundle=obtain("identity", {}, 1), folder=place, facts={})
+    built = Built(arm=source.arm, exported=obtain("identity", {}, 1), folder=place, facts={})
     templates = Path(str(backends.__file__)).parent / "_numpy"
     monkeypatch.setattr(folder.backends, "shipping", lambda _: (lambda *_: shipment or Shipment(), templates))
     return folder.write_folder(source, built, place / "out")

@@ -15,15 +15,15 @@ from shootout.journal.records import Line
 from shootout.ship.source import find_source
 from shootout.study.group import GroupRecord
 
-ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, band=1e-5)
+ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
 
 
-def run(folder: Path, first_ns: float, second_ns: float, arms=(A, B, made.COPY), generations: int = 6) -> Path:
+def run(folder: Path, first_ns: float, second_ns: float, arms=(A, B, made.COPY), restarts: int = 6) -> Path:
     """A run of two arms and the baseline's copy."""
     timed = [*zip(arms, (first_ns, second_ns, first_ns), strict=True)]
     lines = [
         line
-        for number in range(generations)
+        for number in range(restarts)
         for line in (
             *(played(arm, number, ns * (1 + 0.001 * number), fidelity=ERROR) for arm, ns in timed),
             rounds(number),
@@ -77,7 +77,7 @@ def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):
 
 
 def test_the_best_so_far_has_to_be_named(tmp_path: Path):
-    folder = run(tmp_path, 1e6, 1e6, generations=1)
+    folder = run(tmp_path, 1e6, 1e6, restarts=1)
     with pytest.raises(Undecided, match="--arm"):
         find_source(folder)
     assert find_source(folder, "a").arm == A

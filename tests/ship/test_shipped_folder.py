@@ -110,7 +110,7 @@ def test_a_cpu_without_the_instructions_is_refused(copy: Path):
     assert "this CPU must have avx4096|sve9" in done.stderr
 
 
-def test_answers_out_of_the_band_are_refused(copy: Path):
+def test_answers_out_of_the_error_bound_are_refused(copy: Path):
     edit(copy, error_limit=0.0)
     done = check(copy)
     assert done.returncode == 1

@@ -23,16 +23,16 @@ def test_drill_peeking_at_a_t_test_fails_the_same_check():
     assert simulation.share(simulation.t_test_ever_rejects(x) for x in tapes) > 0.10
 
 
-def test_drill_rounds_taken_for_generations_fail_the_same_check():
+def test_drill_rounds_taken_for_restarts_fail_the_same_check():
     rng = np.random.default_rng(2)
     x = simulation.tapes("gaussian", (200, 2), rng)[..., :6]
     assert np.mean(simulation.told_apart(x) > 0) <= 0.05
-    assert np.mean(simulation.told_apart(simulation.rounds_as_generations(x, rng)) > 0) > 0.20
+    assert np.mean(simulation.told_apart(simulation.rounds_as_restarts(x, rng)) > 0) > 0.20
 
 
-def test_a_twofold_difference_among_nine_takes_two_generations():
+def test_a_twofold_difference_among_nine_takes_two_restarts():
     found = simulation.tally("gaussian", effect=1.0, runs=200, seed=8, comparisons=9, sd=0.05)
-    assert (found.right, found.median_generations) == (1.0, 2)
+    assert (found.right, found.median_restarts) == (1.0, 2)
 
 
 @pytest.mark.parametrize("noise", HONEST)
@@ -58,16 +58,16 @@ def test_load_turns_into_cant_tell(noise: str):
 
 @pytest.mark.parametrize("comparisons", [1, 3, 28])
 @pytest.mark.parametrize(("effect", "power"), [(0.05, 0.99), (0.02, 0.95), (0.01, 0.90)])
-def test_power_within_20_generations(effect: float, power: float, comparisons: int):
+def test_power_within_20_restarts(effect: float, power: float, comparisons: int):
     found = simulation.tally("gaussian", effect=effect, runs=RUNS, seed=6, comparisons=comparisons)
     assert found.right >= power
     assert found.wrong_direction == 0
 
 
 @pytest.mark.parametrize("comparisons", [1, 28])
-def test_a_tenfold_difference_takes_the_fewest_generations(comparisons: int):
+def test_a_tenfold_difference_takes_the_fewest_restarts(comparisons: int):
     found = simulation.tally("gaussian", effect=9.0, runs=20, seed=7, comparisons=comparisons)
-    assert (found.right, found.median_generations) == (1.0, 2)
+    assert (found.right, found.median_restarts) == (1.0, 2)
 
 
 def test_racing_saves_calls_at_equal_confidence():

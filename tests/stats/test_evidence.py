@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.races import simulation
 
 from shootout.contract import Array
-from shootout.stats.evidence import bonferroni, ceiling, e_value, interval, min_generations, own_holds, prior_holds
+from shootout.stats.evidence import bonferroni, ceiling, e_value, interval, min_restarts, own_holds, prior_holds
 from shootout.stats.verdicts import (
     Rules,
     Verdict,
@@ -83,14 +83,14 @@ def test_ties_and_no_spread_count_for_the_weakest_evidence():
     assert evidence(np.zeros(6), 1e-9, prior=False) == pytest.approx(ceiling(6, prior=False))
 
 
-def test_alpha_is_shared_and_generations_follow_from_the_ceiling():
+def test_alpha_is_shared_and_restarts_follow_from_the_ceiling():
     assert bonferroni(1) == 0.05
     assert bonferroni(28) == 0.05 / 28
     assert bonferroni(0) == 0.05
-    assert [min_generations(k) for k in (0, 1, 9, 2_837, 2_838)] == [2, 2, 2, 2, 3]
+    assert [min_restarts(k) for k in (0, 1, 9, 2_837, 2_838)] == [2, 2, 2, 2, 3]
 
 
-def test_one_generation_never_decides_however_far_apart_the_arms_are():
+def test_one_restart_never_decides_however_far_apart_the_arms_are():
     assert interval(np.array([math.log(1e6)]), 0.05) == (-math.inf, math.inf)
 
 
@@ -207,13 +207,13 @@ def test_comparison_reports_ratios():
     assert found.low is not None
     assert found.high is not None
     assert 1.005 < found.low < 1.022 < found.high < 1.04
-    assert (found.generations, found.generations_needed) == (5, None)
+    assert (found.restarts, found.restarts_needed) == (5, None)
     assert found.sd == pytest.approx(np.std(x, ddof=1))
 
 
 def test_bounds_are_none_while_infinite():
     found = compare(np.array([0.02]), alpha=0.05, bias_floor=0.005)
-    assert (found.low, found.high, found.sd, found.generations_needed) == (None, None, None, None)
+    assert (found.low, found.high, found.sd, found.restarts_needed) == (None, None, None, None)
     assert found.verdict is Verdict.CANT_TELL
     assert not found.decided
 
@@ -223,7 +223,7 @@ def first_verdict(x: Array) -> int:
     labels = [f"arm {i}" for i in range(len(x))]
     comparisons = len(labels) - 1
     rules = Rules(
-        baseline="base", sentinel=labels[-1], comparisons=comparisons, max_generations=x.shape[-1], bias_floor=0.0
+        baseline="base", control=labels[-1], comparisons=comparisons, max_restarts=x.shape[-1], bias_floor=0.0
     )
     for n in range(1, x.shape[-1] + 1):
         blocks = {label: {g: np.exp(arm[g : g + 1]) for g in range(n)} for label, arm in zip(labels, x, strict=True)}
@@ -234,11 +234,11 @@ def first_verdict(x: Array) -> int:
     return 0
 
 
-@pytest.mark.parametrize(("noise", "widest"), [("gaussian", 1), ("7 % bad generations", 1), ("gaussian", 100)])
+@pytest.mark.parametrize(("noise", "widest"), [("gaussian", 1), ("7 % bad restarts", 1), ("gaussian", 100)])
 def test_what_is_simulated_is_what_the_verdicts_say(noise: str, widest: float):
     """The simulation repeats the rule for many groups at once; half of these are truly 1 SD apart.
 
-    An arm whose generations spread widely takes the prior from all arms of its group.
+    An arm whose restarts spread widely takes the prior from all arms of its group.
     """
     x = simulation.tapes(noise, (10, 3), np.random.default_rng(6), sd=0.006)
     x += 0.006 * (np.arange(10) % 2)[:, None, None]
@@ -255,11 +255,11 @@ def test_comparison_refuses_what_is_no_log_ratio(bad: list[float]):
         compare(np.array(bad), alpha=0.05, bias_floor=0.005)
 
 
-def test_generations_needed_are_about_enough():
-    """The estimate, made at 5 generations, is within a factor of 2 of the median of what it then takes."""
+def test_restarts_needed_are_about_enough():
+    """The estimate, made at 5 restarts, is within a factor of 2 of the median of what it then takes."""
     rng = np.random.default_rng(5)
     start = 0.009 + 0.006 * np.array([-1.2, -0.5, 0.0, 0.5, 1.2])
-    needed = compare(start, alpha=0.05, bias_floor=0.005).generations_needed
+    needed = compare(start, alpha=0.05, bias_floor=0.005).restarts_needed
     assert needed is not None
     sd = float(np.std(start, ddof=1))
     taken = []
@@ -269,9 +269,9 @@ def test_generations_needed_are_about_enough():
     assert needed / 2 <= float(np.median(taken)) <= needed * 2
 
 
-def test_generations_needed_has_an_end():
+def test_restarts_needed_has_an_end():
     on_the_edge = math.log1p(0.01) + 0.02 * np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-    assert compare(on_the_edge, alpha=0.05, bias_floor=0.01).generations_needed is None
+    assert compare(on_the_edge, alpha=0.05, bias_floor=0.01).restarts_needed is None
 
 
 def test_the_smallest_visible_difference_is_seen_about_half_of_the_time():
@@ -284,13 +284,13 @@ def test_the_smallest_visible_difference_is_seen_about_half_of_the_time():
 
 
 def played(x: Array) -> dict[str, dict[int, Array]]:
-    """Blocks of arms with these log ratios to "base", shape (arms, generations); generations of NaN were not played."""
+    """Blocks of arms with these log ratios to "base", shape (arms, restarts); restarts of NaN were not played."""
     arms = {f"arm {i}": {g: np.exp([v]) for g, v in enumerate(one) if np.isfinite(v)} for i, one in enumerate(x)}
     return {"base": {g: np.ones(1) for g in range(x.shape[1])}} | arms
 
 
 def rules(baseline: str | None = "base") -> Rules:
-    return Rules(baseline=baseline, sentinel=None, comparisons=1, max_generations=20, bias_floor=0.005)
+    return Rules(baseline=baseline, control=None, comparisons=1, max_restarts=20, bias_floor=0.005)
 
 
 def test_the_prior_counts_until_the_pooled_sd_passes_20_percent_and_never_again():
@@ -335,7 +335,7 @@ def test_a_wild_arm_among_quiet_ones_has_no_prior_of_its_own():
     assert comparison(quarter, "arm 8", "base", rules()).verdict is Verdict.SLOWER
 
 
-def test_a_pairs_own_spread_counts_from_three_generations_on_and_for_good():
+def test_a_pairs_own_spread_counts_from_three_restarts_on_and_for_good():
     x = np.array([[0.0, 0.5, 0.25, 0.25], [0.0, 0.1, 0.0, 0.1], [0.0, 0.9, *[0.4] * 2]])
     assert own_holds(x).tolist() == [[True, True, False, False], [True] * 4, [True, True, False, False]]
     calm_later = np.concatenate([[0.0, 0.9, 0.3], np.full(60, 0.3)])
@@ -354,7 +354,7 @@ def test_a_pair_of_many_has_its_share_of_the_error():
 def test_the_floor_is_at_least_what_the_baselines_copy_shows():
     """The copy, arm 0, is 3 % off: then 2 % more is no verdict, nothing is the same, and the copy itself is judged."""
     x = np.log(np.array([[1.03, 1.031, 1.03, 1.029], [1.02, 1.021, 1.02, 1.019], [1.0, 1.001, 1.0, 0.999]]))
-    blocks, beside = played(x), replace(rules(), sentinel="arm 0")
+    blocks, beside = played(x), replace(rules(), control="arm 0")
     assert ground_of(blocks, beside).bias_floor == pytest.approx(0.03)
     assert ground_of(blocks, rules()).bias_floor == 0.005
     found = [comparison(blocks, label, "base", beside).verdict for label in ("arm 0", "arm 1", "arm 2")]
@@ -363,7 +363,7 @@ def test_the_floor_is_at_least_what_the_baselines_copy_shows():
     assert without == [Verdict.SLOWER, Verdict.SAME]
 
 
-def test_a_generation_s_ratio_is_the_median_over_its_rounds():
+def test_a_restart_s_ratio_is_the_median_over_its_rounds():
     """One disturbed round moves a mean, and must not move the ratio."""
     arm, base = {0: np.array([2.0, 2.0, 900.0]), 3: np.array([4.0])}, {0: np.ones(3), 1: np.ones(3), 3: np.ones(1)}
     assert np.exp(log_ratios(arm, base)).tolist() == pytest.approx([2.0, 4.0])

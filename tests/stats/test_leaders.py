@@ -1,4 +1,4 @@
-"""Who leads: the set on planted verdicts, and how often it misses the truly fastest arm on seeded generations."""
+"""Who leads: the set on planted verdicts, and how often it misses the truly fastest arm on seeded restarts."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shootout.stats.open_pairs import leader_sets
 from shootout.stats.verdicts import Comparison, Rules, judge
 
 FLOOR = 0.005
-RULES = Rules(baseline="a", sentinel=None, comparisons=7, max_generations=20, bias_floor=FLOOR)
+RULES = Rules(baseline="a", control=None, comparisons=7, max_restarts=20, bias_floor=FLOOR)
 
 
 def known(low: float, high: float) -> Comparison:
     """A ratio known to lie between the two."""
     verdict = judge(math.log(low), math.log(high), bias_floor=FLOOR)
     value = math.sqrt(low * high)
-    return Comparison(value=value, low=low, high=high, verdict=verdict, generations_needed=None, sd=None, generations=5)
+    return Comparison(value=value, low=low, high=high, verdict=verdict, restarts_needed=None, sd=None, restarts=5)
 
 
 def within(width: float, times: dict[str, float]) -> Compare:
@@ -78,7 +78,7 @@ def test_indifferent_is_within_five_percent_on_both_sides(low: float, high: floa
     assert not is_indifferent(None)
 
 
-def test_only_generations_that_a_pair_shares_count():
+def test_only_restarts_that_a_pair_shares_count():
     rng = np.random.default_rng(1)
     calm = {g: np.exp(0.001 * rng.standard_normal(3)) for g in range(6)}
     blocks = {"a": calm, "b": {g: 0.5 * calm[g] for g in range(6)}, "c": {9: np.ones(3)}}

@@ -99,7 +99,7 @@ def test_percentiles_are_those_of_numpy(sample: np.ndarray, p: float):
     assert percentile(sample, at) == pytest.approx(np.quantile(sample, at, method="averaged_inverted_cdf"))
 
 
-def test_percentile_bounds_need_four_generations_and_loadgens_sample():
+def test_percentile_bounds_need_four_restarts_and_loadgens_sample():
     def bounds(*sizes: int, p: float = 0.9) -> object:
         return percentile_bounds([np.arange(size, dtype=float) for size in sizes], p)
 
@@ -112,7 +112,7 @@ def test_percentile_bounds_need_four_generations_and_loadgens_sample():
 
 
 def test_percentile_bounds_hold_where_bounds_over_all_calls_do_not():
-    """Each generation's process is faster or slower as a whole: the middle one's p90 is to lie between the bounds."""
+    """Each restart's process is faster or slower as a whole: the middle one's p90 is to lie between the bounds."""
     rng, truth = np.random.default_rng(1), float(np.exp(0.1 * 1.2815515655446004))
     calls = [np.exp(0.1 * rng.standard_normal((5, 300)) + 0.1 * rng.standard_normal((5, 1))) for _ in range(400)]
     found = [bounds for one in calls if (bounds := percentile_bounds(list(one), 0.9))]

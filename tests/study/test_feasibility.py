@@ -32,7 +32,7 @@ def test_what_is_missing_is_skipped_with_its_fix():
     assert [arm.label for arm in found.playing] == [
         "torch-eager:cpu:fp32",
         "onnxruntime:cpu:fp32",
-        "torch-eager:cpu:fp32#sentinel",
+        "torch-eager:cpu:fp32#control",
     ]
 
 
@@ -73,7 +73,7 @@ def test_a_file_is_made_a_module_where_an_arm_runs_nothing_else_and_the_measure_
     path = str(tmp_path / "m.onnx")
     found = group(*ALL, model=path)
     assert not found.skips
-    assert labels(found)[-1] == "onnxruntime:cpu:fp32#sentinel", "not NumPy, whose interpreter makes ratios of 100"
+    assert labels(found)[-1] == "onnxruntime:cpu:fp32#control", "not NumPy, whose interpreter makes ratios of 100"
     assert {found.request_of(arm).module for arm in found.record.arms} == {True}
     readers = group("numpy", model=path)
     assert not readers.request_of(readers.record.arms[0]).module
@@ -86,8 +86,8 @@ def test_a_file_as_big_as_memory_is_skipped(tmp_path: Path):
 
 def test_what_can_only_be_built_is_built_but_does_not_play():
     found = group("numpy", "tensorrt")
-    assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#sentinel"]
-    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert [arm.label for arm in found.building] == ["numpy:cpu:fp32", "tensorrt:cuda:fp16", "numpy:cpu:fp32#control"]
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#control"]
     assert found.record.comparisons == 0
     assert found.skips["tensorrt:cuda:fp16"].reason == BUILDS.reason
 
@@ -120,7 +120,7 @@ def test_a_users_own_model_is_not_trained_and_says_so(tmp_path: Path):
 
 def test_what_a_backend_does_not_offer_is_a_row_that_says_so():
     found = group("numpy", "numpy:cpu:int8", "numpy:cpu:fp32/per-tensor")
-    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert [arm.label for arm in found.playing] == ["numpy:cpu:fp32", "numpy:cpu:fp32#control"]
     assert found.skips["numpy:cpu:int8"].reason == "numpy has no int8 on cpu"
     assert found.skips["numpy:cpu:int8"].fix == "it offers fp32"
     assert found.skips["numpy:cpu:fp32/per-tensor"].reason == "numpy has no per-tensor quantization for fp32"

@@ -1,4 +1,4 @@
-"""From a study to groups of arms: order, labels, baseline, sentinel, skips, counts and identity. Nothing is started."""
+"""From a study to groups of arms: order, labels, baseline, control, skips, counts and identity. Nothing is started."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from shootout.study.schema import Study
 
 def test_the_baseline_comes_first_and_its_hidden_copy_last():
     found = group("numpy", "torch-eager")
-    assert labels(found) == ["torch-eager:cpu:fp32", "numpy:cpu:fp32", "torch-eager:cpu:fp32#sentinel"]
+    assert labels(found) == ["torch-eager:cpu:fp32", "numpy:cpu:fp32", "torch-eager:cpu:fp32#control"]
     assert found.record.baseline == "torch-eager:cpu:fp32"
-    assert [arm.sentinel for arm in found.record.arms] == [False, False, True]
+    assert [arm.control for arm in found.record.arms] == [False, False, True]
     assert all(arm.threads == 3 for arm in found.record.arms)
 
 
@@ -45,7 +45,7 @@ def test_an_option_that_some_target_takes_is_left_to_each_arm():
 def test_the_same_target_twice_is_two_arms():
     found = group("numpy", "numpy", "numpy:cpu:fp32")
     assert labels(found)[:3] == ["numpy:cpu:fp32", "numpy:cpu:fp32#2", "numpy:cpu:fp32#3"]
-    assert labels(found)[3] == "numpy:cpu:fp32#sentinel"
+    assert labels(found)[3] == "numpy:cpu:fp32#control"
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_the_same_target_twice_is_two_arms():
 def test_who_the_ratios_refer_to(targets: tuple[str, ...], missing: tuple[str, ...], baseline: str | None, wanted: str):
     found = group(*targets, missing=missing, baseline=baseline)
     assert found.record.baseline == wanted
-    hidden = [arm.label for arm in found.record.arms if arm.sentinel]
-    assert hidden == ([f"{wanted.split('#')[0]}#sentinel"] if wanted else [])
+    hidden = [arm.label for arm in found.record.arms if arm.control]
+    assert hidden == ([f"{wanted.split('#')[0]}#control"] if wanted else [])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_every_combination_is_a_group_with_a_name_of_its_own():
     assert [(one.request.parameters["d_model"], one.request.batch) for one in found] == [
         (64, 1), (64, 8), (128, 1), (128, 8),
     ]  # fmt: skip
-    assert all(one.record.arms[-1].sentinel for one in found)
+    assert all(one.record.arms[-1].control for one in found)
     assert all(arm.parameters["activation"] for one in found for arm in one.record.arms), "defaults are filled in"
 
 
@@ -214,7 +214,7 @@ def test_a_cold_cache_is_for_arms_on_a_gpu_and_their_copies():
     assert [(arm.label, arm.cold_l2) for arm in arms] == [
         (cuda, True),
         ("numpy:cpu:fp32", False),
-        (f"{cuda}#sentinel", True),
+        (f"{cuda}#control", True),
     ]
     assert not any(arm.cold_l2 for arm in group("numpy", cuda).record.arms)
 
@@ -239,7 +239,7 @@ def named(asked: Study, files: tuple[str, ...] = (), missing: tuple[str, ...] = 
         {"targets": ("numpy", "torch-eager", "onnxruntime")},
         {"options": {"onnxruntime": {"session.x": "1"}}},
         {"baseline": "numpy"},
-        {"max_generations": 7},
+        {"max_restarts": 7},
         {"seed": 1},
     ],
 )
@@ -280,7 +280,7 @@ def test_each_arm_can_be_compared_with_its_own_fp32_too():
 
 def test_a_scheme_may_name_another_variant_of_the_model():
     found = group("numpy", "numpy:cpu:fp32/pruned-50")
-    plain, pruned = (arm for arm in found.record.arms if not arm.sentinel)
+    plain, pruned = (arm for arm in found.record.arms if not arm.control)
     assert (found.request_of(plain).variant, found.request_of(pruned).variant) == ("", "pruned-50")
     assert replace(found.request_of(pruned), variant="") == found.request
     assert (plain.quantizer, pruned.quantizer) == ("none", "none")
@@ -317,7 +317,7 @@ def test_several_files_race_in_one_group_each_arm_beside_its_backends_own_on_the
         "numpy:cpu:fp32",
         "numpy:cpu:fp32(b.onnx)",
         "onnxruntime:cpu:fp32(b.onnx)",
-        "onnxruntime:cpu:fp32#sentinel",
+        "onnxruntime:cpu:fp32#control",
     ]
     assert found.record.references == {
         "numpy:cpu:fp32(b.onnx)": "numpy:cpu:fp32",

@@ -104,7 +104,7 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
             r"parameters\.batch\.0: batch is an axis of its own: write it at the top level",
         ),
         (GOOD + 'batch = ["one"]\n', r"batch\.0 is 'one': .*valid integer"),
-        (GOOD + "max_generations = 0\n", "max_generations is 0: .*greater than or equal to 1"),
+        (GOOD + "max_restarts = 0\n", "max_restarts is 0: .*greater than or equal to 1"),
         (GOOD + "[parameters]\nd_model = []\n", r"parameters\.d_model is \[\]: .*at least 1 item"),
         (GOOD + 'name = "../up"\n', "name is '../up'"),
         (GOOD + 'name = ".."\n', "name is '..'"),
@@ -173,13 +173,11 @@ def test_an_option_may_hold_anything():
         ({"goal": "baseline"}, 20),
         ({"crossover": {"axis": "batch"}}, 20),
         ({"scenario": "throughput"}, 20),
-        ({"max_generations": 7}, 7),
+        ({"max_restarts": 7}, 7),
     ],
 )
-def test_races_that_something_else_ends_may_have_more_generations(fields: dict[str, Any], most: int):
-    assert (
-        schema.checked({"name": "s", "model": "digits", "targets": ["numpy"], **fields}, "t").most_generations == most
-    )
+def test_races_that_something_else_ends_may_have_more_restarts(fields: dict[str, Any], most: int):
+    assert schema.checked({"name": "s", "model": "digits", "targets": ["numpy"], **fields}, "t").most_restarts == most
 
 
 def test_no_time_at_all_is_refused():

@@ -151,12 +151,12 @@ def without_privileges() -> None:
         assert all(libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0 for capability in (1, 2))
 
 
-def spin_study(folder: Path, *, generations: int = 2, arms: int = 2, work: int = 20, name: str = "tiny") -> Path:
-    """A study file that takes about a second a generation and needs no framework."""
+def spin_study(folder: Path, *, restarts: int = 2, arms: int = 2, work: int = 20, name: str = "tiny") -> Path:
+    """A study file that takes about a second a restart and needs no framework."""
     path = folder / f"{name}.toml"
     targets = ", ".join(['"spin"'] * arms)
     path.write_text(
-        f'model = "identity"\ntargets = [{targets}]\nmax_generations = {generations}\n[options.spin]\nwork = "{work}"\n'
+        f'model = "identity"\ntargets = [{targets}]\nmax_restarts = {restarts}\n[options.spin]\nwork = "{work}"\n'
     )
     return path
 

@@ -23,15 +23,15 @@ from shootout.race import campaign, live
 from support.forked_workers import fork_workers
 
 FEW = {
-    "shootout.race.generation.ROUNDS": 2,
-    "shootout.race.generation.MIN_ROUNDS": 2,
-    "shootout.race.generation.WARM_UP_SHORT_NS": 200_000_000,
-    "shootout.race.generation.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
+    "shootout.race.restart.ROUNDS": 2,
+    "shootout.race.restart.MIN_ROUNDS": 2,
+    "shootout.race.restart.WARM_UP_SHORT_NS": 200_000_000,
+    "shootout.race.restart.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }
 FORKED = "forked"
 """Beside the constants: that the workers are forked, see `forked_workers`."""
 STOPS_IN = "stops in"
-"""Beside the constants: the generation in which the process stops itself at the first turn, or `BUILDS`, so that a test
+"""Beside the constants: the restart in which the process stops itself at the first turn, or `BUILDS`, so that a test
 finds it at work however slow either is; SIGCONT lets it go on."""
 BUILDS = "builds"
 """It stops once the first build stands in the journal, and no other."""
@@ -72,12 +72,12 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
 
 
 def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
-    """Stop this process, and not its workers, at the first turn of a generation; `wanted_here` is asked there."""
+    """Stop this process, and not its workers, at the first turn of a restart; `wanted_here` is asked there."""
     spawn, turn, begun = live.LiveStage.spawn, live.LivePlayer.turn, []
 
-    def note(self: Any, arm: Any, generation: int, padding: int) -> Any:
-        begun.append(generation)
-        return spawn(self, arm, generation, padding)
+    def note(self: Any, arm: Any, restart: int, padding: int) -> Any:
+        begun.append(restart)
+        return spawn(self, arm, restart, padding)
 
     def stop(self: Any, scopes: Any) -> Any:
         if begun[-1] == wanted:

@@ -1,4 +1,4 @@
-"""One bundle in one line, as tests of all that comes after an export want it."""
+"""One exported model in one line, as tests of all that comes after an export want it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Value
 from shootout.export import client
 from shootout.export.client import Request
 
 
-def obtain(model: str, parameters: Mapping[str, Value], batch: int, **how: Any) -> ModelBundle:
+def obtain(model: str, parameters: Mapping[str, Value], batch: int, **how: Any) -> ExportedModel:
     return client.obtain(Request(model=model, parameters=parameters, batch=batch, **how))
 
 
-def bare_bundle(bands: Mapping[str, float | None], **facts: Any) -> ModelBundle:
-    """A bundle of facts alone, with nothing on disk."""
-    made = ModelBundle(
+def bare_exported(error_bounds: Mapping[str, float | None], **facts: Any) -> ExportedModel:
+    """An exported model of facts alone, with nothing on disk."""
+    made = ExportedModel(
         folder=Path("nowhere"),
         key="0",
         model="m",
@@ -28,7 +28,7 @@ def bare_bundle(bands: Mapping[str, float | None], **facts: Any) -> ModelBundle:
         inputs=(),
         outputs=(),
         artifacts=(),
-        bands=bands,
+        error_bounds=error_bounds,
         parameter_count=0,
         weights_sha256="",
         versions={},

@@ -1,6 +1,6 @@
 """Workers forked from a process that has imported what all of them import, which is most of the work of a small one.
 
-The package forks those that share a library, generation by generation; here one such process lives on over all tests.
+The package forks those that share a library, restart by restart; here one such process lives on over all tests.
 """
 
 from __future__ import annotations
@@ -70,4 +70,4 @@ def fork_workers(change: Callable[[object, str, Any], None] = setattr) -> None:
     """Fork the workers that this process's runs ask for, where the system can, by this `change` of a module."""
     if can_fork():
         change(child, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start}))
-        change(live, "can_fork", lambda: False)  # a generation's own starters would be started
+        change(live, "can_fork", lambda: False)  # a restart's own starters would be started

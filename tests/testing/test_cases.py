@@ -27,9 +27,9 @@ def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytes
 
 @pytest.mark.parametrize("backend", backends.SHIPPED)
 def test_only_a_backend_that_ignores_the_model_goes_without_its_probe(backend: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cases, "bundles", lambda asked, probe: (cases.Request(model=asked.model), probe))
+    monkeypatch.setattr(cases, "exported_models", lambda asked, probe: (cases.Request(model=asked.model), probe))
     case = cases.case_of.__wrapped__(cases.targets([backend])[0])
-    assert (case.probe_bundle is None) == (backend == "spin")
+    assert (case.probe_exported is None) == (backend == "spin")
 
 
 def test_a_fresh_process_holds_the_checks_beforehand_but_nothing_where_there_is_a_gpu():

@@ -61,8 +61,8 @@ def asked_again(arm: Arm, *also: str, python: tuple[str, ...] = ()) -> Arm:
     provided = {(f"{name}{at}", device): WORKS for name in backends.names() for at in ("", "@new") for device in Device}
     here = Here(available=provided, threads=2, cpus=2, memory_bytes=10**12)
     (group,) = plan_groups(study, here)
-    (found, sentinel) = group.record.arms
-    assert sentinel.sentinel
+    (found, control) = group.record.arms
+    assert control.control
     return found
 
 
@@ -100,7 +100,7 @@ def test_the_words_say_what_is_asked_of_a_gpu():
 
 
 def ratio(value: float, verdict: Verdict = Verdict.CANT_TELL) -> Ratio:
-    return Ratio(value=value, low=value * 0.9, high=value * 1.1, verdict=verdict, generations_needed=None, sd=0.01)
+    return Ratio(value=value, low=value * 0.9, high=value * 1.1, verdict=verdict, restarts_needed=None, sd=0.01)
 
 
 def test_the_best_value_of_each_knob_that_may_help_is_taken_the_largest_gain_first():
@@ -172,19 +172,17 @@ class Machine:
             for arm in group.record.arms:
                 if why := group.skips.get(arm.label):
                     file.append(skip(group.record.name, arm, why.reason, why.fix))
-            for generation in range(8 if group.playing else 0):
+            for restart in range(8 if group.playing else 0):
                 lines = [
                     made.played(
                         arm,
-                        generation,
+                        restart,
                         self.times(stage, arm) * float(np.exp(self.rng.normal(0, 0.002))),
                         group=group.record.name,
                     )
                     for arm in group.playing
                 ]
-                file.append(
-                    *lines, Rounds(group=group.record.name, generation=generation, tried=3, voided=(), wall_s=1)
-                )
+                file.append(*lines, Rounds(group=group.record.name, restart=restart, tried=3, voided=(), wall_s=1))
         file.append(Ended(complete=stage not in self.unfinished, why="made", wall_s=7.0))
         file.close()
         return analysis.analyse(out)
@@ -288,15 +286,15 @@ def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path
     assert arms[ALONE]["numpy:cpu:fp32"] == [
         "numpy:cpu:fp32",
         "numpy:cpu:fp32{threads=1}",
-        "numpy:cpu:fp32#sentinel",
+        "numpy:cpu:fp32#control",
     ]
     both = f"{first}{{threads=1, PERFORMANCE_HINT=THROUGHPUT}}"
-    assert arms[TOGETHER] == {first: [first, f"{first}{{threads=1}}", both, f"{first}#sentinel"]}
+    assert arms[TOGETHER] == {first: [first, f"{first}{{threads=1}}", both, f"{first}#control"]}
     assert list(arms[CONFIRMED]) == [first, "onnxruntime:cpu:fp32"]
-    assert arms[CONFIRMED][first] == [first, both, f"{first}#sentinel"]
-    assert arms[TUNED] == {"tuned": [both, "onnxruntime:cpu:fp32", "numpy:cpu:fp32", f"{both}#sentinel"]}
+    assert arms[CONFIRMED][first] == [first, both, f"{first}#control"]
+    assert arms[TUNED] == {"tuned": [both, "onnxruntime:cpu:fp32", "numpy:cpu:fp32", f"{both}#control"]}
     assert all(group.record.comparisons == 1 for group in machine.plans[CONFIRMED].groups)
-    assert machine.plans[ALONE].study.max_generations < machine.plans[CONFIRMED].study.max_generations
+    assert machine.plans[ALONE].study.max_restarts < machine.plans[CONFIRMED].study.max_restarts
 
 
 def test_a_finished_tuning_is_not_run_again_and_another_one_is_refused_its_folder(machine: Machine, tmp_path: Path):
@@ -353,9 +351,7 @@ def test_each_target_has_the_memory_for_itself_and_settings_beyond_it_are_left_o
     two = needed_bytes(list(ground("numpy").defaults.values()) * 2, HERE)
     found = tune(machine, ground("openvino", "numpy", memory=two), tmp_path / "out")
     openvino = next(group for group in machine.plans[ALONE].groups if "openvino" in group.record.name)
-    assert [arm.label for arm in openvino.playing if not arm.sentinel] == [
-        arm.label for arm in openvino.record.arms[:2]
-    ]
+    assert [arm.label for arm in openvino.playing if not arm.control] == [arm.label for arm in openvino.record.arms[:2]]
     assert (openvino.record.comparisons, openvino.needs_bytes) == (1, two)
     tried = next(iter(found.found.values())).tried
     assert tried[0].ratio

@@ -11,15 +11,15 @@ import pytest
 
 from shootout import backends
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import INPUTS, ModelBundle
+from shootout.bundle.bundle import INPUTS, ExportedModel
 from shootout.bundle.npz import ALIGNMENT, save_sets
 from shootout.contract import Arm, Scenario, Target, TensorSpec
 from shootout.worker.__main__ import Worker
 
 
-def bundle_of(sets: list[dict[str, Any]], folder: Path) -> ModelBundle:
+def exported_of(sets: list[dict[str, Any]], folder: Path) -> ExportedModel:
     save_sets(folder / INPUTS, sets)
-    return ModelBundle(
+    return ExportedModel(
         folder=folder,
         key="",
         model="m",
@@ -28,7 +28,7 @@ def bundle_of(sets: list[dict[str, Any]], folder: Path) -> ModelBundle:
         inputs=tuple(TensorSpec(name=name, shape=one.shape, dtype=str(one.dtype)) for name, one in sets[0].items()),
         outputs=(),
         artifacts=(),
-        bands={},
+        error_bounds={},
         parameter_count=0,
         weights_sha256="",
         versions={},
@@ -59,10 +59,10 @@ def test_every_input_begins_where_all_runtimes_read_it_in_place(
             return {name: np.copy(array) for name, array in raw.items()}
 
     monkeypatch.setattr(backends, "get", lambda name: SimpleNamespace(load=lambda built: Session()))
-    bundle = bundle_of(
+    exported = exported_of(
         [{"x": np.full((3, 5), at, np.float32), "ids": np.arange(at, at + 3)} for at in range(8)], tmp_path
     )
     arm = Arm(target=Target(backend="any"), model="m", scenario=scenario, instances=instances)
-    Worker().load(Built(arm=arm, bundle=bundle, folder=tmp_path))
+    Worker().load(Built(arm=arm, exported=exported, folder=tmp_path))
     assert len(set(handed)) == 2 * 8 * instances
     assert {address % ALIGNMENT for address in handed} == {0}

@@ -9,7 +9,7 @@ from support.console import Ended, deaf_here
 STUDY = """
 model = "digits"
 targets = ["numpy", "boasting:cpu:int8", "cunning:cpu:int8"]
-max_generations = 1
+max_restarts = 1
 """
 
 

@@ -83,7 +83,7 @@ def test_a_worker_shifts_its_heap_by_its_draw_before_anything_is_loaded(
 
 def test_numpys_weights_begin_on_a_cache_line(tmp_path: Path):
     arm = Arm(target=Target(backend="numpy"), model="residual_mlp", threads=1)
-    bundle = obtain("residual_mlp", {"d_model": 20, "n_layers": 4}, 1)
-    backends.get("numpy").build(bundle, arm, tmp_path)
+    exported = obtain("residual_mlp", {"d_model": 20, "n_layers": 4}, 1)
+    backends.get("numpy").build(exported, arm, tmp_path)
     weights = _stored(tmp_path, ())
     assert [array.ctypes.data % ALIGNMENT for array in weights.values()] == [0] * 4

@@ -90,7 +90,7 @@ def test_without_a_question_of_its_own_each_target_races_its_twins_only():
     available = {provider(target): Availability() for target in targets_of(study)}
     here = Here(available=available, threads=1, cpus=1, memory_bytes=10**12)
     one, other = plan_groups(study, here)
-    assert [arm.label for arm in one.playing] == ["numpy:cpu:fp32", "numpy@new:cpu:fp32", "numpy:cpu:fp32#sentinel"]
+    assert [arm.label for arm in one.playing] == ["numpy:cpu:fp32", "numpy@new:cpu:fp32", "numpy:cpu:fp32#control"]
     assert other.record.baseline == "onnxruntime:cpu:fp32"
     assert other.record.name.endswith(", onnxruntime:cpu:fp32")
     asked = study.model_copy(update={"baseline": "numpy"})
@@ -207,7 +207,7 @@ def test_a_record_tells_what_differs_and_not_who_the_user_is(monkeypatch: pytest
 
 
 def test_this_python_under_another_name_is_a_twin_that_runs(tmp_path: Path):
-    study = spin_study(tmp_path, generations=1, arms=1)
+    study = spin_study(tmp_path, restarts=1, arms=1)
     done = deaf_here("run", study, "--python", f"same={sys.executable}", "--out", "out", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
     own, twin = done.data["rows"]

@@ -17,10 +17,10 @@ from shootout.worker.process import WorkerProcess
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where one run of all of them lies, with a study that names them and asks for one generation."""
+    """Where one run of all of them lies, with a study that names them and asks for one restart."""
     made = tmp_path_factory.mktemp("misbehaving")
     targets = ", ".join(f'"{name}"' for name in ("well", "numpy", "stops-time", *FAULTS))
-    (made / "all.toml").write_text(f'model = "identity"\ntargets = [{targets}]\nmax_generations = 1\n')
+    (made / "all.toml").write_text(f'model = "identity"\ntargets = [{targets}]\nmax_restarts = 1\n')
     installed(made / "third")
     return made
 
@@ -72,7 +72,7 @@ def test_a_failure_is_told_while_it_happens(ended: Ended):
 
 
 def test_a_failure_of_a_named_backend_is_an_error_and_strict_makes_any_failure_one(folder: Path):
-    (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "raises-in-load"]\nmax_generations = 1\n')
+    (folder / "two.toml").write_text('model = "identity"\ntargets = ["well", "raises-in-load"]\nmax_restarts = 1\n')
     named = ("--backends", "well,raises-in-load")
     measured = "--strict"  # by the first; the second and third are shown its run
     for words, code in (((measured,), 4), ((), 0), (named, 4)):

@@ -23,7 +23,7 @@ from support.console import TESTS, children_of, environment, state
 from support.exports import obtain
 
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, NotRun, Target
 from shootout.errors import ArmFailed, NotRunKind, one_line
 from shootout.host.placement import allowed_cpus
@@ -37,7 +37,7 @@ IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 
 
 @pytest.fixture(scope="module")
-def bundle() -> ModelBundle:
+def exported() -> ExportedModel:
     return obtain("identity", {}, 1)
 
 
@@ -61,8 +61,8 @@ def process(path: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
     found.kill()
 
 
-def built(bundle: ModelBundle, backend: str, folder: Path) -> Built:
-    return Built(arm=Arm(target=Target(backend=backend), model="identity"), bundle=bundle, folder=folder)
+def built(exported: ExportedModel, backend: str, folder: Path) -> Built:
+    return Built(arm=Arm(target=Target(backend=backend), model="identity"), exported=exported, folder=folder)
 
 
 def folder_of(pid: int) -> Path:
@@ -125,26 +125,26 @@ def test_what_a_command_gives_is_told_by_its_method():
             assert "return" in get_type_hints(method), name
 
 
-def test_a_worker_that_behaves_answers(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
-    assert isinstance(process.ask("load", 60, built=built(bundle, "well", tmp_path)), Loaded)
+def test_a_worker_that_behaves_answers(process: WorkerProcess, exported: ExportedModel, tmp_path: Path):
+    assert isinstance(process.ask("load", 60, built=built(exported, "well", tmp_path)), Loaded)
     assert process.ask("memory", 60) > 0
 
 
 @pytest.mark.parametrize("backend", IN_LOAD)
 def test_the_reason_says_how_it_ended_and_its_last_words(
-    process: WorkerProcess, bundle: ModelBundle, tmp_path: Path, backend: str
+    process: WorkerProcess, exported: ExportedModel, tmp_path: Path, backend: str
 ):
     with pytest.raises(ArmFailed, match=FAULTS[backend][1]):
-        process.ask("load", 60, built=built(bundle, backend, tmp_path))
+        process.ask("load", 60, built=built(exported, backend, tmp_path))
 
 
 def test_a_dead_worker_is_not_waited_for_though_a_process_of_its_own_holds_the_pipe(
-    process: WorkerProcess, bundle: ModelBundle, tmp_path: Path
+    process: WorkerProcess, exported: ExportedModel, tmp_path: Path
 ):
     process.ask("memory", 60)
     mine = folder_of(process.pid)
     with pytest.raises(ArmFailed, match=r"^killed by SIGKILL \(.*memory runs out\) during 'load'$"):
-        process.ask("load", 60, built=built(bundle, "leaves-a-holder", tmp_path))
+        process.ask("load", 60, built=built(exported, "leaves-a-holder", tmp_path))
     assert not _those_in(mine)
 
 
@@ -177,7 +177,7 @@ def test_an_answer_that_breaks_off_while_another_process_holds_the_pipe_is_not_w
 
 
 def test_a_hung_worker_is_given_up_and_killed(
-    process: WorkerProcess, bundle: ModelBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: WorkerProcess, exported: ExportedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Its time is over as soon as it hangs, however long it takes to come to that."""
     is_answered = process._is_answered
@@ -188,7 +188,7 @@ def test_a_hung_worker_is_given_up_and_killed(
 
     monkeypatch.setattr(process, "_is_answered", impatient)
     with pytest.raises(ArmFailed, match=FAULTS["hangs"][1]):
-        process.ask("load", 0, built=built(bundle, "hangs", tmp_path))
+        process.ask("load", 0, built=built(exported, "hangs", tmp_path))
     process.kill()
     assert state(process.pid) == ""
 
@@ -213,8 +213,8 @@ def test_words_cannot_steer_the_terminal():
     assert one_line("\x1b[1;31mred\x1b[0m\n\n  two\x07\x1b]0;title\x07\r\n") == "red | two]0;title"
 
 
-def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, bundle: ModelBundle, tmp_path: Path):
-    process.ask("load", 60, built=built(bundle, "starts", tmp_path))
+def test_held_means_stopped_with_all_that_it_started(process: WorkerProcess, exported: ExportedModel, tmp_path: Path):
+    process.ask("load", 60, built=built(exported, "starts", tmp_path))
     (sleeper,) = children_of(process.pid)
     process.hold()
     assert state(process.pid) == "T"
@@ -295,12 +295,12 @@ def test_the_system_tells_each_workers_own_folder_also_of_a_forked_one(process: 
     assert theirs.is_dir()
 
 
-def test_a_killed_worker_leaves_no_temporary_files(path: str, bundle: ModelBundle, tmp_path: Path):
+def test_a_killed_worker_leaves_no_temporary_files(path: str, exported: ExportedModel, tmp_path: Path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(scratch))
         with worker(environment(PYTHONPATH=path), frozenset(allowed_cpus()), tmp_path / "log") as started:
-            started.ask("load", 60, built=built(bundle, "litters", tmp_path))
+            started.ask("load", 60, built=built(exported, "litters", tmp_path))
             assert [file.name for file in scratch.rglob("litter*")] == ["litter"]
     assert list(scratch.iterdir()) == []

@@ -76,9 +76,9 @@ def buffers_of(arrays: Sequence[Array] = INPUTS) -> list[dict[str, Array]]:
 
 
 def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
-    """What looks after a verified arm: FP32, a band of 1e-5, enough time for all."""
+    """What looks after a verified arm: FP32, an error bound of 1e-5, enough time for all."""
     right = [{"y": (2 * array).astype(np.float64 if array.dtype.kind == "f" else array.dtype)} for array in arrays]
-    bundle = SimpleNamespace(
+    exported = SimpleNamespace(
         outputs=(TensorSpec(name="y", shape=arrays[0].shape, dtype=str(arrays[0].dtype)),),
         trained=changes.pop("trained", ()),
         own_outputs=lambda: right,
@@ -87,13 +87,13 @@ def watching(arrays: Sequence[Array] = INPUTS, **changes: Any) -> Rechecks:
     )
     claim: Any = Claim(
         arm=Arm(target=Target(backend="lib"), model="m"),
-        bundle=bundle,  # type: ignore[arg-type]
+        exported=exported,  # type: ignore[arg-type]
         session=None,  # type: ignore[arg-type]
         buffers=[],
         strayed=None,
         together=None,
     )
-    fidelity = SimpleNamespace(band=1e-5, relative_l2=0.0)
+    fidelity = SimpleNamespace(error_bound=1e-5, relative_l2=0.0)
     verified: Any = Verified(executed=None, fidelity=fidelity, fault=None)  # type: ignore[arg-type]
     found = Rechecks.of(claim, verified)
     assert found
@@ -152,7 +152,7 @@ def test_who_keeps_answers_by_what_the_inputs_hold_is_slow_on_new_ones():
     assert not looked(double)
 
 
-def test_who_keeps_answers_of_long_calls_is_found_out_in_the_rounds_of_one_generation(
+def test_who_keeps_answers_of_long_calls_is_found_out_in_the_rounds_of_one_restart(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """It plays turns of 26 ms, each of which would pay for 2.6 ms of the second that one real call takes."""

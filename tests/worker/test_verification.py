@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import bare_bundle
+from support.exports import bare_exported
 
 from shootout.bundle import training
-from shootout.contract import Arm, Arrays, BandStanding, Device, Executed, Precision, Target, TensorSpec
+from shootout.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -39,7 +39,7 @@ class Session:
         return self.answer
 
 
-def bundle(reference: Arrays | None = None) -> Any:
+def exported(reference: Arrays | None = None) -> Any:
     return SimpleNamespace(
         outputs=(TensorSpec(name="y", shape=(1, 2), dtype="float32"),),
         batch=1,
@@ -47,17 +47,19 @@ def bundle(reference: Arrays | None = None) -> Any:
         drawn=True,
         original="",
         own_outputs=lambda: [RIGHT, RIGHT],
-        band=lambda *_, **__: (1e-3, 0.0),
+        error_bound=lambda *_, **__: (1e-3, 0.0),
         is_judged=lambda *_: True,
-        oracle_outputs=lambda: [RIGHT, RIGHT],
-        reference_outputs=lambda: reference and [reference, reference],
+        reference_outputs=lambda: [RIGHT, RIGHT],
+        shared_outputs=lambda: reference and [reference, reference],
         report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, labels=np.array([1, 1, 0])),
     )
 
 
 def claim(session: Any = None, **changes: Any) -> Claim:
     arm = Arm(target=Target(backend="lib"), model="m")
-    made = Claim(arm=arm, bundle=bundle(), session=session or Session(), buffers=[{}, {}], strayed=None, together=None)
+    made = Claim(
+        arm=arm, exported=exported(), session=session or Session(), buffers=[{}, {}], strayed=None, together=None
+    )
     return replace(made, **changes)
 
 
@@ -86,11 +88,11 @@ def test_an_error_in_any_buffer_closes_the_gate():
 def test_a_row_that_drawn_inputs_cannot_judge_is_let_through_and_never_reads_as_met():
     made = claim(Session(off_by(0.4)), together=lambda: [[off_by(0.4)] * 2] * 2)
     assert verify(made, with_accuracy=False).fault
-    made.bundle.is_judged = lambda *_: False
+    made.exported.is_judged = lambda *_: False
     found = verify(made, with_accuracy=False)
     assert found.fault is None
-    assert (found.fidelity.standing, found.fidelity.band) == (BandStanding.NOT_JUDGED, 1e-3)
-    assert verify(claim(), with_accuracy=False).fidelity.standing is BandStanding.MET
+    assert (found.fidelity.standing, found.fidelity.error_bound) == (BoundStanding.NOT_JUDGED, 1e-3)
+    assert verify(claim(), with_accuracy=False).fidelity.standing is BoundStanding.MET
 
 
 @pytest.mark.parametrize(("error", "drawn", "allowed", "is_refused"), UNJUDGED)
@@ -99,28 +101,28 @@ def test_real_inputs_show_an_answer_like_zeros_though_nothing_was_predicted(
 ):
     """There was no time to predict what its precision explains: a row of this error may not look like any other."""
     made = claim(Session(off_by(error)), together=lambda: [[off_by(error)] * 2], max_error=allowed)
-    made.bundle.is_judged, made.bundle.drawn = (lambda *_: False), drawn
+    made.exported.is_judged, made.exported.drawn = (lambda *_: False), drawn
     found = verify(made, with_accuracy=False)
     assert (found.fault or "").endswith("is nearer to that of zeros than to none" if is_refused else "")
     assert bool(found.fault) is is_refused
-    assert found.fidelity.standing is (BandStanding.REFUSED if is_refused else BandStanding.NOT_JUDGED)
+    assert found.fidelity.standing is (BoundStanding.REFUSED if is_refused else BoundStanding.NOT_JUDGED)
 
 
 def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
-    """The fake's band is 1e-3."""
+    """The fake's error bound is 1e-3."""
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
     refused = verify(replace(made, max_error=0.009), with_accuracy=False)
     assert "above the 0.001 that this precision explains" in str(refused.fault)
-    assert refused.fidelity.standing is BandStanding.REFUSED
+    assert refused.fidelity.standing is BoundStanding.REFUSED
     found = verify(replace(made, max_error=0.011), with_accuracy=False)
-    assert (found.fault, found.fidelity.standing) == (None, BandStanding.TOLERATED)
-    assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is BandStanding.MET
+    assert (found.fault, found.fidelity.standing) == (None, BoundStanding.TOLERATED)
+    assert verify(claim(max_error=0.011), with_accuracy=False).fidelity.standing is BoundStanding.MET
 
 
 def test_a_row_stands_as_the_worst_of_its_instances():
     answers = iter([[[RIGHT, RIGHT], [RIGHT, off_by(0.01)]]])  # they run once
     made = claim(max_error=0.011, together=lambda: next(answers))
-    assert verify(made, with_accuracy=False).fidelity.standing is BandStanding.TOLERATED
+    assert verify(made, with_accuracy=False).fidelity.standing is BoundStanding.TOLERATED
 
 
 def test_accuracy_is_counted_in_a_slot_of_its_own():
@@ -134,7 +136,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "check_place": ({"strayed": "has threads elsewhere"}, "has threads elsewhere"),
     "check_account": ({"session": Session(executed=replace(ACCOUNT, threads=2))}, "asked for 1 threads"),
     "check_error": ({"session": Session(off_by(0.1))}, "relative L2 error 0.1 is above the 0.001"),
-    "check_reference": ({"bundle": bundle(off_by(0.1))}, "off the shared model's own"),
+    "check_reference": ({"exported": exported(off_by(0.1))}, "off the shared model's own"),
     "check_instances": ({"together": lambda: [[RIGHT, RIGHT], [RIGHT, off_by(0.1)]]}, "of 2 instances at once: relat"),
 }
 
@@ -160,9 +162,9 @@ def test_what_is_never_timed_may_have_threads_anywhere():
 
 def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(training, "judged", lambda found, *_: (found, "moved its weights"))
-    trained = bundle()
+    trained = exported()
     trained.trained = ("w",)
-    assert verify(claim(bundle=trained), with_accuracy=False).fault == "moved its weights"
+    assert verify(claim(exported=trained), with_accuracy=False).fault == "moved its weights"
     assert [check.__name__ for check in CHECKS if check.__name__ not in FAULTS] == ["check_step"]
 
 
@@ -190,11 +192,11 @@ def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
     """Its account says what the label says. Where a rest in BF16 errs by nearly as much, nothing can be told."""
     target = Target(backend="lib", device=Device.CUDA, precision=Precision(precision), scheme=scheme)
     account = replace(ACCOUNT, device="cuda", compute_nodes_by_precision=counts)
-    bands = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, "int8": 0.3, "fp8": 0.1}
-    known = bundle()
-    known.band = bare_bundle(bands).band
+    error_bounds = {"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, "int8": 0.3, "fp8": 0.1}
+    known = exported()
+    known.error_bound = bare_exported(error_bounds).error_bound
     made = claim(
-        Session(off_by(error), account), bundle=known, rests={(Device.CUDA, Precision(precision)): Precision(rest)}
+        Session(off_by(error), account), exported=known, rests={(Device.CUDA, Precision(precision)): Precision(rest)}
     )
     found = verify(replace(made, arm=replace(made.arm, target=target)), with_accuracy=False)
     assert ("nothing was rounded" in (found.fault or "")) is caught
@@ -203,12 +205,12 @@ def test_a_network_in_half_under_a_quantized_label_is_too_exact_on_a_gpu(
 
 def test_a_file_beside_its_original_is_judged_by_what_it_gives_itself():
     quantized = off_by(0.3)
-    beside = bundle(quantized)
+    beside = exported(quantized)
     beside.original, beside.own_outputs = "a.onnx", lambda: [quantized, quantized]
-    found = verify(claim(Session(quantized), bundle=beside), with_accuracy=False)
-    assert (found.fault, found.fidelity.reference_l2) == (None, 0.0)
-    assert found.fidelity.standing is BandStanding.MET, "no tolerance was given, and none was needed"
+    found = verify(claim(Session(quantized), exported=beside), with_accuracy=False)
+    assert (found.fault, found.fidelity.shared_l2) == (None, 0.0)
+    assert found.fidelity.standing is BoundStanding.MET, "no tolerance was given, and none was needed"
     assert found.fidelity.relative_l2 == pytest.approx(0.3, rel=1e-3)
-    assert "above the 0.001" in (verify(claim(bundle=beside), with_accuracy=False).fault or ""), "the original's own"
-    together = claim(Session(quantized), bundle=beside, together=lambda: [[quantized, quantized]])
+    assert "above the 0.001" in (verify(claim(exported=beside), with_accuracy=False).fault or ""), "the original's own"
+    together = claim(Session(quantized), exported=beside, together=lambda: [[quantized, quantized]])
     assert verify(together, with_accuracy=False).fault is None

@@ -42,8 +42,8 @@ class Adapter:
         self.device, self.made = device, made
         self.fails: Exception | None = None
 
-    def build(self, bundle: Any, arm: Arm, folder: Path) -> Built:
-        return self._done(Built(arm=arm, bundle=bundle, folder=folder))
+    def build(self, exported: Any, arm: Arm, folder: Path) -> Built:
+        return self._done(Built(arm=arm, exported=exported, folder=folder))
 
     def load(self, built: Built) -> Session:
         self.device.log.append("load")
@@ -71,8 +71,8 @@ def adapter(device: Device, monkeypatch: pytest.MonkeyPatch) -> Adapter:
 
 
 def built(arm: Arm = ON_GPU) -> Built:
-    bundle: Any = SimpleNamespace(source_sha256="", input_buffers=lambda: inputs(3))
-    return Built(arm=arm, bundle=bundle, folder=Path())
+    exported: Any = SimpleNamespace(source_sha256="", input_buffers=lambda: inputs(3))
+    return Built(arm=arm, exported=exported, folder=Path())
 
 
 def loaded(arm: Arm = ON_GPU) -> Worker:
@@ -217,7 +217,7 @@ FULL = OutOfMemoryError(
 def test_out_of_device_memory_says_what_is_needed_and_what_there_is(adapter: Adapter, tmp_path: Path, name: str):
     adapter.fails = FULL
     one = built()
-    arguments = {"built": one} if name == "load" else {"bundle": one.bundle, "arm": one.arm, "folder": tmp_path}
+    arguments = {"built": one} if name == "load" else {"exported": one.exported, "arm": one.arm, "folder": tmp_path}
     fault = answer(Worker(), name, arguments)
     assert isinstance(fault, Fault)
     assert fault.kind == "OutOfMemoryError"

@@ -133,7 +133,8 @@ def declare_decisions(app: typer.Typer) -> None:
     @declare(app, GateOptions, DECIDE, GATE_EXAMPLES)
     def gate(
         reference: Annotated[
-            Path, typer.Argument(metavar="REFERENCE", help="A shipped folder, or a run's, whose arm is made again.")
+            Path,
+            typer.Argument(metavar="SHARED_OUTPUTS", help="A shipped folder, or a run's, whose arm is made again."),
         ],
         *,
         as_json: Json = False,

@@ -21,7 +21,7 @@ from shootout.gate.limits import Limits, read_limits
 from shootout.gate.options import MAX_TIME_S, GateOptions
 from shootout.gate.reference import Reference, read_reference
 from shootout.gate.screen import render
-from shootout.gate.verdict import Gate, count_generations, judge_gate, tell_unraced, watch_evidence
+from shootout.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
 from shootout.host import gpu
 from shootout.host.placement import pass_on
 from shootout.journal import journal
@@ -156,7 +156,7 @@ def race(
         Unavailable: one of the two turned out not to run here.
     """
     names, packed = contest.names, contest.packed
-    earlier = 0 if fresh else count_generations(out, contest.candidate)
+    earlier = 0 if fresh else count_restarts(out, contest.candidate)
 
     def goes_on(history: History) -> bool:
         """Go on with a finished gate for limits that it leaves open; it answers for this machine and versions alone."""
@@ -178,7 +178,7 @@ def race(
     except OutOfTime as error:
         return tell_unraced(out, names, reference, limits, str(error))
     found = judge_gate(out, names, reference, limits, packed=packed)
-    return found.model_copy(update={"earlier_generations": earlier, "notes": (*contest.notes, *found.notes)})
+    return found.model_copy(update={"earlier_restarts": earlier, "notes": (*contest.notes, *found.notes)})
 
 
 def is_ci(environment: Mapping[str, str] = os.environ) -> bool:

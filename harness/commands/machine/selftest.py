@@ -21,7 +21,7 @@ from shootout import backends
 from shootout.clock import Deadline
 from shootout.commands.output import BROKEN, print_answer, show_progress
 from shootout.commands.run import measure
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, SAME_WITHIN
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
@@ -33,7 +33,7 @@ from shootout.report.progress import Progress
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
-from shootout.study.group import GroupRecord, with_sentinel
+from shootout.study.group import GroupRecord, with_control
 from shootout.study.options import MachineOptions
 from shootout.study.plan import PlannedGroup, make_plan
 from shootout.study.schema import Study
@@ -45,7 +45,7 @@ STEPS = 200
 """Of a call that lasts about 0.2 ms; 1 % of it is 2 steps."""
 GPU_STEPS = 2_000
 """About 2 ms: starting a kernel and waiting for it takes some 10 us, which is not planted."""
-QUICK_GENERATIONS = 5
+QUICK_RESTARTS = 5
 """Enough for a quick look, and for the known times."""
 PLANTED = (0.01, -0.02, 0.05)
 """Differences to find, on either side."""
@@ -85,9 +85,9 @@ class Report:
         bias_floor: the largest bias that the intervals of an arm against itself don't exclude, as a share, and at least
             the default: one lucky run must not lower the guard. None where an interval has no end. `stored` says where
             it is kept.
-        sd: of the log ratio between generations, the largest one of an arm against itself; None if nothing was valid.
+        sd: of the log ratio between restarts, the largest one of an arm against itself; None if nothing was valid.
         device: where the arms ran.
-        visible: generations → the difference that gets a verdict in about half of all runs with so many, at that SD.
+        visible: restarts → the difference that gets a verdict in about half of all runs with so many, at that SD.
     """
 
     known: tuple[Known, ...]
@@ -95,7 +95,7 @@ class Report:
     bias_floor: float | None
     sd: float | None
     visible: Mapping[int, float | None]
-    generations: int
+    restarts: int
     void_share: float
     trustworthy: bool
     stored: str | None
@@ -134,13 +134,13 @@ def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Pa
         UsageError: `out` can't be used, or holds a self-test with other options or of another machine.
     """
     target = Target(backend="spin", device=device)
-    generations = QUICK_GENERATIONS if quick else MAX_GENERATIONS
+    restarts = QUICK_RESTARTS if quick else MAX_RESTARTS
     with _folder(out) as folder:
         known = None
         if device is Device.CPU:
-            known = _race(folder / "known", target, _durations(), QUICK_GENERATIONS, progress)
+            known = _race(folder / "known", target, _durations(), QUICK_RESTARTS, progress)
         steps = GPU_STEPS if device is Device.CUDA else STEPS
-        raced = _race(folder / "raced", target, _loads(steps), generations, progress)
+        raced = _race(folder / "raced", target, _loads(steps), restarts, progress)
     return _report(known, raced, device, store=device is Device.CPU and not quick)
 
 
@@ -164,10 +164,10 @@ def _loads(steps: int) -> list[dict[str, str]]:
 
 
 def _race(
-    out: Path, target: Target, options: Sequence[Mapping[str, str]], generations: int, progress: Progress
+    out: Path, target: Target, options: Sequence[Mapping[str, str]], restarts: int, progress: Progress
 ) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
-    study = Study(name="selftest", model=("identity",), targets=(str(target),), max_generations=generations)
+    study = Study(name="selftest", model=("identity",), targets=(str(target),), max_restarts=restarts)
     planned = make_plan(study)
     found = planned.available[provider(target)]
     if not found.ok:
@@ -177,10 +177,10 @@ def _race(
         Arm(target=target, model="identity", threads=threads, options=option, ordinal=number)
         for number, option in enumerate(options, start=1)
     ]
-    racing = with_sentinel(arms[0], arms)
+    racing = with_control(arms[0], arms)
     record = GroupRecord(name="selftest", baseline=arms[0].label, comparisons=len(arms) - 1, arms=racing)
     group = PlannedGroup(record=record, request=Request(model="identity"), skips={})
-    own = replace(planned, groups=[group], identity=f"{target}, {generations} generations, {options}")
+    own = replace(planned, groups=[group], identity=f"{target}, {restarts} restarts, {options}")
     return measure(own, out, fresh=False, limit=Deadline(None), progress=progress)
 
 
@@ -188,18 +188,18 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
     planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
     verdicts = [_planted(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
-    if raced.sentinel.ratio:
-        against_itself.append(raced.sentinel.ratio)
+    if raced.control.ratio:
+        against_itself.append(raced.control.ratio)
     bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)])
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
-    trustworthy = raced.sentinel.holds is True and math.isfinite(bias)
+    trustworthy = raced.control.holds is True and math.isfinite(bias)
     return Report(
         known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
         visible={} if sd is None else {n: smallest_visible(sd, n, alpha=ALPHA, bias_floor=bias) for n in (5, 10, 20)},
-        generations=raced.groups[0].generations,
+        restarts=raced.groups[0].restarts,
         void_share=raced.void_share,
         trustworthy=trustworthy,
         stored=str(write_bias_floor(bias)) if store and trustworthy and bias < SAME_WITHIN else None,
@@ -253,12 +253,10 @@ def render(report: Report) -> RenderableType:
     lines.append("A target against itself, and planted differences:")
     lines += [_planted_line(one) for one in report.planted]
     sd, floor = ("unknown" if share is None else f"{share:.2%}" for share in (report.sd, report.bias_floor))
-    lines.append(f"SD between generations {sd}, bias floor {floor}.")
+    lines.append(f"SD between restarts {sd}, bias floor {floor}.")
     for count, share in report.visible.items():
-        lines.append(
-            f"  {count} generations see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time."
-        )
-    lines.append(f"{report.generations} generations, {report.void_share:.0%} of the rounds flagged.")
+        lines.append(f"  {count} restarts see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time.")
+    lines.append(f"{report.restarts} restarts, {report.void_share:.0%} of the rounds flagged.")
     lines.append(_conclusion(report))
     return Group(*(Text(line) for line in lines))
 
@@ -272,13 +270,13 @@ def _planted_line(one: Planted) -> str:
 
 def _conclusion(report: Report) -> str:
     if report.bias_floor is None:
-        return "So few generations bound no bias: nothing is stored. Run it again, without --quick."
+        return "So few restarts bound no bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:
         return "A target came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.bias_floor >= SAME_WITHIN and report.device is Device.CPU:
         return (
             f"A bias of up to {report.bias_floor:.2%} isn't excluded; so wide that is noise: nothing is stored. "
-            "Run it again on a quieter machine, and without --quick: more generations bound it closer."
+            "Run it again on a quieter machine, and without --quick: more restarts bound it closer."
         )
     if report.device is not Device.CPU:
         return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."

@@ -23,7 +23,7 @@ Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart
 INK, SOFT, RULE, SHADE = "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
 """Text; what matters less; lines of a grid; a shaded range."""
 CHOSEN, EVEN, BEHIND = "#0b5cad", "#0f7b6c", "#b4540a"
-"""The arm to ship; what isn't told apart from it; what is slower. Who is refused is as soft as what matters less."""
+"""The arm to ship; what isn't distinguished from it; what is slower. Who is refused is as soft as what matters less."""
 DARK = {
     INK: "#e6e9ed",
     SOFT: "#98a2ae",

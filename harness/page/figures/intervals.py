@@ -69,7 +69,7 @@ def _timed(answer: Answer, times: Mapping[str, float]) -> Iterator[Line]:
     yield Line(name=short(ship.arm), told=told, colour=CHOSEN, value=1.0, low=1.0, high=1.0)
     for rival in (*answer.tied, *answer.unsettled):
         if rival.ratio:
-            told = known(rival.ratio) + (", tied" if rival in answer.tied else ", not told apart")
+            told = known(rival.ratio) + (", tied" if rival in answer.tied else ", not distinguished")
             yield _line(rival.arm, told, EVEN, rival.ratio)
     for one in answer.passed:
         yield _passed(one, ship.arm, times.get(one.arm, 0.0) / ship.median_ns)

@@ -49,17 +49,17 @@ def draw(source: Source, *, narrow: bool) -> Chart | None:
     data = []
     flagged: set[int] = set()
     for index, arm in enumerate(arms):
-        for generation, offsets, flags in _rounds(lines[arm]):
+        for restart, offsets, flags in _rounds(lines[arm]):
             for place in range(0, len(offsets), together):
                 part = offsets[place : place + together]
                 data.append(
                     {
-                        "at": starts[generation] + place + (len(part) + 1) / 2,
+                        "at": starts[restart] + place + (len(part) + 1) / 2,
                         "y": index * step + below - max(-1.0, min(1.0, statistics.median(part) / span)) * room / 2,
-                        "part": f"{index} {generation}",
+                        "part": f"{index} {restart}",
                     }
                 )
-            flagged |= {starts[generation] + place + 1 for place in flags}
+            flagged |= {starts[restart] + place + 1 for place in flags}
     scale = alt.Scale(domain=[0.5, rounds + 0.5], nice=False)
     axis = alt.Axis(title="round", tickMinStep=1, grid=False)
     x = alt.X("at:Q", scale=scale, axis=axis)
@@ -105,7 +105,7 @@ def tell(source: Source) -> str:
 
 
 def _lines(source: Source) -> dict[str, list[Played]]:
-    """By arm, the generations of the first answer's group, but those that a journal says impossible times of."""
+    """By arm, the restarts of the first answer's group, but those that a journal says impossible times of."""
     groups = [answer.group for answer in source.document.answer]
     found: dict[str, list[Played]] = {}
     shown = {row.arm for row in source.document.rows}
@@ -118,29 +118,29 @@ def _lines(source: Source) -> dict[str, list[Played]]:
 
 
 def _axis(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
-    """How many rounds there are in all, and where each generation begins."""
+    """How many rounds there are in all, and where each restart begins."""
     longest: dict[int, int] = {}
     for line in (line for some in lines.values() for line in some):
         count = len(line.block_median_ns[Scope.END_TO_END])
-        longest[line.generation] = max(longest.get(line.generation, 0), count)
+        longest[line.restart] = max(longest.get(line.restart, 0), count)
     starts, total = {}, 0
-    for generation in sorted(longest):
-        starts[generation] = total
-        total += longest[generation]
+    for restart in sorted(longest):
+        starts[restart] = total
+        total += longest[restart]
     return total, starts
 
 
 def _together(rounds: int) -> int:
-    """How many rounds of a generation make one point."""
+    """How many rounds of a restart make one point."""
     return math.ceil(rounds / MOST_POINTS)
 
 
 def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int]]]:
-    """(generation, log of each round ÷ the arm's median, which are flagged)."""
+    """(restart, log of each round ÷ the arm's median, which are flagged)."""
     middle = statistics.median(ns for line in lines for ns in line.block_median_ns[Scope.END_TO_END])
     for line in lines:
         times = line.block_median_ns[Scope.END_TO_END]
-        yield line.generation, [math.log(ns / middle) for ns in times], set(line.flagged) & set(range(len(times)))
+        yield line.restart, [math.log(ns / middle) for ns in times], set(line.flagged) & set(range(len(times)))
 
 
 def find_stretches(flagged: set[int]) -> list[dict[str, float]]:

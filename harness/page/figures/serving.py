@@ -62,9 +62,9 @@ def _rate(row: Row) -> float:
 
 
 def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, float | None, bool]]:
-    """(rate, p99's upper bound in ns, whether it held) of each rate, the median over generations; rising.
+    """(rate, p99's upper bound in ns, whether it held) of each rate, the median over restarts; rising.
 
-    A rate that half of the generations gave up early has no bound, and didn't hold. Without a journal there is the
+    A rate that half of the restarts gave up early has no bound, and didn't hold. Without a journal there is the
     row's own alone.
     """
     steps: dict[float, list[tuple[float | None, bool]]] = {}

@@ -91,7 +91,7 @@ def _worst(cell: MergedCell) -> Iterator[str]:
     else:
         yield f"{_times(everywhere.ratio)} of what a place's own best takes, at worst ({everywhere.place})"
     if everywhere.tied:
-        yield f"not told apart from {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
+        yield f"not distinguished from {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
     if everywhere.reason:
         yield everywhere.reason
 
@@ -108,7 +108,7 @@ def tell_best(ships: Sequence[Shipped], *, named: bool = True) -> Iterator[str]:
         if one.arm is None or one.median_ns is None:
             yield f"{place}: no answer: {one.reason}"
             continue
-        tied = f", not told apart from {', '.join(fold(map(short, one.tied), 2))}" if one.tied else ""
+        tied = f", not distinguished from {', '.join(fold(map(short, one.tied), 2))}" if one.tied else ""
         yield f"{place}: {short(one.arm)}{SO_FAR if one.reason else ''}, {duration(one.median_ns)}{tied}"
 
 

@@ -40,13 +40,13 @@ def test_what_runs_a_file_imports_no_compiler():
 def outside_xnnpack(folder: Path) -> tuple[Executed, list[str], bool, Any]:
     """A file without XNNPACK that plans no memory for its inputs: its account, its record, whether it is right."""
     case, adapter = case_of(FP32), backends.get("executorch")
-    built = adapter.build(case.bundle, replace(case.arm, options=OWN), folder)
-    session, inputs = adapter.load(built), case.bundle.input_buffers()
+    built = adapter.build(case.exported, replace(case.arm, options=OWN), folder)
+    session, inputs = adapter.load(built), case.exported.input_buffers()
     outputs = [call(session, one) for one in inputs]
     events = session.profile(lambda: None, 2)
     plan = read_flatbuffer((folder / MODEL).read_bytes(), PROGRAM)["execution_plan"][0]
     planned = plan["values"][plan["inputs"][0]]["val"].get("allocation_info")
-    is_right = fidelity.gate(fidelity.compare(outputs, case.bundle.oracle_outputs()), 1e-5) is None
+    is_right = fidelity.gate(fidelity.compare(outputs, case.exported.reference_outputs()), 1e-5) is None
     return session.executed, [str(event["name"]) for event in events], is_right, planned
 
 

@@ -12,10 +12,10 @@ import pytest
 from shootout import backends
 from shootout.backends._iree import account, device
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.export.client import Request
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
@@ -41,13 +41,13 @@ class Ran:
     follows: bool
 
 
-def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
-    adapter, buffers = backends.get("iree"), bundle.input_buffers()
+def run_one(exported: ExportedModel, arm: Arm) -> Ran:
+    adapter, buffers = backends.get("iree"), exported.input_buffers()
     with TemporaryDirectory() as folder:
-        session = adapter.load(adapter.build(bundle, arm, Path(folder)))
+        session = adapter.load(adapter.build(exported, arm, Path(folder)))
         outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
         again = [dict(call(session, inputs, 0)) for inputs in buffers]
-        error = fidelity.compare([*outputs, *again], bundle.oracle_outputs() * 2).relative_l2
+        error = fidelity.compare([*outputs, *again], exported.reference_outputs() * 2).relative_l2
         first = session.stage(buffers[0], 0)
         given = session.fetch(session.execute(first))
         found = Ran(
@@ -73,16 +73,16 @@ ARMS: dict[str, tuple[Request, Target, int, dict[str, str]]] = {
 }
 
 
-def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
-    return [run_one(bundle, arm) for bundle, arm in work]
+def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran]:
+    return [run_one(exported, arm) for exported, arm in work]
 
 
 @cache
 def everything() -> dict[str, Ran]:
-    exported = bundles(*(request for request, *_ in ARMS.values()))
+    exported = exported_models(*(request for request, *_ in ARMS.values()))
     work = [
-        (bundle, Arm(target=target, model=bundle.model, batch=bundle.batch, threads=threads, options=options))
-        for bundle, (_, target, threads, options) in zip(exported, ARMS.values(), strict=True)
+        (exported, Arm(target=target, model=exported.model, batch=exported.batch, threads=threads, options=options))
+        for exported, (_, target, threads, options) in zip(exported, ARMS.values(), strict=True)
     ]
     found: list[Ran] = run_fresh(run_all, work, warm=OURS)
     return dict(zip(ARMS, found, strict=True))
@@ -91,16 +91,16 @@ def everything() -> dict[str, Ran]:
 @pytest.mark.parametrize(("name", "label"), [("images", "fp32"), ("images in bf16, tiled", "bf16")])
 def test_convolutions_are_counted_by_the_types_and_loops_of_their_code(name: str, label: str):
     """Pooling has a window and sums, and multiplies nothing; tiled weights are rearranged as the module is loaded."""
-    (bundle,) = bundles(IMAGES)
-    assert bundle.work is not None
+    (exported,) = exported_models(IMAGES)
+    assert exported.work is not None
     found = everything()[name]
     assert found.executed.compute_nodes_by_precision == {label: 4}
-    assert found.executed.flops_by_precision == {label: bundle.work.flops}
+    assert found.executed.flops_by_precision == {label: exported.work.flops}
     assert found.executed.threads in (1, None)
     assert not found.is_read_in_place
     assert not found.is_handed_out
     assert found.error is not None
-    assert found.error < bundle.bands[label]
+    assert found.error < exported.error_bounds[label]
 
 
 def test_a_model_without_weights_reads_large_inputs_and_runs_on_a_pool_of_threads():

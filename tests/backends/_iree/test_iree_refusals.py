@@ -16,11 +16,11 @@ from onnx import TensorProto, helper, save
 from shootout import backends
 from shootout.backends._iree import compiler
 from shootout.backends._iree.compiler import compile_graph, foreign, import_onnx
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import NotRun, NotRunKind, SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
 SMALL = Request(model="residual_mlp", parameters={"d_model": 16, "n_layers": 2}, batch=2)
@@ -48,15 +48,15 @@ def compiled(path: Path, folder: Path) -> NotRun | None:
     return None
 
 
-def built(bundle: ModelBundle, arm: Arm, folder: Path) -> NotRun | dict[str, Any]:
+def built(exported: ExportedModel, arm: Arm, folder: Path) -> NotRun | dict[str, Any]:
     """What an arm's build tells, or why there is none."""
     try:
-        return dict(backends.get("iree").build(bundle, arm, folder).facts)
+        return dict(backends.get("iree").build(exported, arm, folder).facts)
     except SkippedArm as error:
         return error.why
 
 
-def look(bundle: ModelBundle) -> dict[str, Any]:
+def look(exported: ExportedModel) -> dict[str, Any]:
     int8 = Target(backend="iree", precision=Precision.INT8)
     phone = {"llvmcpu-target-triple": "aarch64-linux-gnu", "llvmcpu-target-cpu": "cortex-a76"}
     with TemporaryDirectory() as place:
@@ -64,13 +64,13 @@ def look(bundle: ModelBundle) -> dict[str, Any]:
             write_model(Path(place, name), operator, **more)
         found: dict[str, Any] = {name: compiled(Path(place, name), Path(place)) for name in MODELS}
         arms = {
-            "int8": Arm(target=int8, model=bundle.model, batch=bundle.batch),
-            "pools": Arm(target=ARM.target, model=bundle.model, batch=bundle.batch, threads=2, instances=2),
-            "phone": Arm(target=ARM.target, model=bundle.model, batch=bundle.batch, options=phone),
+            "int8": Arm(target=int8, model=exported.model, batch=exported.batch),
+            "pools": Arm(target=ARM.target, model=exported.model, batch=exported.batch, threads=2, instances=2),
+            "phone": Arm(target=ARM.target, model=exported.model, batch=exported.batch, options=phone),
         }
         for name, arm in arms.items():
             Path(place, f"{name}.built").mkdir()
-            found[name] = built(bundle, arm, Path(place, f"{name}.built"))
+            found[name] = built(exported, arm, Path(place, f"{name}.built"))
     return found
 
 
@@ -83,7 +83,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @cache
 def everything() -> dict[str, Any]:
-    found: dict[str, Any] = run_fresh(look, *bundles(SMALL), warm=OURS)
+    found: dict[str, Any] = run_fresh(look, *exported_models(SMALL), warm=OURS)
     return found
 
 

@@ -17,12 +17,12 @@ from shootout.backends._iree import backend, compiler, vulkan
 from shootout.backends._iree.device import find_card
 from shootout.backends._iree.vulkan import VulkanSession
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.host import gpu
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -42,20 +42,20 @@ class Seen:
     error: float | None
 
 
-def look(bundle: ModelBundle) -> Seen | Availability:
+def look(exported: ExportedModel) -> Seen | Availability:
     adapter = backends.get("iree")
     found = adapter.probe(Device.VULKAN)
     if not found.ok:
         return found
     with TemporaryDirectory() as folder:
-        session = adapter.load(adapter.build(bundle, replace(ARM, batch=bundle.batch), Path(folder)))
-        first, second, *_ = bundle.input_buffers()
+        session = adapter.load(adapter.build(exported, replace(ARM, batch=exported.batch), Path(folder)))
+        first, second, *_ = exported.input_buffers()
         staged = [session.execute(session.stage(inputs, slot)) for slot, inputs in enumerate((first, second))]
         outputs = [dict(session.fetch(one)) for one in staged]
         outputs[0] = dict(call(session, first, slot=1))
         assert session.gpu is not None
         assert session.gpu.allocator is not None
-        error = fidelity.compare(outputs, bundle.oracle_outputs()[:2]).relative_l2
+        error = fidelity.compare(outputs, exported.reference_outputs()[:2]).relative_l2
         seen = Seen(found, session.executed, session.gpu.allocator()[1], error)
         session.close()
         session.close()
@@ -64,7 +64,7 @@ def look(bundle: ModelBundle) -> Seen | Availability:
 
 @cache
 def everything() -> Seen:
-    seen: Seen | Availability = run_fresh(look, *bundles(SMALL), warm=OURS)
+    seen: Seen | Availability = run_fresh(look, *exported_models(SMALL), warm=OURS)
     if isinstance(seen, Availability):
         assert seen.fix
         assert not [*DRIVERS.glob("lvp_icd*.json")], f"Mesa's device in software is installed: {seen.reason}"

@@ -41,9 +41,9 @@ def observe(case: Case, folder: Path, built: Built | None = None) -> Seen:
     compiled: list[str] = []
     jax.monitoring.register_event_duration_secs_listener(lambda event, *_, **__: compiled.append(event))
     adapter = backends.get("jax-jit")
-    built = built or adapter.build(case.bundle, case.arm, folder)
+    built = built or adapter.build(case.exported, case.arm, folder)
     session = adapter.load(built)
-    call(session, case.bundle.input_buffers()[0])
+    call(session, case.exported.input_buffers()[0])
     compilations = sum("backend_compile" in event for event in compiled)
     return Seen(built, session.executed, compilations, "torch" in sys.modules)
 
@@ -60,7 +60,7 @@ def test_load_neither_compiles_nor_imports_torch(tmp_path: Path):
 def check_account(executed: Executed, case: Case) -> None:
     assert executed.compute_nodes_by_precision == {"fp32": 4}
     assert executed.other_nodes_by_precision["fp32"] > 0
-    assert executed.artifact_bytes > case.bundle.parameter_count * 4
+    assert executed.artifact_bytes > case.exported.parameter_count * 4
     assert executed.flops_by_precision == {"fp32": 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
     assert executed.conversion_nodes == 0
 
@@ -85,11 +85,11 @@ def stored_orders(case: Case, folder: Path) -> tuple[list[bool], float]:
     import jax.numpy as jnp
     from safetensors.numpy import load_file
 
-    original = models.get(case.bundle.model)
-    adapter, weights, inputs = backends.get("jax-jit"), case.bundle.weights(), case.bundle.input_buffers()[0]
+    original = models.get(case.exported.model)
+    adapter, weights, inputs = backends.get("jax-jit"), case.exported.weights(), case.exported.input_buffers()[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "get", lambda name: replace(original, forward=filtered))
-        built = adapter.build(case.bundle, case.arm, folder)
+        built = adapter.build(case.exported, case.arm, folder)
     wanted = np.asarray(filtered(jnp, weights, {})(inputs)["y"])
     got = call(adapter.load(built), inputs)["y"]
     stored = load_file(folder / jax_session.BUFFERS)
@@ -123,7 +123,7 @@ def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, 
     shapes = {"matrix": (5, 4), "filters": (6, 2, 3, 3), "kernel": (4, 3)}
     weights = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     inputs = [np.ones((1, 8), np.float32)]
-    bundle: Any = SimpleNamespace(
+    exported: Any = SimpleNamespace(
         weights=lambda: weights,
         inputs=(SimpleNamespace(name="x"),),
         input_buffers=lambda: [{"x": inputs[0]}],
@@ -134,8 +134,8 @@ def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, 
     arm = Arm(target=replace(PLAIN, precision=Precision.INT8_DYNAMIC), model="m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "program_of", lambda *_: program)
-        quantized = backend._program(bundle, arm)
-    found = laid_out(program, bundle)
+        quantized = backend._program(exported, arm)
+    found = laid_out(program, exported)
     before = run(list(weights.values()), inputs)
     for after in (found, quantized):
         outputs = after.run([{**weights, **after.buffers}[name] for name in after.names], inputs)
@@ -255,8 +255,8 @@ def at_each_alignment(case: Case, folder: Path) -> list[tuple[bool, bool, bool]]
     when the array changes?
     """
     adapter = backends.get("jax-jit")
-    session, spec = adapter.load(adapter.build(case.bundle, case.arm, folder)), case.bundle.inputs[0]
-    given = case.bundle.input_buffers()[0]
+    session, spec = adapter.load(adapter.build(case.exported, case.arm, folder)), case.exported.inputs[0]
+    given = case.exported.input_buffers()[0]
     (wanted,) = call(session, given).values()
     wanted, found = wanted.copy(), []
     for offset in range(0, 64, 16):
@@ -287,7 +287,7 @@ def refusals(cases: list[Case], folder: Path) -> list[str]:
     said = []
     for case in cases:
         try:
-            backends.get("jax-jit").build(case.bundle, case.arm, folder)
+            backends.get("jax-jit").build(case.exported, case.arm, folder)
             said.append("")
         except ValueError as error:
             said.append(str(error))
@@ -320,13 +320,13 @@ def with_forward(case: Case, forward: Callable[..., Any], folder: Path) -> tuple
         made.__class__ = type("Other", (type(made),), {"forward": forward})
         return made
 
-    original = models.get(case.bundle.model)
+    original = models.get(case.exported.model)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "get", lambda name: replace(original, module=module))
-        built = backends.get("jax-jit").build(case.bundle, case.arm, folder)
-    eager = module(case.bundle.parameters)
-    eager.load_state_dict({name: torch.from_numpy(array) for name, array in case.bundle.weights().items()})
-    return built, eager(torch.from_numpy(case.bundle.input_buffers()[0]["x"])).detach().numpy()
+        built = backends.get("jax-jit").build(case.exported, case.arm, folder)
+    eager = module(case.exported.parameters)
+    eager.load_state_dict({name: torch.from_numpy(array) for name, array in case.exported.weights().items()})
+    return built, eager(torch.from_numpy(case.exported.input_buffers()[0]["x"])).detach().numpy()
 
 
 def shifted(self: Any, x: Any) -> Any:
@@ -349,7 +349,7 @@ def torchax_road(case: Case, folder: Path) -> tuple[Built, Any, str]:
 
 def load_and_call(case: Case, built: Built) -> tuple[Any, Seen]:
     session = backends.get("jax-jit").load(built)
-    return call(session, case.bundle.input_buffers()[0])["y"], observe(case, built.folder, built)
+    return call(session, case.exported.input_buffers()[0])["y"], observe(case, built.folder, built)
 
 
 def test_any_module_goes_through_torchax_or_fails_in_jax_s_own_words(tmp_path: Path):

@@ -180,7 +180,7 @@ class Pending:
 def bare(kind: type[Any], waited: list[str]) -> Any:
     """A session whose programs return at once what isn't there yet."""
     session = object.__new__(kind)
-    session._bundle = SimpleNamespace(inputs=(TensorSpec(name="x", shape=(2,), dtype="float32"),))
+    session._exported = SimpleNamespace(inputs=(TensorSpec(name="x", shape=(2,), dtype="float32"),))
     session._names, session._weights, session._state = ("x",), (), ()
     session._stage = lambda arrays: (Pending("staged", waited),)
     session._run = lambda weights, staged: (Pending("result", waited), Pending("state", waited))
@@ -233,8 +233,8 @@ def test_inputs_come_by_a_program_or_by_device_put_which_converts_nothing(
     monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
     monkeypatch.setattr(jax_session, "is_taken", lambda arm, spec: taken)
     arm = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m", options=asked)
-    bundle: Any = SimpleNamespace(inputs=("x",))
-    stage = jax_session.stager(arm, bundle, "gpu", lambda arrays: step("program", arrays))
+    exported: Any = SimpleNamespace(inputs=("x",))
+    stage = jax_session.stager(arm, exported, "gpu", lambda arrays: step("program", arrays))
     assert stage((1,)) == (1,)
     assert found == steps
 

@@ -56,7 +56,7 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
     torch_files.write_weights(found.module, folder)
     torch_files.write_program(found.module, found.inputs, folder)
     weights = load_file(folder / WEIGHTS)
-    bundle: Any = SimpleNamespace(
+    exported: Any = SimpleNamespace(
         is_file=False,
         model=name,
         parameters={},
@@ -64,8 +64,8 @@ def run_in_jax(name: str, folder: Path) -> list[Any]:
         weights=lambda: weights,
         source_sha256="",
     )
-    assert bundle.path(Artifact.PT2).exists()
-    made = jax_session.from_module(bundle)
+    assert exported.path(Artifact.PT2).exists()
+    made = jax_session.from_module(exported)
     stored = {**weights, **made.buffers}
     outputs = jax.jit(made.run)([stored[name] for name in made.names], list(found.inputs.values()))
     return [np.asarray(one) for one in outputs]

@@ -19,7 +19,7 @@ from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.models.base import Model
-from shootout.testing.cases import Case, bundles, case_of, lacks, warm_of
+from shootout.testing.cases import Case, case_of, exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -36,7 +36,7 @@ def case_at(target: str, batch: int = 2) -> Case:
     asked = Target(backend="jax-jit", precision=Precision(precision), mode=mode, scheme=scheme)
     case = case_of(replace(asked, scheme=""))
     request = Request(model=case.arm.model, parameters=case.arm.parameters, batch=batch)
-    return replace(case, arm=replace(case.arm, target=asked, batch=batch), bundle=bundles(request)[0])
+    return replace(case, arm=replace(case.arm, target=asked, batch=batch), exported=exported_models(request)[0])
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ def _run(case: Case, folder: Path) -> Ran:
     adapter = backends.get("jax-jit")
     folder.mkdir()
     try:
-        session = adapter.load(adapter.build(case.bundle, case.arm, folder))
+        session = adapter.load(adapter.build(case.exported, case.arm, folder))
     except (ValueError, SkippedArm) as refusal:
         return Ran(refused=f"{type(refusal).__name__}: {refusal}")
-    outputs = [call(session, inputs) for inputs in case.bundle.input_buffers()]
+    outputs = [call(session, inputs) for inputs in case.exported.input_buffers()]
     stored = {name: (str(one.dtype), one.shape) for name, one in load_file(folder / "buffers.safetensors").items()}
-    found = fidelity.compare(outputs, case.bundle.oracle_outputs())
-    assert (fault := fidelity.gate(found, *case.bundle.band(case.arm.target))) is None, fault
+    found = fidelity.compare(outputs, case.exported.reference_outputs())
+    assert (fault := fidelity.gate(found, *case.exported.error_bound(case.arm.target))) is None, fault
     return Ran(session.executed, found.relative_l2, stored)
 
 
@@ -171,8 +171,8 @@ def test_what_xla_widens_is_refused(tmp_path: Path, label: str, why: str, produc
 
 def test_a_model_without_linear_layers_has_nothing_to_quantize(tmp_path: Path):
     case = case_at("int8-dynamic")
-    bundle, *_ = bundles(Request(model="identity", parameters={}, batch=2))
-    (ran,) = run_fresh(run_all, [replace(case, bundle=bundle)], tmp_path, warm=TORCHAX)
+    exported, *_ = exported_models(Request(model="identity", parameters={}, batch=2))
+    (ran,) = run_fresh(run_all, [replace(case, exported=exported)], tmp_path, warm=TORCHAX)
     assert ran.refused.startswith("ValueError: nothing to quantize: identity has no linear layer"), ran
 
 
@@ -192,7 +192,7 @@ def hidden_products(case: Case, folder: Path) -> tuple[Executed, tuple[str, ...]
     """The account of `awkward` in INT8, the names of its weights, and its distance from float32."""
     import jax.numpy as jnp
 
-    original: Model = models.get(case.bundle.model)
+    original: Model = models.get(case.exported.model)
 
     def bound(xp: Any, weights: Arrays, _: Any) -> Any:
         return partial(awkward, xp, weights)
@@ -200,9 +200,9 @@ def hidden_products(case: Case, folder: Path) -> tuple[Executed, tuple[str, ...]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "get", lambda name: replace(original, forward=bound))
         adapter = backends.get("jax-jit")
-        built = adapter.build(case.bundle, case.arm, folder)
-        inputs = case.bundle.input_buffers()[0]
-        wanted = np.asarray(awkward(jnp, case.bundle.weights(), inputs)["y"])
+        built = adapter.build(case.exported, case.arm, folder)
+        inputs = case.exported.input_buffers()[0]
+        wanted = np.asarray(awkward(jnp, case.exported.weights(), inputs)["y"])
     session = adapter.load(built)
     got = call(session, inputs)["y"]
     error = float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))

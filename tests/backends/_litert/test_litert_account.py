@@ -20,12 +20,12 @@ from shootout.backends._litert.account import Node, _flops, _label
 from shootout.backends._litert.session import LiteRtSession, _reading, _writing
 from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target, TensorSpec
 from shootout.export.client import Request
 from shootout.host import store
 from shootout.schemes import shown_as
-from shootout.testing.cases import bundles, warm_of
+from shootout.testing.cases import exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -48,43 +48,43 @@ class Ran:
     notes: list[str]
 
 
-def run_all(bundle: ModelBundle, arms: list[Arm]) -> list[Ran]:
-    return [run_one(bundle, arm) for arm in arms]
+def run_all(exported: ExportedModel, arms: list[Arm]) -> list[Ran]:
+    return [run_one(exported, arm) for arm in arms]
 
 
-def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
+def run_one(exported: ExportedModel, arm: Arm) -> Ran:
     adapter = backends.get("litert")
     with TemporaryDirectory() as folder:
-        built: Built = adapter.build(bundle, arm, Path(folder))
+        built: Built = adapter.build(exported, arm, Path(folder))
         session = adapter.load(built)
-        outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundle.input_buffers())]
-        found = fidelity.compare(outputs, bundle.oracle_outputs())
+        outputs = [call(session, inputs, slot) for slot, inputs in enumerate(exported.input_buffers())]
+        found = fidelity.compare(outputs, exported.reference_outputs())
         assert found.relative_l2 is not None
         return Ran(arm, session.executed, found.relative_l2, built.facts["notes"])
 
 
 @cache
 def ran() -> dict[str, Ran]:
-    (bundle,) = bundles(MODEL)
+    (exported,) = exported_models(MODEL)
     arms = []
     for label in (*LABELS, GROUPED, OWN):
         precision, _, scheme = label.partition("/")
         target = Target(backend="litert", precision=Precision(precision), scheme=scheme)
         options = {GROUPED: {"group_size": "32"}, OWN: {"kernels": "builtin"}}.get(label, {})
-        arms.append(Arm(target=target, model=bundle.model, batch=bundle.batch, options=options, threads=2))
-    found = run_fresh(run_all, bundle, arms, warm=warm_of(replace(arms[0].target, precision=Precision.INT8)))
+        arms.append(Arm(target=target, model=exported.model, batch=exported.batch, options=options, threads=2))
+    found = run_fresh(run_all, exported, arms, warm=warm_of(replace(arms[0].target, precision=Precision.INT8)))
     return dict(zip((*LABELS, GROUPED, OWN), found, strict=True))
 
 
 @pytest.mark.parametrize("label", [*LABELS, GROUPED])
 def test_each_word_is_what_the_file_holds_and_the_error_agrees(label: str) -> None:
     found = ran()[label]
-    target, (bundle,) = found.arm.target, bundles(MODEL)
+    target, (exported,) = found.arm.target, exported_models(MODEL)
     assert found.executed.compute_nodes_by_precision == {shown_as(target.precision, target.scheme): 4}
     assert found.executed.flops_by_precision == {shown_as(target.precision, target.scheme): 4 * 2 * 2 * 64 * 64}
-    band, least = bundle.band(target)
-    assert band is not None
-    assert least < found.error <= band
+    error_bound, least = exported.error_bound(target)
+    assert error_bound is not None
+    assert least < found.error <= error_bound
     assert found.executed.threads == 2
 
 
@@ -178,30 +178,30 @@ def test_numbers_have_the_file_s_type_inside_and_the_model_s_outside(ours: str, 
 def test_a_model_is_converted_once_for_all_precisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def fake(bundle: ModelBundle, path: Path) -> None:
-        made.append(bundle.key)
+    def fake(exported: ExportedModel, path: Path) -> None:
+        made.append(exported.key)
         path.write_bytes(b"a file")
 
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     monkeypatch.setattr(convert, "require_converter", lambda: "")
     monkeypatch.setattr(convert, "_convert", fake)
-    (bundle,) = bundles(MODEL)
-    first, again = convert.convert(bundle), convert.convert(bundle)
+    (exported,) = exported_models(MODEL)
+    first, again = convert.convert(exported), convert.convert(exported)
     assert first == again
     assert first[0].read_bytes() == b"a file"
-    other = convert.convert(replace(bundle, key="another"))
+    other = convert.convert(replace(exported, key="another"))
     assert other[0] != first[0]
-    assert made == [bundle.key, "another"]
+    assert made == [exported.key, "another"]
     assert {one.path for one in store.kept() if one.kind == "converted models"} == {first[0].parent, other[0].parent}
 
     os.utime(first[0].parent, (1, 1))
-    convert.convert(bundle)
+    convert.convert(exported)
     assert first[0].parent.stat().st_mtime > 1, "what is used is not the first to go"
     first[0].write_bytes(b"")
-    assert convert.convert(bundle)[0].read_bytes() == b"a file", "one that a power cut left empty is made again"
-    assert made == [bundle.key, "another", bundle.key]
+    assert convert.convert(exported)[0].read_bytes() == b"a file", "one that a power cut left empty is made again"
+    assert made == [exported.key, "another", exported.key]
     monkeypatch.setattr(convert, "version_of", lambda package: f"another {package}")
-    assert convert.convert(bundle)[0] != first[0], "another converter writes another file"
+    assert convert.convert(exported)[0] != first[0], "another converter writes another file"
 
 
 def test_graphs_inside_a_graph_are_told_since_nothing_counts_their_products(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,12 @@ from onnx import TensorProto, helper, save
 from shootout import backends
 from shootout.backends._ncnn import backend, library
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.host import gpu
-from shootout.testing.cases import OURS, bundles, lacks
+from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault, probe_fault
@@ -50,29 +50,29 @@ class Ran:
     strangers: set[str]
 
 
-def arm_of(bundle: ModelBundle, target: Target, options: dict[str, str]) -> Arm:
-    parameters = bundle.parameters
-    return Arm(target=target, model=bundle.model, parameters=parameters, batch=bundle.batch, options=options)
+def arm_of(exported: ExportedModel, target: Target, options: dict[str, str]) -> Arm:
+    parameters = exported.parameters
+    return Arm(target=target, model=exported.model, parameters=parameters, batch=exported.batch, options=options)
 
 
-def run_one(bundle: ModelBundle, arm: Arm) -> Ran:
-    adapter, buffers, files = backends.get("ncnn"), bundle.input_buffers(), set(bundle.folder.iterdir())
+def run_one(exported: ExportedModel, arm: Arm) -> Ran:
+    adapter, buffers, files = backends.get("ncnn"), exported.input_buffers(), set(exported.folder.iterdir())
     with TemporaryDirectory() as folder:
-        session = adapter.load(adapter.build(bundle, arm, Path(folder)))
+        session = adapter.load(adapter.build(exported, arm, Path(folder)))
         outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
         staged = session.stage(buffers[0], 0)
         again = [dict(session.fetch(session.execute(staged))) for _ in range(2)]
-        kept = all(np.array_equal(buffers[0][name], array) for name, array in bundle.input_buffers()[0].items())
-        strangers = {path.name for path in set(bundle.folder.iterdir()) - files}
+        kept = all(np.array_equal(buffers[0][name], array) for name, array in exported.input_buffers()[0].items())
+        strangers = {path.name for path in set(exported.folder.iterdir()) - files}
         return Ran(arm, session.executed, outputs, again, kept, strangers)
 
 
-def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran | str]:
+def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran | str]:
     """Each arm's, or why it is skipped."""
     found: list[Ran | str] = []
-    for bundle, arm in work:
+    for exported, arm in work:
         try:
-            found.append(run_one(bundle, arm))
+            found.append(run_one(exported, arm))
         except SkippedArm as error:  # on ARM ncnn computes in FP16 where weights are kept so
             found.append(error.reason)
     return found
@@ -90,10 +90,10 @@ ARMS: dict[str, tuple[Request, Target, dict[str, str]]] = {
 
 @cache
 def everything() -> dict[str, Ran | str]:
-    exported = bundles(*(request for request, *_ in ARMS.values()))
+    exported = exported_models(*(request for request, *_ in ARMS.values()))
     work = [
-        (bundle, arm_of(bundle, target, options))
-        for bundle, (_, target, options) in zip(exported, ARMS.values(), strict=True)
+        (exported, arm_of(exported, target, options))
+        for exported, (_, target, options) in zip(exported, ARMS.values(), strict=True)
     ]
     found: list[Ran | str] = run_fresh(run_all, work, warm=OURS)
     return dict(zip(ARMS, found, strict=True))
@@ -121,7 +121,7 @@ def test_fp16_is_arithmetic_or_storage_as_the_cpu_has_it(has_half: int, monkeypa
 
 
 def test_the_converter_leaves_nothing_beside_the_model():
-    """A bundle with a file too many is made again, every time."""
+    """An exported model with a file too many is made again, every time."""
     done = [found for found in everything().values() if isinstance(found, Ran)]
     assert [found.strangers for found in done] == [set()] * len(done)
     assert done
@@ -137,8 +137,10 @@ def test_no_thread_of_a_shader_cache_leaves_the_cpus_of_an_arm(monkeypatch: pyte
 
 def fault_of(name: str, target: Target) -> str | None:
     """What the gate says of an arm's outputs under a label."""
-    (bundle,) = bundles(ARMS[name][0])
-    return fidelity.gate(fidelity.compare(ran(name).outputs, bundle.oracle_outputs()), *bundle.band(target))
+    (exported,) = exported_models(ARMS[name][0])
+    return fidelity.gate(
+        fidelity.compare(ran(name).outputs, exported.reference_outputs()), *exported.error_bound(target)
+    )
 
 
 def test_the_vendor_s_default_conversion_under_an_fp32_label_is_caught_twice():
@@ -168,10 +170,10 @@ def test_fp16_weights_are_an_arm_of_their_own_with_half_the_file():
 
 def test_a_batch_of_images_is_counted_with_its_operations():
     found = ran("images")
-    (bundle,) = bundles(IMAGES)
-    assert bundle.work is not None
+    (exported,) = exported_models(IMAGES)
+    assert exported.work is not None
     assert set(found.executed.compute_nodes_by_precision) == {"fp32"}
-    assert found.executed.flops_by_precision == {"fp32": bundle.work.flops}
+    assert found.executed.flops_by_precision == {"fp32": exported.work.flops}
     assert fault_of("images", FP32) is None
     assert fault_of("images", replace(FP32, precision=Precision.BF16)) is None
     assert set(ran("images in bf16").executed.compute_nodes_by_precision) == {"bf16"}
@@ -185,22 +187,24 @@ def test_a_first_layer_that_computes_in_place_leaves_its_input_alone():
     assert fault_of("sine", FP32) is None
 
 
-def refusal(bundle: ModelBundle, arm: Arm) -> Any:
+def refusal(exported: ExportedModel, arm: Arm) -> Any:
     with TemporaryDirectory() as folder:
         try:
-            backends.get("ncnn").build(bundle, arm, Path(folder))
+            backends.get("ncnn").build(exported, arm, Path(folder))
         except SkippedArm as error:
             return error.reason, error.fix
     return None
 
 
-def written(folder: Path, operator: str, kind: int = TensorProto.FLOAT, shape: tuple[int, ...] = (2, 3)) -> ModelBundle:
-    """A bundle of nothing but an ONNX file with one operator of one input."""
+def written(
+    folder: Path, operator: str, kind: int = TensorProto.FLOAT, shape: tuple[int, ...] = (2, 3)
+) -> ExportedModel:
+    """An exported model of nothing but an ONNX file with one operator of one input."""
     ends = [helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
     node = helper.make_node(operator, ["x"], ["y"])
     graph = helper.make_graph([node], "one", ends[:1], ends[1:])
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), folder / "model.onnx")
-    (plain,) = bundles(SINE)
+    (plain,) = exported_models(SINE)
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind)).name
     x, y = (TensorSpec(name=name, shape=shape, dtype=dtype) for name in "xy")
     return replace(plain, folder=folder, inputs=(x,), outputs=(y,), artifacts=(Artifact.ONNX,))

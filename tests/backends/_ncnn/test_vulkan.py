@@ -12,13 +12,13 @@ import pytest
 
 from shootout import backends
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Availability, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.host import gpu
 from shootout.session import GpuSide
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -38,28 +38,28 @@ class Seen:
     refused: str
 
 
-def look(bundle: ModelBundle) -> Seen:
+def look(exported: ExportedModel) -> Seen:
     adapter, ran = backends.get("ncnn"), {}
     found = adapter.probe(Device.VULKAN)
     if not found.ok:
         return Seen(found, found, {}, "")
     for precision in (Precision.FP32, Precision.FP16):
-        arm = Arm(target=replace(ON_VULKAN, precision=precision), model=bundle.model, batch=bundle.batch)
+        arm = Arm(target=replace(ON_VULKAN, precision=precision), model=exported.model, batch=exported.batch)
         with TemporaryDirectory() as folder, suppress(*([SkippedArm] if precision is Precision.FP16 else [])):
-            session = adapter.load(adapter.build(bundle, arm, Path(folder)))
-            outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
-            error = fidelity.compare(outputs, bundle.oracle_outputs()).relative_l2
+            session = adapter.load(adapter.build(exported, arm, Path(folder)))
+            outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(exported.input_buffers())]
+            error = fidelity.compare(outputs, exported.reference_outputs()).relative_l2
             ran[precision] = session.executed, session.gpu, error
     weights = replace(ON_VULKAN, precision=Precision.FP16, scheme="weights-only")
     with TemporaryDirectory() as folder, pytest.raises(SkippedArm) as caught:
-        adapter.build(bundle, Arm(target=weights, model=bundle.model, batch=bundle.batch), Path(folder))
+        adapter.build(exported, Arm(target=weights, model=exported.model, batch=exported.batch), Path(folder))
     gpu.choose_gpu(99, {Device.VULKAN})
     return Seen(found, adapter.probe(Device.VULKAN), ran, f"{caught.value.reason}; {caught.value.fix}")
 
 
 @cache
 def everything() -> Seen:
-    seen: Seen = run_fresh(look, *bundles(MLP), warm=OURS)
+    seen: Seen = run_fresh(look, *exported_models(MLP), warm=OURS)
     if not seen.found.ok:
         assert seen.found.fix
         assert not [*DRIVERS.glob("lvp_icd*.json")], f"Mesa's device in software is installed: {seen.found.reason}"

@@ -84,8 +84,8 @@ def test_a_transposed_convolution_of_a_file_has_its_groups(groups: int, tmp_path
         [onnx.numpy_helper.from_array(weight, "w"), onnx.numpy_helper.from_array(bias, "b")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
-    bundle: Any = SimpleNamespace(path=lambda _: tmp_path / "m.onnx", outputs=[SimpleNamespace(name="y")])
-    run, _, _ = backend._from_onnx(bundle)
+    exported: Any = SimpleNamespace(path=lambda _: tmp_path / "m.onnx", outputs=[SimpleNamespace(name="y")])
+    run, _, _ = backend._from_onnx(exported)
     wanted = torch.nn.functional.conv_transpose2d(
         *(torch.from_numpy(one).double() for one in (x, weight, bias)), stride=2, groups=groups
     )

@@ -10,7 +10,7 @@ import onnx
 
 from shootout import backends
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
@@ -32,33 +32,33 @@ class Ran:
     notes: tuple[str, ...] = ()
 
 
-def arm_of(bundle: ModelBundle, precision: Precision, scheme: str) -> Arm:
+def arm_of(exported: ExportedModel, precision: Precision, scheme: str) -> Arm:
     target = Target(backend="onnxruntime", precision=precision, scheme=scheme)
-    return Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    return Arm(target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch)
 
 
-def run_arms(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[Ran]:
-    return run_pairs([(bundle, arm) for arm in arms], folder)
+def run_arms(exported: ExportedModel, arms: list[Arm], folder: Path) -> list[Ran]:
+    return run_pairs([(exported, arm) for arm in arms], folder)
 
 
-def run_pairs(work: list[tuple[ModelBundle, Arm]], folder: Path) -> list[Ran]:
-    return [run_arm(bundle, arm, folder / str(index)) for index, (bundle, arm) in enumerate(work)]
+def run_pairs(work: list[tuple[ExportedModel, Arm]], folder: Path) -> list[Ran]:
+    return [run_arm(exported, arm, folder / str(index)) for index, (exported, arm) in enumerate(work)]
 
 
-def run_arm(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
+def run_arm(exported: ExportedModel, arm: Arm, folder: Path) -> Ran:
     folder.mkdir()
     adapter = backends.get("onnxruntime")
     try:
-        built = adapter.build(bundle, arm, folder)
+        built = adapter.build(exported, arm, folder)
     except (ValueError, SkippedArm) as error:
         return Ran(arm, said=str(error))
     assert [path.name for path in folder.iterdir()] == ["model.onnx"]
     session = adapter.load(built)
-    outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers()))
+    outputs = tuple(dict(call(session, inputs, slot)) for slot, inputs in enumerate(exported.input_buffers()))
     operations = tuple(node.op_type for node in onnx.load(folder / "model.onnx").graph.node)
     return Ran(arm, session.executed, outputs, operations, notes=tuple(built.facts["notes"]))
 
 
-def gated(bundle: ModelBundle, found: Ran) -> str | None:
-    error = fidelity.compare(found.outputs, bundle.oracle_outputs())
-    return fidelity.gate(error, *bundle.band(found.arm.target))
+def gated(exported: ExportedModel, found: Ran) -> str | None:
+    error = fidelity.compare(found.outputs, exported.reference_outputs())
+    return fidelity.gate(error, *exported.error_bound(found.arm.target))

@@ -14,12 +14,12 @@ from quantized_arms import DIGITS, RESIDUAL, arm_of, gated, run_arm, run_arms, r
 
 from shootout import backends
 from shootout.bundle import fidelity, onnx_files
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Precision
 from shootout.host.hardware import saturates
 from shootout.quantize import qdq
 from shootout.schemes import shown_as
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
@@ -28,36 +28,36 @@ LIMIT = 20_000
 
 
 def test_a_block_size_is_for_blocks_and_makes_a_difference(tmp_path: Path):
-    (bundle,) = bundles(DIGITS)
-    arms = [arm_of(bundle, Precision.INT4, "activations-8"), arm_of(bundle, Precision.INT8, "")]
+    (exported,) = exported_models(DIGITS)
+    arms = [arm_of(exported, Precision.INT4, "activations-8"), arm_of(exported, Precision.INT8, "")]
     finer = [replace(arm, options={"block_size": "32"}) for arm in arms]
-    plain, blocked, static = run_fresh(run_arms, bundle, [arms[0], *finer], tmp_path, warm=OURS)
-    sqnr_db = [fidelity.compare(one.outputs, bundle.oracle_outputs()).sqnr_db or 0.0 for one in (plain, blocked)]
+    plain, blocked, static = run_fresh(run_arms, exported, [arms[0], *finer], tmp_path, warm=OURS)
+    sqnr_db = [fidelity.compare(one.outputs, exported.reference_outputs()).sqnr_db or 0.0 for one in (plain, blocked)]
     assert sqnr_db[1] > sqnr_db[0]
     assert static.said == "option 'block_size' is MatMulNBits' own, for int4 and int8/weights-only, not for int8"
 
 
 def test_methods_are_onnxruntime_s_own_and_say_what_they_cannot_take(tmp_path: Path):
-    bundle, digits = bundles(RESIDUAL, DIGITS)
+    exported, digits = exported_models(RESIDUAL, DIGITS)
     narrow = (digits, arm_of(digits, Precision.INT4, "gptq"))
     words = ["", "hqq", "k-quant", "gptq", "gptq+activations-8", "hqq+activations-8"]
-    arms = [replace(arm_of(bundle, Precision.INT4, word), options={"block_size": "32"}) for word in words]
+    arms = [replace(arm_of(exported, Precision.INT4, word), options={"block_size": "32"}) for word in words]
     *found, refused, unfit = run_fresh(
-        run_pairs, [*((bundle, arm) for arm in arms), narrow], tmp_path, warm=f"{OURS},torch"
+        run_pairs, [*((exported, arm) for arm in arms), narrow], tmp_path, warm=f"{OURS},torch"
     )
     for one in found:
         assert one.executed is not None, one.said
         name = shown_as(Precision.INT4, one.arm.target.scheme)
         assert one.executed.compute_nodes_by_precision == {name: 4}
-        assert gated(bundle, one) is None, one.arm.label
+        assert gated(exported, one) is None, one.arm.label
     assert len({one.outputs[0]["y"].tobytes() for one in found}) == len(found)
     assert "HQQ's zero points are fractions" in refused.said
     assert unfit.said.startswith("ONNX Runtime's gptq packs only layers whose inputs divide into blocks of 128")
 
 
-def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[tuple[set[str], bool]]:
-    """Every arm on its bundle with weights beside the graphs, and files of less than LIMIT: which it wrote, and whether
-    it answers as without the limit. The shared model is also written anew, for the last arm.
+def run_big(exported_models: list[ExportedModel], arms: list[Arm], folder: Path) -> list[tuple[set[str], bool]]:
+    """Every arm on its exported model with weights beside the graphs, and files of less than LIMIT: which it wrote, and
+    whether it answers as without the limit. The shared model is also written anew, for the last arm.
     """
     writer = type(onnx.serialization.registry.get("protobuf"))
     write, found = writer.serialize_proto, []
@@ -66,18 +66,22 @@ def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[t
         assert proto.ByteSize() < LIMIT, "too big for one file"
         return write(self, proto)
 
-    plain = [run_arm(*one, folder / f"plain{index}") for index, one in enumerate(zip(bundles, arms, strict=True))]
+    plain = [
+        run_arm(*one, folder / f"plain{index}") for index, one in enumerate(zip(exported_models, arms, strict=True))
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(onnx_files, "INLINE_BYTES", LIMIT // 2)
         patch.setattr(writer, "serialize_proto", limited)
-        bundles[-1] = replace(bundles[-1], folder=Path(shutil.copytree(bundles[-1].folder, folder / "shared")))
-        base, shared = bundles[0], bundles[-1].path(Artifact.ONNX)
+        exported_models[-1] = replace(
+            exported_models[-1], folder=Path(shutil.copytree(exported_models[-1].folder, folder / "shared"))
+        )
+        base, shared = exported_models[0], exported_models[-1].path(Artifact.ONNX)
         qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), shared, reduced=saturates())
-        for index, (bundle, arm) in enumerate(zip(bundles, arms, strict=True)):
+        for index, (exported, arm) in enumerate(zip(exported_models, arms, strict=True)):
             (place := folder / str(index)).mkdir()
             adapter = backends.get("onnxruntime")
-            session = adapter.load(adapter.build(bundle, arm, place))
-            outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundles[0].input_buffers())]
+            session = adapter.load(adapter.build(exported, arm, place))
+            outputs = [call(session, inputs, slot) for slot, inputs in enumerate(exported_models[0].input_buffers())]
             same = [np.array_equal(one["y"], y["y"]) for one, y in zip(outputs, plain[index].outputs, strict=True)]
             found.append(({path.name for path in place.iterdir()}, all(same)))
     return found
@@ -85,8 +89,8 @@ def run_big(bundles: list[ModelBundle], arms: list[Arm], folder: Path) -> list[t
 
 def test_a_model_that_no_file_holds_is_quantized_with_its_weights_beside_it(tmp_path: Path):
     """One protobuf ends at 2 GB; here at a fifth of this model."""
-    bundle, shared = bundles(DIGITS, replace(DIGITS, variant="shared"))
+    exported, shared = exported_models(DIGITS, replace(DIGITS, variant="shared"))
     kinds = [(Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, ""), (Precision.INT8, "shared")]
-    arms = [arm_of(bundle, *one) for one in kinds]
-    found = run_fresh(run_big, [bundle] * 3 + [shared], arms, tmp_path, warm=OURS)
+    arms = [arm_of(exported, *one) for one in kinds]
+    found = run_fresh(run_big, [exported] * 3 + [shared], arms, tmp_path, warm=OURS)
     assert found == [({"model.onnx", "model.onnx.data"}, True)] * len(arms)

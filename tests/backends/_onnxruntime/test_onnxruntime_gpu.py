@@ -60,8 +60,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def bundle_in(folder: Path) -> Any:
-    """As much of a bundle as a build and a session need."""
+def exported_in(folder: Path) -> Any:
+    """As much of an exported model as a build and a session need."""
     source = product_file(folder / "source.onnx")
     return SimpleNamespace(inputs=(X,), outputs=(Y,), path=lambda artifact: source, input_buffers=lambda: [inputs(1)])
 
@@ -71,14 +71,16 @@ def inputs(value: float) -> dict[str, np.ndarray]:
 
 
 def session_of(arm: Arm, folder: Path) -> OnnxRuntimeSession:
-    made = Built(arm=arm, bundle=bundle_in(folder), folder=folder, facts={"compute_nodes_by_precision": {"fp32": 1}})
+    made = Built(
+        arm=arm, exported=exported_in(folder), folder=folder, facts={"compute_nodes_by_precision": {"fp32": 1}}
+    )
     return onnxruntime_backend.OnnxRuntimeAdapter().load(made)
 
 
 def built(folder: Path, arm: Arm) -> Built:
     place = folder / "built"
     place.mkdir()
-    made = backends.get("onnxruntime").build(bundle_in(folder), arm, place)
+    made = backends.get("onnxruntime").build(exported_in(folder), arm, place)
     json.dumps(dict(made.facts))
     return made
 
@@ -150,7 +152,7 @@ def test_a_missing_provider_is_a_skip_with_what_there_is_and_how_to_get_it(machi
     machine.available = [CPU]
     for mode, name in (("", CUDA), ("tensorrt", TENSORRT)):
         with pytest.raises(SkippedArm, match=rf"built without {name} \(it has {CPU}\)") as caught:
-            backends.get("onnxruntime").build(bundle_in(tmp_path), arm_of(mode=mode), tmp_path)
+            backends.get("onnxruntime").build(exported_in(tmp_path), arm_of(mode=mode), tmp_path)
         assert "pip install 'onnxruntime-gpu" in str(caught.value.fix)
         assert "CUDA 13" in str(caught.value.fix)
 
@@ -230,7 +232,7 @@ def test_a_session_without_its_provider_is_refused_with_the_reason(machine: Mach
 )
 def test_options_that_the_provider_lacks_or_that_are_settled_are_refused(arm: Arm, named: str, tmp_path: Path):
     with pytest.raises(ValueError, match=f"option '{named}'"):
-        backends.get("onnxruntime").build(bundle_in(tmp_path), arm, tmp_path)
+        backends.get("onnxruntime").build(exported_in(tmp_path), arm, tmp_path)
 
 
 def test_cuda_s_own_options_reach_it(machine: Machine, tmp_path: Path):
@@ -246,7 +248,7 @@ def test_cuda_s_own_options_reach_it(machine: Machine, tmp_path: Path):
 def test_int8_is_tensorrt_s_from_the_shared_model(mode: str, scheme: str, tmp_path: Path):
     arm = arm_of(Precision.INT8, mode, scheme)
     with pytest.raises(SkippedArm) as caught:
-        backends.get("onnxruntime").build(bundle_in(tmp_path), arm, tmp_path)
+        backends.get("onnxruntime").build(exported_in(tmp_path), arm, tmp_path)
     assert caught.value.fix == "ask for onnxruntime+tensorrt:cuda:int8/shared"
 
 

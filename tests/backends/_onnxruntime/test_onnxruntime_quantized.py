@@ -18,13 +18,13 @@ from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
 from shootout.schemes import parse, shown_as
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
 
@@ -44,7 +44,7 @@ PLAIN = [(Precision.INT8, ""), (Precision.INT8_DYNAMIC, ""), (Precision.INT4, ""
 ORT = Arm(target=Target(backend="onnxruntime"), model="file")
 
 
-Group = tuple[ModelBundle, list[Ran]]
+Group = tuple[ExportedModel, list[Ran]]
 """A model and its arms, in the order asked."""
 
 
@@ -75,14 +75,14 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Group]:
         "square": PLAIN[1:],
         "old": PLAIN,
     }
-    made = dict(zip(requests, bundles(*requests.values()), strict=True))
+    made = dict(zip(requests, exported_models(*requests.values()), strict=True))
     work = [(made[name], arm_of(made[name], *one)) for name, several in schemes.items() for one in several]
     found = iter(run_fresh(run_pairs, work, folder, warm=OURS))
     return {name: (made[name], [next(found) for _ in several]) for name, several in schemes.items()}
 
 
 def test_every_scheme_runs_as_labelled_and_ships_less(everything: dict[str, Group]):
-    bundle, (plain, *quantized) = everything["digits"]
+    exported, (plain, *quantized) = everything["digits"]
     assert plain.executed is not None
     products = sum(plain.executed.compute_nodes_by_precision.values())
     for one in quantized:
@@ -91,7 +91,7 @@ def test_every_scheme_runs_as_labelled_and_ships_less(everything: dict[str, Grou
         assert one.executed.compute_nodes_by_precision == {label: products}, one.arm.label
         assert one.executed.flops_by_precision == {label: plain.executed.flops_by_precision["fp32"]}, one.arm.label
         assert executed_fault(one.executed, one.arm) is None
-        assert gated(bundle, one) is None, one.arm.label
+        assert gated(exported, one) is None, one.arm.label
         bits = 4 if "int4" in label else 8
         assert one.executed.artifact_bytes < plain.executed.artifact_bytes * (bits + 4) / 32, one.arm.label
 
@@ -124,14 +124,14 @@ def test_s8s8_runs_no_int8_product_where_activations_have_two_readers(everything
 
 
 def test_convolutions_run_in_int8_and_4_bits_leave_them_in_float(everything: dict[str, Group]):
-    bundle, (static, dynamic, four) = everything["cnn"]
+    exported, (static, dynamic, four) = everything["cnn"]
     assert static.executed is not None
     assert dynamic.executed is not None
     assert four.executed is not None
     assert static.executed.compute_nodes_by_precision == dynamic.executed.compute_nodes_by_precision == {"int8": 4}
     assert four.executed.compute_nodes_by_precision == {"fp32": 3, "int4": 1}
     assert four.executed.flops_by_precision["fp32"] > 100 * four.executed.flops_by_precision["int4"]
-    assert [gated(bundle, one) for one in (static, dynamic, four)] == [None] * 3
+    assert [gated(exported, one) for one in (static, dynamic, four)] == [None] * 3
 
 
 def test_kernel_times_name_every_kind(everything: dict[str, Group]):
@@ -142,10 +142,10 @@ def test_kernel_times_name_every_kind(everything: dict[str, Group]):
     assert found.executed.other_nodes_by_precision
 
 
-def largest_difference(first: Path, second: Path, bundle: ModelBundle) -> float:
+def largest_difference(first: Path, second: Path, exported: ExportedModel) -> float:
     """Of the outputs, as a share of the largest; both graphs as they are."""
     left, right = (open_session(path, ORT) for path in (first, second))
-    runs = [(left.run(None, dict(one))[0], right.run(None, dict(one))[0]) for one in bundle.input_buffers()]
+    runs = [(left.run(None, dict(one))[0], right.run(None, dict(one))[0]) for one in exported.input_buffers()]
     return max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in runs)
 
 
@@ -155,13 +155,13 @@ def pairs_in(path: Path) -> int:
 
 @pytest.mark.parametrize("request_", [DIGITS, RESIDUAL, CNN], ids=lambda one: one.model)
 def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: Path):
-    (bundle,) = bundles(replace(request_, variant="shared"))
-    source = bundle.path(Artifact.ONNX)
+    (exported,) = exported_models(replace(request_, variant="shared"))
+    source = exported.path(Artifact.ONNX)
     recoded, added = recode(source, tmp_path)
-    recoded_error = largest_difference(recoded, source, bundle)
+    recoded_error = largest_difference(recoded, source, exported)
     # A bias that is rounded now can tip an activation over to the next of its levels; sums are rounded anew.
     assert recoded_error < (0.1 if request_ is RESIDUAL else 0.01)
-    found = run_arm(bundle, arm_of(bundle, Precision.INT8, "shared"), tmp_path / "arm")
+    found = run_arm(exported, arm_of(exported, Precision.INT8, "shared"), tmp_path / "arm")
     assert found.executed is not None
     assert set(found.executed.compute_nodes_by_precision) == {"int8"}
     assert found.executed.conversion_nodes <= 3, "the inputs', and around one last sum"
@@ -170,12 +170,12 @@ def test_the_shared_model_fuses_and_says_the_same(request_: Request, tmp_path: P
     assert pairs[1] - pairs[0] == added
     assert (added > 0) == (request_ is not DIGITS)
     assert found.notes == (shared.ADDED.format(added),) * bool(added)
-    assert gated(bundle, found) is None
-    error = fidelity.with_reference(
-        fidelity.compare(found.outputs, bundle.oracle_outputs()), found.outputs, bundle.reference_outputs() or []
+    assert gated(exported, found) is None
+    error = fidelity.with_shared(
+        fidelity.compare(found.outputs, exported.reference_outputs()), found.outputs, exported.shared_outputs() or []
     )
-    assert fidelity.disagreement(error, bundle.band(found.arm.target)[0]) is None
-    assert largest_difference(tmp_path / "arm" / "model.onnx", recoded, bundle) < 0.01
+    assert fidelity.disagreement(error, exported.error_bound(found.arm.target)[0]) is None
+    assert largest_difference(tmp_path / "arm" / "model.onnx", recoded, exported) < 0.01
 
 
 def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: Path):
@@ -200,27 +200,27 @@ def test_activations_keep_their_values_bit_for_bit_where_biases_stay(tmp_path: P
 
 
 def test_arm_keeps_activations_signed_and_every_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (bundle,) = bundles(replace(CNN, variant="shared"))
+    (exported,) = exported_models(replace(CNN, variant="shared"))
     folders = [tmp_path / name for name in ("x86", "arm")]
     made = []
     for folder, signed in zip(folders, (False, True), strict=True):
         monkeypatch.setattr(shared, "prefers_signed", lambda signed=signed: signed)
         folder.mkdir()
-        made.append(recode(bundle.path(Artifact.ONNX), folder)[0])
+        made.append(recode(exported.path(Artifact.ONNX), folder)[0])
     zeros = [
         {int(numpy_helper.to_array(one)) for one in onnx.load(path).graph.initializer if one.name in shared.ZERO_POINTS}
         for path in made
     ]
     assert zeros == [{128, 0}, {0, -128}]
-    assert largest_difference(*made, bundle) < 1e-6
+    assert largest_difference(*made, exported) < 1e-6
 
 
 def written(folder: Path, scheme: str, precision: Precision = Precision.INT8) -> tuple[set[int], int]:
     """The types of activations, and the largest weight, of what ONNX Runtime's quantizer writes."""
-    (bundle,) = bundles(DIGITS)
+    (exported,) = exported_models(DIGITS)
     folder.mkdir()
-    arm, words = arm_of(bundle, precision, scheme), parse(scheme, own=quantize.OWN)
-    graph = onnx.load(quantize.quantize(bundle.path(Artifact.ONNX), bundle, arm, words, folder)).graph
+    arm, words = arm_of(exported, precision, scheme), parse(scheme, own=quantize.OWN)
+    graph = onnx.load(quantize.quantize(exported.path(Artifact.ONNX), exported, arm, words, folder)).graph
     stored = {one.name: one for one in graph.initializer}
     types = {stored[node.input[2]].data_type for node in graph.node if node.op_type == "QuantizeLinear"}
     weights = [numpy_helper.to_array(one) for one in stored.values() if one.data_type == TensorProto.INT8]
@@ -270,12 +270,12 @@ def test_products_of_activations_are_nothing_for_weight_quantizers(everything: d
 
 
 def test_a_file_of_an_old_opset_whose_nodes_have_no_names_is_quantized(everything: dict[str, Group]):
-    bundle, found = everything["old"]
+    exported, found = everything["old"]
     for one in found:
         assert one.executed is not None, one.said
         assert one.executed.compute_nodes_by_precision == {one.arm.target.precision.partition("-")[0]: 1}
         assert sum(one.executed.flops_by_precision.values()) == 2 * 2 * 8 * 8
-        assert gated(bundle, one) is None, one.arm.label
+        assert gated(exported, one) is None, one.arm.label
 
 
 @pytest.mark.parametrize(
@@ -289,22 +289,22 @@ def test_calibration_data_that_cannot_be_used_is_refused(
     count: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """ONNX Runtime itself would pass over the NaN."""
-    (bundle,) = bundles(DIGITS)
-    sets = [bundle.calibration()[0], {"x": np.full((2, 64), np.nan, np.float32)}][:count]
-    monkeypatch.setattr(ModelBundle, "calibration", lambda self: sets)
-    assert run_arm(bundle, arm_of(bundle, Precision.INT8, "samples-2"), tmp_path / "arm").said == said
+    (exported,) = exported_models(DIGITS)
+    sets = [exported.calibration()[0], {"x": np.full((2, 64), np.nan, np.float32)}][:count]
+    monkeypatch.setattr(ExportedModel, "calibration", lambda self: sets)
+    assert run_arm(exported, arm_of(exported, Precision.INT8, "samples-2"), tmp_path / "arm").said == said
 
 
 def test_no_cpu_kernel_has_a_half_rest(tmp_path: Path):
     arm = replace(ORT, target=replace(ORT.target, precision=Precision.INT8, scheme="shared+rest-fp16"))
     with pytest.raises(SkippedArm, match="CPU kernels compute in FP32 beside INT8"):
-        backends.get("onnxruntime").build(bundles(DIGITS)[0], arm, tmp_path)
+        backends.get("onnxruntime").build(exported_models(DIGITS)[0], arm, tmp_path)
 
 
 def test_a_float_model_is_no_shared_model(tmp_path: Path):
-    (bundle,) = bundles(DIGITS)
+    (exported,) = exported_models(DIGITS)
     with pytest.raises(ValueError, match="is no quantized model"):
-        recode(bundle.path(Artifact.ONNX), tmp_path)
+        recode(exported.path(Artifact.ONNX), tmp_path)
 
 
 def test_operations_of_turned_operands_are_counted_and_unknown_ones_are_not_guessed(tmp_path: Path):

@@ -61,8 +61,8 @@ def asked(precision: Precision, text: str, calls: list[str]) -> str:
         return ""
     if scheme.is_quantized:
         return f"{scheme.variant}, made before"
-    bundle: Any = None
-    quantize.quantize(Path("m.onnx"), bundle, Arm(target=target, model="m"), scheme, Path())
+    exported: Any = None
+    quantize.quantize(Path("m.onnx"), exported, Arm(target=target, model="m"), scheme, Path())
     return calls[-1]
 
 

@@ -33,7 +33,7 @@ def arm_of(name: str, device: Device = Device.CPU, precision: Precision = Precis
     return Arm(target=target, model="made", options=options)
 
 
-def bundle_in(folder: Path) -> Any:
+def exported_in(folder: Path) -> Any:
     source = product_file(folder / "source.onnx")
     buffers = [{"x": np.eye(SIZE, dtype=np.float32)}]
     return SimpleNamespace(inputs=(X,), outputs=(Y,), path=lambda artifact: source, input_buffers=lambda: buffers)
@@ -46,7 +46,7 @@ def device_of(name: str, kind: str, vendor_id: int = 0) -> Any:
 def test_a_provider_is_asked_for_by_its_name_and_runs(tmp_path: Path):
     arm = arm_of(CPU)
     (tmp_path / "built").mkdir()
-    built = backends.get("onnxruntime").build(bundle_in(tmp_path), arm, tmp_path / "built")
+    built = backends.get("onnxruntime").build(exported_in(tmp_path), arm, tmp_path / "built")
     assert built.facts["compute_nodes_by_precision"] == {"fp32": 1}
     assert built.facts["notes"] == [], "its kernels are ONNX Runtime's own, which are counted as they ran"
     session = backends.get("onnxruntime").load(built)
@@ -57,10 +57,10 @@ def test_a_provider_is_asked_for_by_its_name_and_runs(tmp_path: Path):
 
 def test_one_that_nobody_registered_is_a_skip_that_says_how(tmp_path: Path):
     with pytest.raises(SkippedArm, match=f"built without {NAME}") as caught:
-        backends.get("onnxruntime").build(bundle_in(tmp_path), arm_of(NAME), tmp_path)
+        backends.get("onnxruntime").build(exported_in(tmp_path), arm_of(NAME), tmp_path)
     assert caught.value.why.fix == f"name its library: --option onnxruntime+ep={NAME}.ep_library=PATH"
     with pytest.raises(SkippedArm, match=f"can't register {NAME} from '/none.so': .*cannot open") as caught:
-        backends.get("onnxruntime").build(bundle_in(tmp_path), arm_of(NAME, ep_library="/none.so"), tmp_path)
+        backends.get("onnxruntime").build(exported_in(tmp_path), arm_of(NAME, ep_library="/none.so"), tmp_path)
 
 
 def test_a_library_is_a_path_or_a_package_that_knows_it_and_registered_once(monkeypatch: pytest.MonkeyPatch):
@@ -131,10 +131,10 @@ def test_a_convolution_between_pairs_that_runs_in_float_is_not_int8(tmp_path: Pa
     graph = helper.make_graph(nodes, "made", [x], [y], weights)
     source = tmp_path / "source.onnx"
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), source)
-    bundle: Any = SimpleNamespace(path=lambda artifact: source, input_buffers=lambda: [{"x": np.ones(shape, "f4")}])
+    exported: Any = SimpleNamespace(path=lambda artifact: source, input_buffers=lambda: [{"x": np.ones(shape, "f4")}])
     arm = arm_of(CPU, precision=Precision.INT8)
     arm = replace(arm, target=replace(arm.target, scheme="shared"))
-    found = backends.get("onnxruntime").build(bundle, arm, tmp_path).facts
+    found = backends.get("onnxruntime").build(exported, arm, tmp_path).facts
     assert found["compute_nodes_by_precision"] == {"fp32": 1}
     assert found["flops_by_precision"] == {"fp32": 2 * 2 * 2 * SIZE * SIZE}
 

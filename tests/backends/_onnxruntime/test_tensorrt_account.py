@@ -14,25 +14,25 @@ from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import tensorrt
 from shootout.backends._onnxruntime.account import MODEL
 from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Artifact, Precision
 from shootout.export.client import Request
-from shootout.testing.cases import bundles
+from shootout.testing.cases import exported_models
 
 RESIDUAL = Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2)
 
 
-def shared() -> ModelBundle:
-    (bundle,) = bundles(replace(RESIDUAL, variant="shared"))
-    return bundle
+def shared() -> ExportedModel:
+    (exported,) = exported_models(replace(RESIDUAL, variant="shared"))
+    return exported
 
 
 def test_the_account_of_a_half_graph_is_half(tmp_path: Path):
-    (bundle,) = bundles(RESIDUAL)
+    (exported,) = exported_models(RESIDUAL)
     for precision in (Precision.FP16, Precision.BF16):
         folder = tmp_path / precision
         folder.mkdir()
-        half = common_onnx.write_half(bundle.path(Artifact.ONNX), precision, folder)
+        half = common_onnx.write_half(exported.path(Artifact.ONNX), precision, folder)
         found = tensorrt.account(half, (), tf32=False)
         assert found["compute_nodes_by_precision"] == {precision: 4}
         assert found["flops_by_precision"] == {precision: 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
@@ -73,7 +73,7 @@ def test_a_weight_alone_that_is_dequantized_makes_no_int8_product(tmp_path: Path
 
 def test_big_weights_are_kept_beside_tensorrt_s_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnx_files, "INLINE_BYTES", 0)
-    (bundle,) = bundles(RESIDUAL)
-    stored = tensorrt.store(bundle.path(Artifact.ONNX), tmp_path / MODEL)
+    (exported,) = exported_models(RESIDUAL)
+    stored = tensorrt.store(exported.path(Artifact.ONNX), tmp_path / MODEL)
     assert {path.name for path in tmp_path.iterdir()} == {MODEL, f"{MODEL}.data"}
     assert tensorrt.account(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}

@@ -14,11 +14,11 @@ from support import onnx_made
 
 from shootout import backends
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Device, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import OURS, bundles, lacks
+from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
@@ -71,22 +71,22 @@ def write(path: Path, float_type: int) -> Path:
     return path
 
 
-def run_file(bundle: ModelBundle, name: str, folder: Path) -> Ran:
+def run_file(exported: ExportedModel, name: str, folder: Path) -> Ran:
     """Build, load and call one backend on every input buffer, in this process."""
-    precision = Precision.NATIVE if bundle.model in OWN else Precision.FP32
+    precision = Precision.NATIVE if exported.model in OWN else Precision.FP32
     target = Target(backend=name, precision=precision)
-    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
+    arm = Arm(target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch)
     adapter = backends.get(name)
-    session = adapter.load(adapter.build(bundle, arm, folder))
-    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
+    session = adapter.load(adapter.build(exported, arm, folder))
+    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(exported.input_buffers())]
     return Ran(outputs=outputs, compute=dict(session.executed.compute_nodes_by_precision))
 
 
-def run_files(files: list[ModelBundle], name: str) -> list[Ran]:
+def run_files(files: list[ExportedModel], name: str) -> list[Ran]:
     ran = []
-    for bundle in files:
+    for exported in files:
         with TemporaryDirectory() as folder:
-            ran.append(run_file(bundle, name, Path(folder)))
+            ran.append(run_file(exported, name, Path(folder)))
     return ran
 
 
@@ -109,30 +109,30 @@ def as_written(name: str, model: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> list[ModelBundle]:
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[ExportedModel]:
     """The file in each of these types, and those in precisions of their own."""
     folder = tmp_path_factory.mktemp("files")
     paths = [write(folder / f"{precision}.onnx", kind) for kind, precision in FLOATS.items()]
     paths += [make(folder / name) for name, make in OWN.items()]
-    return bundles(*(Request(model=str(path), batch=3) for path in paths))
+    return exported_models(*(Request(model=str(path), batch=3) for path in paths))
 
 
 @pytest.mark.parametrize("name", TAKERS)
-def test_a_users_file_runs_and_its_precision_is_told(name: str, files: list[ModelBundle]):
+def test_a_users_file_runs_and_its_precision_is_told(name: str, files: list[ExportedModel]):
     taken = [one for one in files if one.model not in OWN or name in AS_WRITTEN[one.model]]
     found: list[Ran] = run_fresh(run_files, taken, name, warm=OURS)
-    for bundle, ran, (float_type, precision) in zip(taken, found, FLOATS.items(), strict=False):
-        check(name, bundle, ran, float_type, precision)
-    for bundle, ran in list(zip(taken, found, strict=True))[len(FLOATS) :]:
-        error = fidelity.compare(ran.outputs, bundle.oracle_outputs())
-        band, least = bundle.band(Target(backend=name, precision=Precision.NATIVE))
-        assert fidelity.gate(error, band, least) is None
-        assert ran.compute == {as_written(name, bundle.model): 1}
+    for exported, ran, (float_type, precision) in zip(taken, found, FLOATS.items(), strict=False):
+        check(name, exported, ran, float_type, precision)
+    for exported, ran in list(zip(taken, found, strict=True))[len(FLOATS) :]:
+        error = fidelity.compare(ran.outputs, exported.reference_outputs())
+        error_bound, least = exported.error_bound(Target(backend=name, precision=Precision.NATIVE))
+        assert fidelity.gate(error, error_bound, least) is None
+        assert ran.compute == {as_written(name, exported.model): 1}
 
 
-def check(name: str, bundle: ModelBundle, ran: Ran, float_type: int, precision: str) -> None:
-    found = fidelity.compare(ran.outputs, bundle.oracle_outputs())
-    assert [fidelity.check_outputs(bundle.outputs, one) for one in ran.outputs] == [None] * len(ran.outputs)
+def check(name: str, exported: ExportedModel, ran: Ran, float_type: int, precision: str) -> None:
+    found = fidelity.compare(ran.outputs, exported.reference_outputs())
+    assert [fidelity.check_outputs(exported.outputs, one) for one in ran.outputs] == [None] * len(ran.outputs)
     assert found.mismatches == 0
     assert found.relative_l2 is not None
     assert found.relative_l2 < 1e-6
@@ -142,17 +142,20 @@ def check(name: str, bundle: ModelBundle, ran: Ran, float_type: int, precision: 
     }  # fmt: skip
 
 
-def load_without_onnx(bundle: ModelBundle, folder: Path) -> tuple[str, str]:
+def load_without_onnx(exported: ExportedModel, folder: Path) -> tuple[str, str]:
     """Why NumPy can't take the file where the onnx package is missing, and the fix."""
     sys.modules["onnx"] = None  # type: ignore[assignment]
-    adapter, arm = backends.get("numpy"), Arm(target=Target(backend="numpy"), model=bundle.model, batch=bundle.batch)
+    adapter, arm = (
+        backends.get("numpy"),
+        Arm(target=Target(backend="numpy"), model=exported.model, batch=exported.batch),
+    )
     with pytest.raises(SkippedArm) as caught:
-        adapter.load(adapter.build(bundle, arm, folder))
+        adapter.load(adapter.build(exported, arm, folder))
     return caught.value.reason, caught.value.fix
 
 
 def test_without_the_onnx_package_numpy_skips_a_users_file(tmp_path: Path):
-    (bundle,) = bundles(Request(model=str(write(tmp_path / "users_own.onnx", TensorProto.FLOAT)), batch=3))
-    reason, fix = run_fresh(load_without_onnx, bundle, tmp_path)
+    (exported,) = exported_models(Request(model=str(write(tmp_path / "users_own.onnx", TensorProto.FLOAT)), batch=3))
+    reason, fix = run_fresh(load_without_onnx, exported, tmp_path)
     assert "onnx package, which is not installed" in reason
     assert fix == "pip install 'shootout[onnxruntime]'"

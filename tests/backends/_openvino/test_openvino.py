@@ -18,11 +18,11 @@ from shootout import backends
 from shootout.backends._openvino.graph import listed
 from shootout.build.exports import probe_request
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
-from shootout.testing.cases import OURS, bundles, warm_of
+from shootout.testing.cases import OURS, exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -43,9 +43,11 @@ class Ran:
     imported: set[str]
 
 
-def arm_of(bundle: ModelBundle, precision: Precision = Precision.FP32, **options: str) -> Arm:
+def arm_of(exported: ExportedModel, precision: Precision = Precision.FP32, **options: str) -> Arm:
     target = Target(backend="openvino", precision=precision)
-    return Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch, options=options)
+    return Arm(
+        target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch, options=options
+    )
 
 
 @cache
@@ -55,27 +57,27 @@ def offered() -> frozenset[Precision]:
     return found
 
 
-def build(bundle: ModelBundle, arm: Arm, folder: Path) -> Any:
-    return backends.get("openvino").build(bundle, arm, folder)
+def build(exported: ExportedModel, arm: Arm, folder: Path) -> Any:
+    return backends.get("openvino").build(exported, arm, folder)
 
 
 def load_and_run(built: Any) -> Ran:
     session = backends.get("openvino").load(built)
-    buffers = built.bundle.input_buffers()
+    buffers = built.exported.input_buffers()
     outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(buffers)]
     imported = {"torch", "jax", "nncf", "openvino_telemetry"} & {n for n, m in sys.modules.items() if m}
     return Ran(built.arm, session.executed, outputs, imported)
 
 
-def build_and_run(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
-    return load_and_run(build(bundle, arm, folder))
+def build_and_run(exported: ExportedModel, arm: Arm, folder: Path) -> Ran:
+    return load_and_run(build(exported, arm, folder))
 
 
-def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
+def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran]:
     found = []
-    for bundle, arm in work:
+    for exported, arm in work:
         with TemporaryDirectory() as folder:
-            found.append(build_and_run(bundle, arm, Path(folder)))
+            found.append(build_and_run(exported, arm, Path(folder)))
     return found
 
 
@@ -94,18 +96,18 @@ ARMS: dict[str, tuple[Request, Precision, dict[str, str]]] = {
 def everything() -> dict[str, Ran]:
     """What these arms do, one after the other in a fresh process; those that this CPU can't do left out."""
     able = {name: asked for name, asked in ARMS.items() if asked[1] in offered()}
-    exported = bundles(*(request for request, *_ in able.values()))
+    exported = exported_models(*(request for request, *_ in able.values()))
     work = [
-        (bundle, arm_of(bundle, precision, **options))
-        for bundle, (_, precision, options) in zip(exported, able.values(), strict=True)
+        (exported, arm_of(exported, precision, **options))
+        for exported, (_, precision, options) in zip(exported, able.values(), strict=True)
     ]
     found: list[Ran] = run_fresh(run_all, work, warm=warm_of(INT8))
     return dict(zip(able, found, strict=True))
 
 
 def error_of(found: Ran, request: Request) -> float:
-    (bundle,) = bundles(request)
-    error = fidelity.compare(found.outputs, bundle.oracle_outputs()).relative_l2
+    (exported,) = exported_models(request)
+    error = fidelity.compare(found.outputs, exported.reference_outputs()).relative_l2
     assert error is not None
     return error
 
@@ -127,10 +129,10 @@ def test_half_precision_under_an_fp32_label_is_caught_twice(hint: str, asked: Pr
         assert f"finds {ran}" in str(by_probe)
 
 
-def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[str, str, str]:
+def refusal(exported: ExportedModel, arm: Arm, folder: Path) -> tuple[str, str, str]:
     """The type, words and fix of what `build` raises."""
     try:
-        build(bundle, arm, folder)
+        build(exported, arm, folder)
     except SkippedArm as error:
         return "SkippedArm", error.reason, error.fix
     except Exception as error:
@@ -138,15 +140,15 @@ def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[str, str, str]
     return "", "", ""
 
 
-def refusals(bundle: ModelBundle, arms: list[Arm], folder: Path) -> list[tuple[str, str, str]]:
-    return [refusal(bundle, arm, folder) for arm in arms]
+def refusals(exported: ExportedModel, arms: list[Arm], folder: Path) -> list[tuple[str, str, str]]:
+    return [refusal(exported, arm, folder) for arm in arms]
 
 
 def refused(folder: Path, *arms: tuple[Precision, dict[str, str]], request: Request = DIGITS) -> Any:
     """What each of these arms is told, all in one process."""
-    (bundle,) = bundles(request)
+    (exported,) = exported_models(request)
     return run_fresh(
-        refusals, bundle, [arm_of(bundle, precision, **options) for precision, options in arms], folder, warm=OURS
+        refusals, exported, [arm_of(exported, precision, **options) for precision, options in arms], folder, warm=OURS
     )
 
 
@@ -210,31 +212,34 @@ def test_products_inside_fused_nodes_are_counted(precision: Precision):
     if precision not in offered():
         pytest.skip(f"OpenVINO lists no {precision} for this CPU")
     found = everything()[precision]
-    (bundle,) = bundles(DIGITS)
+    (exported,) = exported_models(DIGITS)
     assert found.executed.compute_nodes_by_precision == {precision: 3}
     assert executed_fault(found.executed, found.arm) is None
-    assert fidelity.gate(fidelity.compare(found.outputs, bundle.oracle_outputs()), bundle.bands[precision]) is None
+    assert (
+        fidelity.gate(fidelity.compare(found.outputs, exported.reference_outputs()), exported.error_bounds[precision])
+        is None
+    )
     least = {Precision.FP32: 0.0, Precision.BF16: 1e-4, Precision.INT8: 1e-3}
     assert error_of(found, DIGITS) > least[precision], "too exact for what it claims"
 
 
-def built_on(bundle: ModelBundle, splits: list[Any], folder: Path) -> list[bytes | str]:
-    """The weights that come out with each calibration split, or what was said; None is the bundle's own."""
-    own, found = type(bundle).calibration, list[bytes | str]()
+def built_on(exported: ExportedModel, splits: list[Any], folder: Path) -> list[bytes | str]:
+    """The weights that come out with each calibration split, or what was said; None is the exported model's own."""
+    own, found = type(exported).calibration, list[bytes | str]()
     for split in splits:
-        type(bundle).calibration = own if split is None else lambda self, split=split: split  # type: ignore[assignment,method-assign,misc]
-        _, said, _ = refusal(bundle, arm_of(bundle, Precision.INT8), folder)
+        type(exported).calibration = own if split is None else lambda self, split=split: split  # type: ignore[assignment,method-assign,misc]
+        _, said, _ = refusal(exported, arm_of(exported, Precision.INT8), folder)
         found.append(said or (folder / "model.bin").read_bytes())
     return found
 
 
 def test_ranges_come_from_the_calibration_split(tmp_path: Path):
-    (bundle,) = bundles(DIGITS)
-    own = bundle.calibration()
+    (exported,) = exported_models(DIGITS)
+    own = exported.calibration()
     wider = [{"x": 3 * one["x"]} for one in own]
     broken = [own[0], {"x": np.full_like(own[0]["x"], np.nan)}]
     plain, same, other, told, empty = run_fresh(
-        built_on, bundle, [None, own, wider, broken, []], tmp_path, warm=warm_of(INT8)
+        built_on, exported, [None, own, wider, broken, []], tmp_path, warm=warm_of(INT8)
     )
     assert plain == same
     assert plain != other
@@ -242,24 +247,24 @@ def test_ranges_come_from_the_calibration_split(tmp_path: Path):
     assert "needs at least 2 sets: the calibration split has only 0" in str(empty)
 
 
-def refusal_without_nncf(bundle: ModelBundle, folder: Path) -> list[tuple[str, str, str]]:
+def refusal_without_nncf(exported: ExportedModel, folder: Path) -> list[tuple[str, str, str]]:
     sys.modules["nncf"] = None  # type: ignore[assignment]
-    return [refusal(bundle, arm_of(bundle, one), folder) for one in (Precision.INT8, Precision.FP32)]
+    return [refusal(exported, arm_of(exported, one), folder) for one in (Precision.INT8, Precision.FP32)]
 
 
 def test_only_int8_needs_nncf(tmp_path: Path):
-    (bundle,) = bundles(DIGITS)
-    (kind, reason, fix), plain = run_fresh(refusal_without_nncf, bundle, tmp_path, warm=OURS)
+    (exported,) = exported_models(DIGITS)
+    (kind, reason, fix), plain = run_fresh(refusal_without_nncf, exported, tmp_path, warm=OURS)
     assert (kind, fix) == ("SkippedArm", "pip install 'shootout[openvino]'")
     assert "nncf is not installed" in reason
     assert plain == ("", "", "")
 
 
-def build_at_home(home: Path, bundle: ModelBundle, arm: Arm, folder: Path) -> Any:
+def build_at_home(home: Path, exported: ExportedModel, arm: Arm, folder: Path) -> Any:
     """`build` with that home folder, before NNCF is imported."""
     os.environ["HOME"] = str(home)
     os.environ.pop("CI", None)
-    return build(bundle, arm, folder)
+    return build(exported, arm, folder)
 
 
 def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(tmp_path: Path):
@@ -267,8 +272,8 @@ def test_nothing_is_reported_to_anyone_and_a_session_needs_openvino_only(tmp_pat
     home, built = tmp_path / "home", tmp_path / "built"
     for folder in (home, built):
         folder.mkdir()
-    (bundle,) = bundles(DIGITS)
-    done = run_fresh(build_at_home, home, bundle, arm_of(bundle, Precision.INT8), built, warm=warm_of(INT8))
+    (exported,) = exported_models(DIGITS)
+    done = run_fresh(build_at_home, home, exported, arm_of(exported, Precision.INT8), built, warm=warm_of(INT8))
     assert run_fresh(load_and_run, done).imported == set()
     assert [path.relative_to(home) for path in home.rglob("*") if "intel" in path.parts] == []
 
@@ -310,12 +315,12 @@ def write_file(path: Path) -> Path:
 def test_a_users_file_keeps_its_names_order_and_types(tmp_path: Path):
     request = Request(model=str(write_file(tmp_path / "users_own.onnx")), batch=3)
     (tmp_path / "built").mkdir()
-    (bundle,) = bundles(request)
-    found: Ran = run_fresh(build_and_run, bundle, arm_of(bundle), tmp_path / "built", warm=OURS)
+    (exported,) = exported_models(request)
+    found: Ran = run_fresh(build_and_run, exported, arm_of(exported), tmp_path / "built", warm=OURS)
     named = {name: array.dtype.name for name, array in found.outputs[0].items()}
-    assert list(named) == [spec.name for spec in bundle.outputs]
+    assert list(named) == [spec.name for spec in exported.outputs]
     assert named == {"half": "float32", "best": "int64", "same": "float32", "score": "float32"}
-    assert fidelity.compare(found.outputs, bundle.oracle_outputs()).mismatches == 0
-    for got, wanted in zip(found.outputs, bundle.oracle_outputs(), strict=True):
+    assert fidelity.compare(found.outputs, exported.reference_outputs()).mismatches == 0
+    for got, wanted in zip(found.outputs, exported.reference_outputs(), strict=True):
         np.testing.assert_allclose(got["score"], wanted["score"], rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(got["same"], got["score"])

@@ -17,13 +17,13 @@ from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import account
 from shootout.backends._openvino.library import PLUGINS, chosen_plugin, import_openvino, told_devices
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.host import gpu
 from shootout.session import GpuSide
-from shootout.testing.cases import bundles, lacks, warm_of
+from shootout.testing.cases import exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -223,18 +223,18 @@ def taken_by_npu() -> dict[str, str]:
         return {}
 
 
-def play_on_cpu(bundle: ModelBundle, folder: Path) -> Played:
+def play_on_cpu(exported: ExportedModel, folder: Path) -> Played:
     graph.chosen_plugin = lambda _: "CPU"  # type: ignore[assignment] # this process is the test's own
     adapter, arm = backends.get("openvino"), arm_of(Device.XPU, Precision.FP32)
-    session = adapter.load(adapter.build(bundle, replace(arm, parameters=bundle.parameters), folder))
-    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(bundle.input_buffers())]
-    error = fidelity.compare(outputs, bundle.oracle_outputs()).relative_l2
+    session = adapter.load(adapter.build(exported, replace(arm, parameters=exported.parameters), folder))
+    outputs = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(exported.input_buffers())]
+    error = fidelity.compare(outputs, exported.reference_outputs()).relative_l2
     return Played(session.executed, session.gpu, error, taken_by_npu())
 
 
 def test_an_arm_that_openvino_runs_elsewhere_is_caught_and_else_runs_as_on_a_gpu(tmp_path: Path):
-    (bundle,) = bundles(DIGITS)
-    played: Played = run_fresh(play_on_cpu, bundle, tmp_path, warm=warm_of(Target(backend="openvino")))
+    (exported,) = exported_models(DIGITS)
+    played: Played = run_fresh(play_on_cpu, exported, tmp_path, warm=warm_of(Target(backend="openvino")))
     assert executed_fault(played.executed, arm_of(Device.XPU, Precision.FP32)) == (
         "labelled xpu, but openvino computes on CPU"
     )

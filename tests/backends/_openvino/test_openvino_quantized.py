@@ -25,13 +25,13 @@ from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import listed, properties_of, scheme_of
 from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.host.hardware import cpu_flags
 from shootout.schemes import parse, shown_as, unoffered
-from shootout.testing.cases import OURS, bundles, lacks, warm_of
+from shootout.testing.cases import OURS, exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -62,25 +62,25 @@ class Ran:
     told: str = ""
 
 
-def run_one(bundle: ModelBundle, arm: Arm, folder: Path) -> Ran:
+def run_one(exported: ExportedModel, arm: Arm, folder: Path) -> Ran:
     adapter = backends.get("openvino")
     try:
-        session = adapter.load(adapter.build(bundle, arm, folder))
+        session = adapter.load(adapter.build(exported, arm, folder))
     except SkippedArm as skipped:
         return Ran(arm, told=f"{skipped.reason}; {skipped.fix}")
-    outputs = [call(session, inputs) for inputs in bundle.input_buffers()]
-    found = fidelity.compare(outputs, bundle.oracle_outputs())
+    outputs = [call(session, inputs) for inputs in exported.input_buffers()]
+    found = fidelity.compare(outputs, exported.reference_outputs())
     if not arm.options and arm.target.scheme != "default":
-        assert fidelity.gate(found, *bundle.band(arm.target)) is None
+        assert fidelity.gate(found, *exported.error_bound(arm.target)) is None
     assert found.relative_l2 is not None
     return Ran(arm, session.executed, found.relative_l2)
 
 
-def run_all(work: list[tuple[ModelBundle, Arm]]) -> list[Ran]:
+def run_all(work: list[tuple[ExportedModel, Arm]]) -> list[Ran]:
     found = []
-    for bundle, arm in work:
+    for exported, arm in work:
         with TemporaryDirectory() as folder:
-            found.append(run_one(bundle, arm, Path(folder)))
+            found.append(run_one(exported, arm, Path(folder)))
     return found
 
 
@@ -109,7 +109,7 @@ def ran(work: dict[str, tuple[Request, str, dict[str, str]]]) -> dict[str, Ran]:
         replace(request, variant="shared" if label.endswith("shared") else "") for request, label, _ in work.values()
     ]
     found: list[Ran] = run_fresh(
-        run_all, list(zip(bundles(*asked), arms, strict=True)), warm=warm_of(target_of("int8"))
+        run_all, list(zip(exported_models(*asked), arms, strict=True)), warm=warm_of(target_of("int8"))
     )
     return dict(zip(work, found, strict=True))
 
@@ -256,7 +256,7 @@ def test_a_row_says_where_its_words_are_not_all(
     assert all(note.startswith(start) for note, start in zip(notes, starts, strict=True))
 
 
-def largest_weights(bundle: ModelBundle, folder: Path) -> list[list[int]]:
+def largest_weights(exported: ExportedModel, folder: Path) -> list[list[int]]:
     """The largest 8-bit weight of each product, on a CPU with VNNI and on one without."""
     from shootout.backends._openvino.graph import IR
     from shootout.backends._openvino.library import import_openvino
@@ -264,8 +264,8 @@ def largest_weights(bundle: ModelBundle, folder: Path) -> list[list[int]]:
     found = []
     for answer in (False, True):
         quantize.saturates = lambda answer=answer: answer  # type: ignore[attr-defined,misc]
-        arm = Arm(target=target_of("int8/samples-3"), model="", batch=bundle.batch)
-        backends.get("openvino").build(bundle, arm, folder)
+        arm = Arm(target=target_of("int8/samples-3"), model="", batch=exported.batch)
+        backends.get("openvino").build(exported, arm, folder)
         model = import_openvino().Core().read_model(folder / IR)
         stored = [op.data for op in model.get_ops() if op.get_type_name() == "Constant" and op.data.dtype == np.int8]
         found.append([int(np.abs(one.astype(int)).max()) for one in stored])
@@ -274,8 +274,8 @@ def largest_weights(bundle: ModelBundle, folder: Path) -> list[list[int]]:
 
 def test_weights_of_7_bits_leave_room_for_two_products_in_16(tmp_path: Path) -> None:
     """Not of the first convolutions alone, as is NNCF's default: this model has none."""
-    (bundle,) = bundles(DIGITS)
-    whole, reduced = run_fresh(largest_weights, bundle, tmp_path, warm=warm_of(target_of("int8")))
+    (exported,) = exported_models(DIGITS)
+    whole, reduced = run_fresh(largest_weights, exported, tmp_path, warm=warm_of(target_of("int8")))
     assert len(whole) == len(reduced) == len(PRODUCTS)
     assert min(whole) > 100
     assert max(reduced) <= 64
@@ -313,15 +313,15 @@ def test_only_words_that_nncf_has_are_offered() -> None:
     assert unoffered(parse("entropy"), offered[Precision.INT8]) == "entropy"
 
 
-def profile(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[Executed, dict[str, float]]:
+def profile(exported: ExportedModel, arm: Arm, folder: Path) -> tuple[Executed, dict[str, float]]:
     adapter = backends.get("openvino")
-    built = adapter.build(bundle, arm, folder)
+    built = adapter.build(exported, arm, folder)
     return adapter.load(built).executed, built.facts["node_ns"]
 
 
 def test_times_are_given_where_the_counters_are_fine_enough(tmp_path: Path) -> None:
-    (bundle,) = bundles(Request(model="residual_mlp", parameters={"d_model": 512, "n_layers": 2}, batch=64))
-    found, nodes = run_fresh(profile, bundle, Arm(target=target_of("fp32"), model="residual_mlp", batch=64), tmp_path)
+    (exported,) = exported_models(Request(model="residual_mlp", parameters={"d_model": 512, "n_layers": 2}, batch=64))
+    found, nodes = run_fresh(profile, exported, Arm(target=target_of("fp32"), model="residual_mlp", batch=64), tmp_path)
     assert set(found.kernel_ns) == {"fp32", "other"}
     assert np.isclose(sum(found.kernel_ns.values()), sum(nodes.values()))
 
@@ -375,15 +375,15 @@ def test_a_row_says_where_awq_had_nothing_to_scale(skipped: bool, monkeypatch: p
     )
     monkeypatch.setattr(quantize, "_import_nncf", lambda: nncf)
     monkeypatch.setattr(quantize, "calibration_of", lambda *_: [])
-    bundle: Any = None
+    exported: Any = None
     arm = Arm(target=target_of("int4/awq"), model="m")
-    assert quantize._compressed("model", bundle, arm, scheme_of(arm)) == ("model", [quantize.UNSCALED] * skipped)
+    assert quantize._compressed("model", exported, arm, scheme_of(arm)) == ("model", [quantize.UNSCALED] * skipped)
     assert logger.level == level
 
 
 def test_an_nncf_that_needs_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[str] = []
-    bundle: Any = None
+    exported: Any = None
     model: Any = SimpleNamespace(get_ops=lambda: [SimpleNamespace(get_type_name=lambda: "MatMul")])
     arm = Arm(target=target_of("int4"), model="m")
 
@@ -395,7 +395,7 @@ def test_an_nncf_that_needs_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(quantize, "_compressed", compressed)
     monkeypatch.setattr(quantize, "_forget", forgotten.append)
-    assert quantize.quantize(model, bundle, arm, parse("")) == ("quantized", [])
+    assert quantize.quantize(model, exported, arm, parse("")) == ("quantized", [])
     assert forgotten == ["nncf"]
 
 
@@ -407,21 +407,21 @@ def test_a_torch_that_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.modules["torch"] is there
 
 
-def int8_file(bundle: ModelBundle, folder: Path, with_torch: bool) -> tuple[bool, bytes]:
+def int8_file(exported: ExportedModel, folder: Path, with_torch: bool) -> tuple[bool, bytes]:
     """Whether torch was there after the build, and the weights that NNCF made."""
     if with_torch:
         importlib.import_module("torch")
-    arm = Arm(target=target_of("int8"), model="residual_mlp", parameters=bundle.parameters, batch=2)
-    backends.get("openvino").build(bundle, arm, folder)
+    arm = Arm(target=target_of("int8"), model="residual_mlp", parameters=exported.parameters, batch=2)
+    backends.get("openvino").build(exported, arm, folder)
     return "torch" in sys.modules, (folder / "model.bin").read_bytes()
 
 
 @pytest.mark.slow
 def test_nncf_makes_the_same_file_with_torch_and_without(tmp_path: Path) -> None:
-    (bundle,), made = bundles(RESIDUAL), {}
+    (exported,), made = exported_models(RESIDUAL), {}
     for with_torch in (False, True):
         place = tmp_path / str(with_torch)
         place.mkdir()
-        there, made[with_torch] = run_fresh(int8_file, bundle, place, with_torch)
+        there, made[with_torch] = run_fresh(int8_file, exported, place, with_torch)
         assert there == with_torch
     assert made[False] == made[True]

@@ -15,7 +15,7 @@ from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.build.builder import _code_of
 from shootout.build.exports import probe_key
-from shootout.bundle.bundle import ModelBundle, sha256
+from shootout.bundle.bundle import ExportedModel, sha256
 from shootout.bundle.shipped import DOCUMENT, LOAD, read_row
 from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm, UsageError
@@ -27,21 +27,21 @@ WRONG = "def load():\n    pass\n\ndef predict(inputs):\n    return {'y': inputs[
 
 
 @pytest.fixture(scope="module")
-def bundle() -> ModelBundle:
+def exported() -> ExportedModel:
     return obtain("identity", {}, 1)
 
 
-def built(bundle: ModelBundle, folder: Path) -> Built:
+def built(exported: ExportedModel, folder: Path) -> Built:
     arm = Arm(target=Target(backend="numpy", folder=str(folder)), model="identity")
-    return backends.runner(arm.target).build(bundle, arm, folder.parent)
+    return backends.runner(arm.target).build(exported, arm, folder.parent)
 
 
-def test_it_is_what_its_own_loader_gives(bundle: ModelBundle, tmp_path: Path):
-    make_shipped(tmp_path / "out", bundle)
-    made = built(bundle, tmp_path / "out")
+def test_it_is_what_its_own_loader_gives(exported: ExportedModel, tmp_path: Path):
+    make_shipped(tmp_path / "out", exported)
+    made = built(exported, tmp_path / "out")
     runner = backends.runner(made.arm.target)
     first, second = runner.load(made), runner.load(made)
-    inputs = bundle.input_buffers()[0]
+    inputs = exported.input_buffers()[0]
     assert call_once(first, inputs)["y"].tolist() == inputs["x"].tolist()
     loaded = [session.execute.__globals__["loaded"] for session in (first, second)]
     assert loaded == [1, 1]
@@ -51,11 +51,11 @@ def test_it_is_what_its_own_loader_gives(bundle: ModelBundle, tmp_path: Path):
     first.close()
 
 
-def test_its_account_is_the_recorded_one_but_for_what_is_installed_here(bundle: ModelBundle, tmp_path: Path):
+def test_its_account_is_the_recorded_one_but_for_what_is_installed_here(exported: ExportedModel, tmp_path: Path):
     import numpy as np
 
-    make_shipped(tmp_path / "out", bundle, versions={"numpy": "0.9", "absent": "1"})
-    made = built(bundle, tmp_path / "out")
+    make_shipped(tmp_path / "out", exported, versions={"numpy": "0.9", "absent": "1"})
+    made = built(exported, tmp_path / "out")
     executed = backends.runner(made.arm.target).load(made).executed
     assert executed == Executed(
         library="a word of ours",
@@ -69,10 +69,10 @@ def test_its_account_is_the_recorded_one_but_for_what_is_installed_here(bundle: 
     assert "absent is not installed here, 1 when it was shipped" in made.facts["notes"]
 
 
-def test_its_row_is_that_of_its_own_cell(bundle: ModelBundle, tmp_path: Path):
+def test_its_row_is_that_of_its_own_cell(exported: ExportedModel, tmp_path: Path):
     """A label has no model, size or scenario: in a run of several it is not enough."""
-    shipped = make_shipped(tmp_path / "out", bundle, group="second")
-    row = {"arm": shipped.arm.label, "batch": bundle.batch, "threads": 1, "executed": {"library": "l"}}
+    shipped = make_shipped(tmp_path / "out", exported, group="second")
+    row = {"arm": shipped.arm.label, "batch": exported.batch, "threads": 1, "executed": {"library": "l"}}
     rows = [{**row, "group": name, "model": name} for name in ("first", "second")]
     (tmp_path / "out" / DOCUMENT).write_text(json.dumps({"rows": rows}))
     assert read_row(shipped)["model"] == "second"
@@ -81,57 +81,57 @@ def test_its_row_is_that_of_its_own_cell(bundle: ModelBundle, tmp_path: Path):
         read_row(replace(shipped, group="third"))
 
 
-def test_its_answers_are_judged_as_any_arms_are(bundle: ModelBundle, tmp_path: Path):
-    make_shipped(tmp_path / "out", bundle, WRONG)
-    made = built(bundle, tmp_path / "out")
+def test_its_answers_are_judged_as_any_arms_are(exported: ExportedModel, tmp_path: Path):
+    make_shipped(tmp_path / "out", exported, WRONG)
+    made = built(exported, tmp_path / "out")
     claim = Claim(
         arm=made.arm,
-        bundle=bundle,
+        exported=exported,
         session=backends.runner(made.arm.target).load(made),
-        buffers=bundle.input_buffers(),
+        buffers=exported.input_buffers(),
         strayed=None,
         together=None,
     )
     assert "error" in (verify(claim, with_accuracy=False).fault or "")
 
 
-def test_a_machine_that_its_loader_refuses_is_a_skip(bundle: ModelBundle, tmp_path: Path):
-    make_shipped(tmp_path / "out", bundle, REFUSING)
-    made = built(bundle, tmp_path / "out")
+def test_a_machine_that_its_loader_refuses_is_a_skip(exported: ExportedModel, tmp_path: Path):
+    make_shipped(tmp_path / "out", exported, REFUSING)
+    made = built(exported, tmp_path / "out")
     with pytest.raises(SkippedArm, match=r"out/load.py: this CPU lacks avx512f") as refused:
         backends.runner(made.arm.target).load(made)
     assert refused.value.why.kind is NotRunKind.UNAVAILABLE
 
 
-def test_a_changed_file_is_refused_by_name(bundle: ModelBundle, tmp_path: Path):
-    make_shipped(tmp_path / "out", bundle)
+def test_a_changed_file_is_refused_by_name(exported: ExportedModel, tmp_path: Path):
+    make_shipped(tmp_path / "out", exported)
     (tmp_path / "out" / "model" / "weights").write_bytes(b"1235")
     with pytest.raises(UsageError, match=r"model/weights.* was changed"):
-        built(bundle, tmp_path / "out")
+        built(exported, tmp_path / "out")
 
 
-def test_another_folder_of_the_same_name_is_another_build(bundle: ModelBundle, tmp_path: Path):
+def test_another_folder_of_the_same_name_is_another_build(exported: ExportedModel, tmp_path: Path):
     targets = []
     for place, load in (("a", REFUSING), ("b", WRONG)):
-        make_shipped(tmp_path / place / "out", bundle, load)
+        make_shipped(tmp_path / place / "out", exported, load)
         targets.append(Target(backend="numpy", folder=str(tmp_path / place / "out")))
     first, second = ([sha256(file) for file in _code_of(target)] for target in targets)
     assert first != second
 
 
-def test_it_is_asked_no_probe_and_its_model_is_told_from_others(bundle: ModelBundle, tmp_path: Path):
-    shipped = make_shipped(tmp_path / "out", bundle)
+def test_it_is_asked_no_probe_and_its_model_is_told_from_others(exported: ExportedModel, tmp_path: Path):
+    shipped = make_shipped(tmp_path / "out", exported)
     arm = Arm(target=replace(shipped.target, precision=Precision.INT8), model="identity")
     assert probe_key(arm)
     assert probe_key(replace(arm, target=replace(arm.target, folder="/out"))) is None
-    assert shipped.misfit(bundle) == ""
-    assert "model.sha256 " in shipped.misfit(replace(bundle, weights_sha256="f" * 64))
+    assert shipped.misfit(exported) == ""
+    assert "model.sha256 " in shipped.misfit(replace(exported, weights_sha256="f" * 64))
 
 
-def test_kept_bytecode_of_its_loader_is_neither_run_nor_written(bundle: ModelBundle, tmp_path: Path):
+def test_kept_bytecode_of_its_loader_is_neither_run_nor_written(exported: ExportedModel, tmp_path: Path):
     """No hash covers it, and Python would run it in place of `load.py`."""
-    make_shipped(tmp_path / "out", bundle)
-    made = built(bundle, tmp_path / "out")
+    make_shipped(tmp_path / "out", exported)
+    made = built(exported, tmp_path / "out")
     (tmp_path / "out" / LOAD).rename(tmp_path / LOAD)
     (tmp_path / "out" / LOAD).write_text("raise SystemExit('ran the bytecode')")
     kept = Path(py_compile.compile(str(tmp_path / "out" / LOAD), invalidation_mode=UNCHECKED))

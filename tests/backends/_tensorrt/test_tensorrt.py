@@ -19,7 +19,7 @@ from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.engine import Plan, compile_engine
 from shootout.backends._tensorrt.network import Network, Product
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.testing.cases import OURS, case_of, has_gpu
 from shootout.testing.fresh import run_fresh
@@ -37,8 +37,8 @@ def arm_of(precision: Precision, **options: str) -> Arm:
     return Arm(target=target, model="residual_mlp", options=options)
 
 
-def toy() -> ModelBundle:
-    return case_of(arm_of(FP16).target).bundle
+def toy() -> ExportedModel:
+    return case_of(arm_of(FP16).target).exported
 
 
 def onnx_file(path: Path, nodes: list[Any], shape: tuple[Any, ...] = (4, 4), **weights: np.ndarray) -> Path:
@@ -150,12 +150,12 @@ def test_a_cpu_is_not_its_business():
     assert "cpu" in found.reason
 
 
-def build_all(bundle: ModelBundle, folder: Path) -> dict[str, tuple[dict[str, Any], bytes, list[str]]]:
+def build_all(exported: ExportedModel, folder: Path) -> dict[str, tuple[dict[str, Any], bytes, list[str]]]:
     """Facts, engine and file names of each precision."""
     found = {}
     for precision in (FP16, FP32, TF32, BF16):
         (folder / precision).mkdir()
-        built = backends.get("tensorrt").build(bundle, arm_of(precision), folder / precision)
+        built = backends.get("tensorrt").build(exported, arm_of(precision), folder / precision)
         names = [path.name for path in built.folder.iterdir()]
         found[precision.value] = (dict(built.facts), (built.folder / "engine.plan").read_bytes(), names)
     return found
@@ -163,8 +163,8 @@ def build_all(bundle: ModelBundle, folder: Path) -> dict[str, tuple[dict[str, An
 
 @without_gpu
 def test_every_precision_builds_and_every_product_is_in_it(tmp_path: Path):
-    bundle = toy()
-    found = run_fresh(build_all, bundle, tmp_path, warm=OURS)
+    exported = toy()
+    found = run_fresh(build_all, exported, tmp_path, warm=OURS)
     for precision, (facts, engine, names) in found.items():
         typed_as = "fp32" if precision == "tf32" else precision
         assert facts["compute_nodes_by_precision"] == {typed_as: 4}, precision
@@ -174,7 +174,7 @@ def test_every_precision_builds_and_every_product_is_in_it(tmp_path: Path):
         assert facts["flops_by_precision"] == {typed_as: 4 * 2 * 2 * 64 * 64}, precision
         assert sorted(names) == ["engine.plan", "network.json"], "nothing else is left in the folder"
         assert facts["conversion_nodes"] <= (2 if precision in ("fp16", "bf16") else 0), "only at the edges"
-        for weight in bundle.weights().values():
+        for weight in exported.weights().values():
             assert weight.astype(STORED[precision]).tobytes() in engine, f"{precision}: its weights are in the engine"
             assert (weight.tobytes() in engine) == (precision in ("fp32", "tf32")), f"{precision}: no float32 ones are"
     assert found["fp32"][1] != found["tf32"][1], "the flag reaches the engine"
@@ -184,19 +184,19 @@ def test_the_half_graph_computes_the_model_and_keeps_its_tensors(tmp_path: Path)
     from onnx import load
     from onnx.reference import ReferenceEvaluator
 
-    bundle = toy()
-    source = load(bundle.path(Artifact.ONNX))
+    exported = toy()
+    source = load(exported.path(Artifact.ONNX))
     for precision in common_onnx.NARROWED:
         (tmp_path / precision).mkdir()
-        half = load(common_onnx.write_half(bundle.path(Artifact.ONNX), precision, tmp_path / precision))
+        half = load(common_onnx.write_half(exported.path(Artifact.ONNX), precision, tmp_path / precision))
         assert [one.name for one in half.graph.input] == [one.name for one in source.graph.input]
         kinds = {one.type.tensor_type.elem_type for one in (*half.graph.input, *half.graph.output)}
         assert kinds == {TensorProto.FLOAT}
-        [outputs] = [dict(zip("y", ReferenceEvaluator(half).run(None, bundle.input_buffers()[0]), strict=True))]
-        found = fidelity.compare([outputs], bundle.oracle_outputs()[:1])
-        assert fidelity.gate(found, bundle.bands[precision]) is None, precision
+        [outputs] = [dict(zip("y", ReferenceEvaluator(half).run(None, exported.input_buffers()[0]), strict=True))]
+        found = fidelity.compare([outputs], exported.reference_outputs()[:1])
+        assert fidelity.gate(found, exported.error_bounds[precision]) is None, precision
         assert found.relative_l2 is not None
-        assert found.relative_l2 > (bundle.bands[FP32] or 0), f"{precision}: this is float32"
+        assert found.relative_l2 > (exported.error_bounds[FP32] or 0), f"{precision}: this is float32"
 
 
 def test_constants_and_branches_are_narrowed_too(tmp_path: Path):

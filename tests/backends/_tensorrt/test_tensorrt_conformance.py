@@ -34,7 +34,7 @@ def checked(precision: Precision, types: tuple[str, str], tactic: str, monkeypat
     setup = Setup(plan=b"engine", inputs=(X,), outputs=(Y,), network=NETWORK)
     arm = Arm(target=Target(backend="tensorrt", device=Device.CUDA, precision=precision), model="made")
     made: Any = SimpleNamespace()
-    bench = Bench(Case(arm=arm, bundle=made, probe_bundle=made), Path())
+    bench = Bench(Case(arm=arm, exported=made, probe_exported=made), Path())
     log: Any = SimpleNamespace(errors=[], warnings=[])
     vars(bench)["session"] = TensorRtSession(Library(fake, log), setup)
     executed_matches_request(bench)

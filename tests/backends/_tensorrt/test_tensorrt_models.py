@@ -15,7 +15,7 @@ import pytest
 from test_tensorrt import without_gpu
 
 from shootout import backends, models
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Precision, Target, Value
 from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
@@ -112,7 +112,7 @@ NAMES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) fo
 
 
 @cache
-def made(slow: bool) -> dict[tuple[str, str], ModelBundle | ShootoutError]:
+def made(slow: bool) -> dict[tuple[str, str], ExportedModel | ShootoutError]:
     """Every case, the slow ones apart, as it is and as the shared quantized model, exported in one process."""
     asked = [(name, variant) for name in CASES if (name in SLOW) is slow for variant in ("", "shared")]
     small = [Request(model=CASES[n].model, parameters=CASES[n].parameters, variant=v) for n, v in asked]
@@ -126,12 +126,12 @@ def build(name: str, precision: Precision, folder: Path, scheme: str = "") -> di
         ShootoutError: there is nothing to build from.
         RuntimeError: TensorRT can't; in its words.
     """
-    bundle = made(name in SLOW)[name, scheme]
-    if isinstance(bundle, ShootoutError):
-        raise bundle
+    exported = made(name in SLOW)[name, scheme]
+    if isinstance(exported, ShootoutError):
+        raise exported
     target = Target(backend="tensorrt", device=Device.CUDA, precision=precision, scheme=scheme)
-    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters)
-    return dict(backends.get("tensorrt").build(bundle, arm, folder).facts)
+    arm = Arm(target=target, model=exported.model, parameters=exported.parameters)
+    return dict(backends.get("tensorrt").build(exported, arm, folder).facts)
 
 
 def test_no_model_is_left_out():

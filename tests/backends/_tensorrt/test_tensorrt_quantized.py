@@ -16,12 +16,12 @@ from shootout import backends
 from shootout.backends import common_onnx
 from shootout.backends._tensorrt.quantize import write_int4
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.quantize import qdq
-from shootout.testing.cases import OURS, bundles
+from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
 INT8, INT4, FP32 = Precision.INT8, Precision.INT4, Precision.FP32
@@ -30,11 +30,11 @@ SCALES = {"sx": np.float32(0.05), "sw": np.full(32, 0.02, np.float32)}
 WIDE = TensorSpec(name="x", shape=(4, 32), dtype="float32")
 
 
-def shared_toy() -> ModelBundle:
-    [bundle] = bundles(
+def shared_toy() -> ExportedModel:
+    [exported] = exported_models(
         Request(model="residual_mlp", parameters={"d_model": 64, "n_layers": 4}, batch=2, variant="shared")
     )
-    return bundle
+    return exported
 
 
 def shared_arm(precision: Precision = INT8, scheme: str = "shared") -> Arm:
@@ -42,8 +42,8 @@ def shared_arm(precision: Precision = INT8, scheme: str = "shared") -> Arm:
     return Arm(target=target, model="residual_mlp")
 
 
-def build(bundle: ModelBundle, arm: Arm, folder: Path) -> tuple[dict[str, Any], bytes]:
-    built = backends.get("tensorrt").build(bundle, arm, folder)
+def build(exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], bytes]:
+    built = backends.get("tensorrt").build(exported, arm, folder)
     return dict(built.facts), (folder / "engine.plan").read_bytes()
 
 
@@ -72,8 +72,8 @@ def sandwich(path: Path, *, activation: bool = True, weight: bool = True, second
 
 @without_gpu
 def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Path):
-    bundle = shared_toy()
-    facts, engine = run_fresh(build, bundle, shared_arm(), tmp_path, warm=OURS)
+    exported = shared_toy()
+    facts, engine = run_fresh(build, exported, shared_arm(), tmp_path, warm=OURS)
     assert facts["network_nodes_by_precision"] == {"int8": 4}
     assert facts["compute_nodes_by_precision"] == {"int8": 4}
     assert facts["flops_by_precision"] == {"int8": TOY_FLOPS}
@@ -83,7 +83,7 @@ def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Pat
     assert rest.startswith("what isn't quantized computes in fp16")
     weights = int(note.split()[0].replace(",", ""))
     assert 4 * 64 * 64 < weights < 2 * 4 * 64 * 64, "those of 8 bits and their scales; the rest of the engine is code"
-    stored = [numpy_helper.to_array(one) for one in load(bundle.path(Artifact.ONNX)).graph.initializer]
+    stored = [numpy_helper.to_array(one) for one in load(exported.path(Artifact.ONNX)).graph.initializer]
     weights = [array for array in stored if array.dtype == np.int8 and array.ndim == 2]
     assert len(weights) == 4
     assert all(array.tobytes() in engine for array in weights), "what ships are the 8-bit weights"
@@ -130,29 +130,33 @@ def test_what_int8_leaves_is_half_or_float_and_no_mixture(tmp_path: Path):
         compiled(source, INT8, tmp_path, rest=Precision.FP16)
 
 
-def test_the_shared_model_with_a_half_rest_computes_the_same_within_its_band(tmp_path: Path):
+def test_the_shared_model_with_a_half_rest_computes_the_same_within_its_error_bound(tmp_path: Path):
     from onnx.reference import ReferenceEvaluator
 
-    bundle = shared_toy()
-    path = common_onnx.write_half(bundle.path(Artifact.ONNX), Precision.FP16, tmp_path)
+    exported = shared_toy()
+    path = common_onnx.write_half(exported.path(Artifact.ONNX), Precision.FP16, tmp_path)
     model = load(path)
     assert model.opset_import[0].version == 21
     widened = {node.output[0] for node in model.graph.node if node.op_type == "DequantizeLinear"}
     assert {info.type.tensor_type.elem_type for info in model.graph.value_info if info.name in widened} <= {10}
     scales = [one for one in model.graph.initializer if one.name.endswith("_scale")]
     assert {one.data_type for one in scales} == {TensorProto.FLOAT16}
-    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in bundle.input_buffers()]
-    found = fidelity.compare([dict(zip("y", one, strict=True)) for one in outputs], bundle.oracle_outputs())
-    assert fidelity.gate(found, *bundle.band(shared_arm().target)) is None
+    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in exported.input_buffers()]
+    found = fidelity.compare([dict(zip("y", one, strict=True)) for one in outputs], exported.reference_outputs())
+    assert fidelity.gate(found, *exported.error_bound(shared_arm().target)) is None
 
 
 def test_a_half_rest_errs_by_as_much_as_half_precision_beside_int8():
-    bundle = replace(toy(), bands={"fp32": 1e-5, "fp16": 0.01, "int8": 0.2})
+    exported = replace(toy(), error_bounds={"fp32": 1e-5, "fp16": 0.01, "int8": 0.2})
     assert set(backends.get("tensorrt").capabilities.rest.values()) == {Precision.FP16}, "FP8's and INT4's"
     half, full = shared_arm().target, shared_arm(scheme="shared+rest-fp32").target
-    assert (bundle.band(half)[0], bundle.band(full)[0]) == (pytest.approx(0.21), 0.2)
-    assert replace(bundle, bands={**bundle.bands, "int8": 0.495}).band(half)[0] == pytest.approx(0.505)
-    assert replace(bundle, bands={**bundle.bands, "fp16": None}).band(half)[0] is None, "it overflows"
+    assert (exported.error_bound(half)[0], exported.error_bound(full)[0]) == (pytest.approx(0.21), 0.2)
+    assert replace(exported, error_bounds={**exported.error_bounds, "int8": 0.495}).error_bound(half)[
+        0
+    ] == pytest.approx(0.505)
+    assert replace(exported, error_bounds={**exported.error_bounds, "fp16": None}).error_bound(half)[0] is None, (
+        "it overflows"
+    )
 
 
 def test_a_float_graph_is_refused_under_an_int8_label(tmp_path: Path):
@@ -216,8 +220,8 @@ def test_int4_weights_stay_4_bits_in_the_engine(tmp_path: Path):
 def test_the_int4_graph_computes_the_model_with_weights_of_15_levels(tmp_path: Path):
     from onnx.reference import ReferenceEvaluator
 
-    bundle = toy()
-    path = write_int4(bundle.path(Artifact.ONNX), tmp_path)
+    exported = toy()
+    path = write_int4(exported.path(Artifact.ONNX), tmp_path)
     model = load(path)
     stored = [numpy_helper.to_array(one) for one in model.graph.initializer if one.data_type == TensorProto.INT4]
     assert [one.shape for one in stored] == [(64, 64)] * 4
@@ -225,9 +229,9 @@ def test_the_int4_graph_computes_the_model_with_weights_of_15_levels(tmp_path: P
         assert one.dtype == int4
         assert np.abs(one.astype(np.int8)).max() == 7
     assert not any(one.dims == [64, 64] and one.data_type == TensorProto.FLOAT16 for one in model.graph.initializer)
-    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in bundle.input_buffers()]
+    outputs = [ReferenceEvaluator(model).run(None, inputs) for inputs in exported.input_buffers()]
     found = [dict(zip("y", one, strict=True)) for one in outputs]
-    close = fidelity.compare(found, bundle.oracle_outputs())
+    close = fidelity.compare(found, exported.reference_outputs())
     assert close.relative_l2 is not None
     assert 1e-3 < close.relative_l2 < 0.5, "4 bits, not 16 and not noise"
 

@@ -260,13 +260,13 @@ def test_the_build_keeps_what_one_run_compiled(
     monkeypatch.setattr(tensorrt_backend, "compile_engine", compile_engine)
     monkeypatch.setattr(tensorrt_backend, "open_library", lambda gpu: library)
     monkeypatch.setattr(tensorrt_backend, "reopen", lambda name: library)
-    bundle: Any = SimpleNamespace(
+    exported: Any = SimpleNamespace(
         inputs=(X,), outputs=(Y,), path=lambda artifact: tmp_path, input_buffers=lambda: [inputs(1)]
     )
     adapter = tensorrt_backend.TensorRtAdapter()
     target = Target(backend="tensorrt", device=Device.CUDA, precision=Precision.FP32)
     arm = Arm(target=target, model="made", options={"copies": "pageable"})
-    built = adapter.build(bundle, arm, tmp_path)
+    built = adapter.build(exported, arm, tmp_path)
     assert isinstance(built, Built)
     assert (tmp_path / "runtime.cache").read_bytes() == b"compiled"
     assert built.facts["gpu"] == "Fake RTX (SM89)"

@@ -55,9 +55,9 @@ def test_a_cpus_tuned_kernels_come_with_frozen_weights(arm: Arm, config: dict[st
     ],
 )
 def test_an_option_that_would_do_nothing_is_refused(arm: Arm, trained: tuple[str, ...], words: str, tmp_path: Path):
-    bundle: Any = SimpleNamespace(trained=trained)
+    exported: Any = SimpleNamespace(trained=trained)
     with pytest.raises(ValueError, match=words):
-        backends.get("torch-compile").build(bundle, arm, tmp_path)
+        backends.get("torch-compile").build(exported, arm, tmp_path)
 
 
 def guarded(case: Case, folder: Path) -> tuple[bool, bool]:
@@ -69,9 +69,9 @@ def guarded(case: Case, folder: Path) -> tuple[bool, bool]:
     for options in ({}, {"skip_guard_eval_unsafe": "1"}):
         place = folder / str(len(seen))
         place.mkdir()
-        built = adapter.build(case.bundle, replace(case.arm, options=options), place)
+        built = adapter.build(case.exported, replace(case.arm, options=options), place)
         session = adapter.load(built)
-        inputs = case.bundle.input_buffers()[0]
+        inputs = case.exported.input_buffers()[0]
         session.fetch(session.execute(session.stage(inputs, 0)))
         seen.append(eval_frame._is_skip_guard_eval_unsafe_stance())
     return seen[0], seen[1]
@@ -115,11 +115,11 @@ class Origin(SimpleNamespace):
 
 
 def frozen_package(case: Case, folder: Path) -> float:
-    """How far a package with frozen weights is from the oracle."""
+    """How far a package with frozen weights is from the reference outputs."""
     adapter, arm = backends.get("torch-compile"), replace(case.arm, options={"freezing": "1"})
-    session = adapter.load(adapter.build(case.bundle, arm, folder))
-    outputs = [session.fetch(session.execute(session.stage(one, 0))) for one in case.bundle.input_buffers()]
-    return compare(outputs, case.bundle.oracle_outputs()).relative_l2 or 0.0
+    session = adapter.load(adapter.build(case.exported, arm, folder))
+    outputs = [session.fetch(session.execute(session.stage(one, 0))) for one in case.exported.input_buffers()]
+    return compare(outputs, case.exported.reference_outputs()).relative_l2 or 0.0
 
 
 @pytest.mark.slow

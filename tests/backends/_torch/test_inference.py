@@ -27,8 +27,8 @@ def modes_seen(case: Case, folder: Path) -> dict[str, Any]:
             entered.append(True)
             super().__enter__()
 
-    adapter, inputs = backends.get(case.arm.target.backend), case.bundle.input_buffers()[0]
-    built = adapter.build(case.bundle, case.arm, folder)
+    adapter, inputs = backends.get(case.arm.target.backend), case.exported.input_buffers()[0]
+    built = adapter.build(case.exported, case.arm, folder)
     sessions = [adapter.load(built) for _ in range(2)]
     torch.inference_mode = Counted  # type: ignore[misc]
 
@@ -96,8 +96,8 @@ def accounted_in_place() -> list[float]:
         return {"compute_nodes_by_precision": {}}
 
     session: Any = InPlace()
-    bundle: Any = SimpleNamespace(input_buffers=lambda: [{}])
-    read_account(session, bundle, account)
+    exported: Any = SimpleNamespace(input_buffers=lambda: [{}])
+    read_account(session, exported, account)
     return written
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Precision, Target
 from shootout.export.client import Request, obtain_all
 from shootout.testing.cases import case_of, warm_of
@@ -18,32 +18,32 @@ EAGER = Target(backend="torch-eager")
 OPTION = {"memory_format": "channels_last"}
 
 
-def filters_and_error(bundle: ModelBundle, folder: Path) -> tuple[bool, float]:
-    """Whether all filters lie with their channels last, and how far the outputs are from the oracle's."""
+def filters_and_error(exported: ExportedModel, folder: Path) -> tuple[bool, float]:
+    """Whether all filters lie with their channels last, and how far the outputs are from the reference's."""
     import torch
 
-    arm = Arm(target=EAGER, model=bundle.model, options=OPTION)
-    adapter, inputs = backends.get("torch-eager"), bundle.input_buffers()[0]
-    session = adapter.load(adapter.build(bundle, arm, folder))
+    arm = Arm(target=EAGER, model=exported.model, options=OPTION)
+    adapter, inputs = backends.get("torch-eager"), exported.input_buffers()[0]
+    session = adapter.load(adapter.build(exported, arm, folder))
     got = session.fetch(session.execute(session.stage(inputs, 0)))["y"]
     weights = [one for one in session._run.parameters() if one.ndim == 4]
-    wanted = bundle.oracle_outputs()[0]["y"]
+    wanted = exported.reference_outputs()[0]["y"]
     laid = all(one.is_contiguous(memory_format=torch.channels_last) for one in weights)
     return bool(weights) and laid, float(np.linalg.norm(got - wanted) / np.linalg.norm(wanted))
 
 
 def test_filters_lie_with_their_channels_last(tmp_path: Path):
-    (bundle,) = obtain_all([Request(model="digits_cnn", parameters={"channels": 4, "n_blocks": 2}, batch=2)])
-    assert isinstance(bundle, ModelBundle), bundle
-    laid, error = run_fresh(filters_and_error, bundle, tmp_path, warm=warm_of(EAGER))
+    (exported,) = obtain_all([Request(model="digits_cnn", parameters={"channels": 4, "n_blocks": 2}, batch=2)])
+    assert isinstance(exported, ExportedModel), exported
+    laid, error = run_fresh(filters_and_error, exported, tmp_path, warm=warm_of(EAGER))
     assert laid
     assert error < 1e-5
 
 
-def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> str:
+def refusal(exported: ExportedModel, arm: Arm, folder: Path) -> str:
     adapter = backends.get("torch-eager")
     with pytest.raises(ValueError, match="memory_format") as refused:
-        adapter.load(adapter.build(bundle, arm, folder))
+        adapter.load(adapter.build(exported, arm, folder))
     return str(refused.value)
 
 
@@ -53,4 +53,4 @@ def refusal(bundle: ModelBundle, arm: Arm, folder: Path) -> str:
 def test_an_order_that_changes_nothing_is_refused(precision: Precision, words: str, tmp_path: Path):
     target = Target(backend="torch-eager", precision=precision)
     arm = Arm(target=target, model="residual_mlp", options=OPTION)
-    assert words in run_fresh(refusal, case_of(EAGER).bundle, arm, tmp_path, warm=warm_of(EAGER))
+    assert words in run_fresh(refusal, case_of(EAGER).exported, arm, tmp_path, warm=warm_of(EAGER))

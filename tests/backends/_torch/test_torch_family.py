@@ -40,7 +40,7 @@ def loaded_from(built: Built) -> Loaded:
     """Loads twice, and calls both sessions when both are there."""
     from torch._dynamo.utils import counters
 
-    adapter, inputs = backends.get(built.arm.target.backend), built.bundle.input_buffers()[0]
+    adapter, inputs = backends.get(built.arm.target.backend), built.exported.input_buffers()[0]
     first = adapter.load(built)
     executed = first.executed
     second = adapter.load(built)
@@ -112,7 +112,7 @@ def refusal(name: str) -> str:
     case = case_of(PLAIN)
     module: Any = {"depends": depends, "breaks": breaks}[name]
     try:
-        compile_module(module, case.bundle, case.arm)
+        compile_module(module, case.exported, case.arm)
     except Exception as error:
         return str(error)
     return ""
@@ -157,7 +157,7 @@ def test_an_option_s_value_and_mode_are_checked(mode: str, options: dict[str, st
     case = case_of(PLAIN)
     arm: Arm = replace(case.arm, target=replace(PLAIN, mode=mode), options=options)
     with pytest.raises(ValueError, match=next(iter(options))):
-        backends.get("torch-compile").build(case.bundle, arm, tmp_path)
+        backends.get("torch-compile").build(case.exported, arm, tmp_path)
 
 
 def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
@@ -172,7 +172,7 @@ def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[s
 
         torch.jit.script = refuse
     adapter = backends.get("torchscript")
-    built = adapter.build(case.bundle, case.arm, folder)
+    built = adapter.build(case.exported, case.arm, folder)
     assert script.FILE in {path.name for path in folder.iterdir()}
     return built.facts["captured_by"], dict(adapter.load(built).executed.compute_nodes_by_precision)
 

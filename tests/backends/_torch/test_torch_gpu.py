@@ -64,7 +64,7 @@ def inputs(value: float) -> dict[str, np.ndarray]:
     return {"x": np.full(SIZE, value, np.float32)}
 
 
-BUNDLE: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: [inputs(1)])
+SHIPPED: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: [inputs(1)])
 
 
 def session_on(
@@ -74,7 +74,7 @@ def session_on(
         return {"compute_nodes_by_precision": {str(precision): len(staged)}, "artifact_bytes": 1}
 
     session = gpu.session_on(
-        torch.double, replace(arm_of(precision, copies=copies), instances=instances), BUNDLE, account
+        torch.double, replace(arm_of(precision, copies=copies), instances=instances), SHIPPED, account
     )
     assert isinstance(session, gpu.TorchGpuSession)
     return session
@@ -164,7 +164,7 @@ def test_floats_travel_as_the_caller_has_them_and_are_converted_on_the_device(to
 
 
 def test_copies_are_pinned_unless_somebody_says_otherwise(torch: FakeTorch):
-    session = gpu.session_on(torch.double, arm_of(), BUNDLE, Mock())
+    session = gpu.session_on(torch.double, arm_of(), SHIPPED, Mock())
     assert session.gpu is not None
     assert session.gpu.copies == "pinned"
 
@@ -241,7 +241,7 @@ def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
     target = TensorSpec(name="target", shape=(SIZE,), dtype="float32")
     rate = TensorSpec(name=RATE, shape=(), dtype="float32")
     loss = TensorSpec(name="loss", shape=(), dtype="float32")
-    bundle: Any = SimpleNamespace(inputs=(X, target, rate), outputs=(loss,))
+    exported: Any = SimpleNamespace(inputs=(X, target, rate), outputs=(loss,))
     given = {**inputs(1), "target": np.zeros(SIZE, np.float32), RATE: np.asarray(np.float32(0.5))}
     seen: list[float] = []
 
@@ -250,7 +250,7 @@ def test_a_training_step_uses_the_slot_s_tensors_too(torch: FakeTorch):
         return torch.double(x)
 
     arm = Arm(target=arm_of().target, model="made", scenario=Scenario.TRAIN_STEP, options={"copies": "pinned"})
-    built = Built(arm=arm, bundle=bundle, folder=Path())
+    built = Built(arm=arm, exported=exported, folder=Path())
     student: Any = SimpleNamespace(step=step)
     session: Any = training.TorchTrainingSession(student, built, Mock())
     first = session.stage(given, 0)
@@ -276,13 +276,13 @@ def test_copies_are_for_a_gpu_and_one_of_two(runtime: str, why: str, tmp_path: P
     device, options, words = BAD_OPTIONS[why]
     arm = Arm(target=Target(backend=runtime, device=device), model="made", options=options)
     with pytest.raises(ValueError, match=words):
-        backends.get(runtime).build(BUNDLE, arm, tmp_path)
+        backends.get(runtime).build(SHIPPED, arm, tmp_path)
 
 
 def test_spin_asks_the_gpu_for_so_many_cycles_and_waits(torch: FakeTorch):
     arm = Arm(target=Target(backend="spin", device=Device.CUDA), model="identity", options={"work": "51"})
     adapter = spin.SpinAdapter()
-    session = adapter.load(adapter.build(BUNDLE, arm, Path()))
+    session = adapter.load(adapter.build(SHIPPED, arm, Path()))
     np.testing.assert_array_equal(call(session, 3)["y"], 3)
     assert torch.calls == [f"sleep {51 * STEP_CYCLES}", "synchronize"]
     assert session.executed.device == "cuda:0"
@@ -291,7 +291,7 @@ def test_spin_asks_the_gpu_for_so_many_cycles_and_waits(torch: FakeTorch):
 def test_spin_has_no_duration_on_a_gpu(tmp_path: Path):
     arm = Arm(target=Target(backend="spin", device=Device.CUDA), model="identity", options={"duration_us": "5"})
     with pytest.raises(ValueError, match=r"'duration_us' is for cpu, not for cuda: .*a GPU is given steps"):
-        spin.SpinAdapter().build(BUNDLE, arm, tmp_path)
+        spin.SpinAdapter().build(SHIPPED, arm, tmp_path)
 
 
 def node(*, graph: bool = True, **children: list[Any]) -> Any:
@@ -334,7 +334,7 @@ def test_graphs_of_several_sessions_in_a_process_are_refused(tmp_path: Path):
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
     arm = Arm(target=target, model="made", scenario=Scenario.THROUGHPUT, instances=2)
     with pytest.raises(SkippedArm, match="one pool"):
-        load_cache(Built(arm=arm, bundle=BUNDLE, folder=tmp_path))
+        load_cache(Built(arm=arm, exported=SHIPPED, folder=tmp_path))
 
 
 def test_graphs_are_no_target_and_no_knob_of_a_cpu():

@@ -15,12 +15,12 @@ from shootout import backends
 from shootout.backends._torch import quantize
 from shootout.backends.adapter import Built
 from shootout.bundle import fidelity
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.export.client import Request
 from shootout.models.probes import GRID_BATCH
 from shootout.schemes import parse
-from shootout.testing.cases import bundles, warm_of
+from shootout.testing.cases import exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -71,7 +71,7 @@ def dynamic_without_vnni(folder: Path) -> tuple[int, int, list[str], str | None]
     from torchao.quantization.quantize_.workflows.int8 import int8_tensor
 
     quantize.saturates = lambda: True  # type: ignore[assignment]
-    built, largest, product = built_in(bundle_of("digits"), DYNAMIC, folder), [0, 0], int8_tensor.int_scaled_matmul
+    built, largest, product = built_in(exported_of("digits"), DYNAMIC, folder), [0, 0], int8_tensor.int_scaled_matmul
 
     def seen(x: Any, weight: Any, *rest: Any, **named: Any) -> Any:
         largest[:] = [
@@ -93,33 +93,33 @@ def test_dynamic_int8_multiplies_7_bits_where_8_saturate(tmp_path: Path):
 
 
 @cache
-def bundle_of(request_model: str) -> ModelBundle:
+def exported_of(request_model: str) -> ExportedModel:
     """The digits or the probe; both are exported at once."""
-    digits, probe = bundles(DIGITS, PROBE)
+    digits, probe = exported_models(DIGITS, PROBE)
     return digits if request_model == "digits" else probe
 
 
-def built_in(bundle: ModelBundle, target: Target, folder: Path) -> Built:
-    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
-    return backends.get(target.backend).build(bundle, arm, folder)
+def built_in(exported: ExportedModel, target: Target, folder: Path) -> Built:
+    arm = Arm(target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch)
+    return backends.get(target.backend).build(exported, arm, folder)
 
 
 def ran(built: Built) -> tuple[Executed, str | None]:
     """What a process that only loads says it runs, and why its error isn't its precision's."""
-    session, bundle = backends.get(built.arm.target.backend).load(built), built.bundle
-    outputs = [call(session, inputs, slot) for slot, inputs in enumerate(bundle.input_buffers())]
-    found = fidelity.compare(outputs, bundle.oracle_outputs())
-    return session.executed, fidelity.gate(found, *bundle.band(built.arm.target))
+    session, exported = backends.get(built.arm.target.backend).load(built), built.exported
+    outputs = [call(session, inputs, slot) for slot, inputs in enumerate(exported.input_buffers())]
+    found = fidelity.compare(outputs, exported.reference_outputs())
+    return session.executed, fidelity.gate(found, *exported.error_bound(built.arm.target))
 
 
-def probed(bundle: ModelBundle, target: Target, folder: Path) -> str:
-    session = backends.get(target.backend).load(built_in(bundle, target, folder))
-    return precision_checks.READERS[bundle.model](call(session, bundle.input_buffers()[0]))
+def probed(exported: ExportedModel, target: Target, folder: Path) -> str:
+    session = backends.get(target.backend).load(built_in(exported, target, folder))
+    return precision_checks.READERS[exported.model](call(session, exported.input_buffers()[0]))
 
 
 def run_on_digits(target: Target, folder: Path, *, warm_load: bool = False) -> tuple[Executed, str | None, Built]:
     """Loading has to register torchao's own by importing it: unless `warm_load`, no more than torch is there."""
-    built = run_fresh(built_in, bundle_of("digits"), target, folder, warm=warm_of(target))
+    built = run_fresh(built_in, exported_of("digits"), target, folder, warm=warm_of(target))
     executed, fault = run_fresh(ran, built, warm=warm_of(target if warm_load else FLOAT))
     return executed, fault, built
 
@@ -131,7 +131,7 @@ def test_dynamic_int8_multiplies_integers_and_stores_them(tmp_path: Path):
     assert dict(executed.flops_by_precision) == {"int8": 2 * 2 * (64 * 64 + 64 * 10)}
     assert executed.conversion_nodes
     stored = sum(path.stat().st_size for path in built.folder.iterdir())
-    assert executed.artifact_bytes == stored < 4 * built.bundle.parameter_count
+    assert executed.artifact_bytes == stored < 4 * built.exported.parameter_count
 
 
 def test_int4_says_which_layer_its_kernel_can_t_take(tmp_path: Path):
@@ -153,28 +153,30 @@ def test_static_int8_is_int8_in_inductor_s_own_list(tmp_path: Path):
 @pytest.mark.parametrize("scheme", ["", "per-tensor", "asymmetric"])
 def test_the_grid_probe_counts_8_bits_of_weights_and_activations(scheme: str, tmp_path: Path):
     assert (
-        run_fresh(probed, bundle_of("probe"), replace(DYNAMIC, scheme=scheme), tmp_path, warm=warm_of(DYNAMIC))
+        run_fresh(probed, exported_of("probe"), replace(DYNAMIC, scheme=scheme), tmp_path, warm=warm_of(DYNAMIC))
         == "int8"
     )
 
 
-def operations_packed(bundle: ModelBundle, target: Target) -> list[str]:
+def operations_packed(exported: ExportedModel, target: Target) -> list[str]:
     """The operations of the program that AOTInductor is given."""
     from shootout.backends._torch import compile as torch_compile
 
-    arm = Arm(target=target, model=bundle.model, parameters=bundle.parameters, batch=bundle.batch)
-    return [str(node.target) for node in torch_compile._program(bundle, arm).graph.nodes if node.op == "call_function"]
+    arm = Arm(target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch)
+    return [
+        str(node.target) for node in torch_compile._program(exported, arm).graph.nodes if node.op == "call_function"
+    ]
 
 
 @pytest.mark.parametrize(("precision", "words"), [(Precision.INT8_DYNAMIC, "_int_mm"), (Precision.INT4, "int4")])
 def test_a_package_is_made_of_the_quantized_program(precision: Precision, words: str):
     target = Target(backend="torch-compile", mode="aoti", precision=precision)
-    told = run_fresh(operations_packed, bundle_of("digits"), target, warm=warm_of(target))
+    told = run_fresh(operations_packed, exported_of("digits"), target, warm=warm_of(target))
     assert any(words in name for name in told), told
 
 
 def test_the_grid_probe_counts_4_bits_of_weights_and_float_activations(tmp_path: Path):
-    assert run_fresh(probed, bundle_of("probe"), INT4, tmp_path, warm=warm_of(INT4)) == "int4"
+    assert run_fresh(probed, exported_of("probe"), INT4, tmp_path, warm=warm_of(INT4)) == "int4"
 
 
 def reloaded(folder: Path) -> list[str]:
@@ -187,7 +189,7 @@ def reloaded(folder: Path) -> list[str]:
             self.inner = torch.nn.Linear(2, 2)
             self.inner.register_buffer("places", torch.arange(3.0), persistent=False)
 
-    quantize.architecture = lambda bundle: Placed()  # type: ignore[assignment] # in a process of its own
+    quantize.architecture = lambda exported: Placed()  # type: ignore[assignment] # in a process of its own
     quantize.save_module(Placed().to(torch.bfloat16), folder)
     places: Any = quantize.load_module(SimpleNamespace(), folder).inner.places  # type: ignore[arg-type,union-attr]
     return [str(places.dtype), str(places.tolist())]
@@ -198,8 +200,8 @@ def test_buffers_that_a_state_dict_leaves_out_are_those_of_the_quantized_module(
     assert run_fresh(reloaded, tmp_path, warm=warm_of(INT4)) == ["torch.bfloat16", "[0.0, 1.0, 2.0]"]
 
 
-def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> str:
-    """The words for a model with another body: its adapter gets it in place of the bundle's."""
+def refusal(exported: ExportedModel, target: Target, layer: str, folder: Path) -> str:
+    """The words for a model with another body: its adapter gets it in place of the exported model's."""
     import torch
 
     from shootout.backends._torch import quantize
@@ -211,7 +213,7 @@ def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> st
     }
     quantize.float32_module = lambda _: bodies[layer]  # type: ignore[assignment]
     try:
-        built_in(bundle, target, folder)
+        built_in(exported, target, folder)
     except ValueError as error:
         return str(error)
     return ""
@@ -222,23 +224,23 @@ def refusal(bundle: ModelBundle, target: Target, layer: str, folder: Path) -> st
     [(DYNAMIC, "relu", "linear"), (INT4, "narrow", "16"), (STATIC, "relu", "quantizer")],
 )
 def test_a_model_with_nothing_to_quantize_is_refused(asked: Target, layer: str, words: str, tmp_path: Path):
-    said = run_fresh(refusal, bundle_of("digits"), asked, layer, tmp_path, warm=warm_of(asked))
+    said = run_fresh(refusal, exported_of("digits"), asked, layer, tmp_path, warm=warm_of(asked))
     assert "nothing to quantize" in said
     assert words in said
 
 
 def test_calibration_that_can_t_be_used_is_refused(tmp_path: Path):
-    spoilt = replace(bundle_of("digits"), calibration_fault="NaN in the calibration data")
+    spoilt = replace(exported_of("digits"), calibration_fault="NaN in the calibration data")
     told = run_fresh(refusal, spoilt, STATIC, "bare", tmp_path, warm=warm_of(STATIC))
     assert told == "NaN in the calibration data"
 
 
-def imported_by_float(bundle: ModelBundle, target: Target, folder: Path) -> list[str]:
+def imported_by_float(exported: ExportedModel, target: Target, folder: Path) -> list[str]:
     import sys
 
-    backends.get(target.backend).load(built_in(bundle, target, folder))
+    backends.get(target.backend).load(built_in(exported, target, folder))
     return [name for name in sys.modules if name.startswith("torchao")]
 
 
 def test_float_arms_don_t_import_torchao(tmp_path: Path):
-    assert run_fresh(imported_by_float, bundle_of("digits"), FLOAT, tmp_path, warm=warm_of(FLOAT)) == []
+    assert run_fresh(imported_by_float, exported_of("digits"), FLOAT, tmp_path, warm=warm_of(FLOAT)) == []

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_torch_quantized import built_in, bundle_of, operations_packed, ran
+from test_torch_quantized import built_in, exported_of, operations_packed, ran
 
 from shootout import backends
 from shootout.backends._torch import quantize
 from shootout.backends._torch.quantize import replaced_integers, require_integers
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.testing.cases import case_of, lacks, warm_of
@@ -37,37 +37,37 @@ def on_ada(call: Any, *args: Any) -> Any:
     return call(*args)
 
 
-def loaded(bundle: ModelBundle, folder: Path) -> tuple[Executed, str | None]:
-    return ran(built_in(bundle, FP8, folder))
+def loaded(exported: ExportedModel, folder: Path) -> tuple[Executed, str | None]:
+    return ran(built_in(exported, FP8, folder))
 
 
 def test_fp8_is_fp8_in_the_trace_and_in_the_error(tmp_path: Path):
-    executed, fault = run_fresh(on_ada, loaded, bundle_of("digits"), tmp_path, warm=WARM)
+    executed, fault = run_fresh(on_ada, loaded, exported_of("digits"), tmp_path, warm=WARM)
     assert fault is None
     assert dict(executed.compute_nodes_by_precision) == {"fp8": 1, "fp32": 1}  # ten outputs are no multiple of 16
     assert dict(executed.flops_by_precision) == {"fp8": 2 * 2 * 64 * 64, "fp32": 2 * 2 * 64 * 10}
 
 
 def test_fp8_keeps_every_promise_of_the_suite():
-    """Account, grid probe and band among them: what an FP8 row has to show wherever it runs."""
+    """Account, grid probe and error bound among them: what an FP8 row has to show wherever it runs."""
     faults: dict[str, str] = run_fresh(on_ada, run_checks, case_of(FP8), warm=WARM)
     assert {check: fault for check, fault in faults.items() if fault} == {}
     assert "probe_agrees" in faults
 
 
-def refused(bundle: ModelBundle, folder: Path) -> tuple[str, str]:
+def refused(exported: ExportedModel, folder: Path) -> tuple[str, str]:
     import torch
 
     torch.cuda.get_device_capability = lambda: (8, 6)
     try:
-        built_in(bundle, FP8, folder)
+        built_in(exported, FP8, folder)
     except SkippedArm as skip:
         return skip.reason, skip.fix
     return "", ""
 
 
 def test_an_older_gpu_is_a_skip_that_says_which_ones_have_fp8(tmp_path: Path):
-    reason, fix = run_fresh(refused, bundle_of("probe"), tmp_path, warm=WARM)
+    reason, fix = run_fresh(refused, exported_of("probe"), tmp_path, warm=WARM)
     assert "SM89 or later" in reason
     assert reason.endswith("this is SM86")
     assert "bf16" in fix
@@ -86,7 +86,7 @@ def test_the_suite_waits_for_that_skip(
 
 def test_the_suite_runs_integers_with_as_many_rows_as_cublas_takes() -> None:
     dynamic = Target(backend="torch-eager", device=Device.CUDA, precision=Precision.INT8_DYNAMIC)
-    assert case_of(dynamic).bundle.batch > 16
+    assert case_of(dynamic).exported.batch > 16
 
 
 def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, Any]]:
@@ -187,7 +187,7 @@ def test_products_in_the_place_of_integer_ones_are_fallbacks():
 
 def test_a_package_is_made_of_fp8_products():
     aoti = Target(backend="torch-compile", mode="aoti", precision=Precision.FP8)
-    told = run_fresh(on_ada, operations_packed, bundle_of("digits"), aoti, warm=WARM)
+    told = run_fresh(on_ada, operations_packed, exported_of("digits"), aoti, warm=WARM)
     assert any("_scaled_mm" in name for name in told), told
 
 

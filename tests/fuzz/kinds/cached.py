@@ -1,4 +1,6 @@
-"""What the cache notes of bundles, builds and this machine, changed after it was written: none of it is believed."""
+"""What the cache notes of exported models, builds and this machine, changed after it was written: none of it is
+believed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shootout.build.builder import Workshop
-from shootout.bundle.bundle import MANIFEST, ModelBundle, open_bundle
+from shootout.bundle.bundle import MANIFEST, ExportedModel, open_exported
 from shootout.contract import Arm, Target
 from shootout.errors import ModelError
 from shootout.host import store
@@ -32,17 +34,21 @@ def _wholes() -> tuple[bytes, ...]:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        _bundle(Path(folder)).seal()
+        _exported(Path(folder)).seal()
         manifest = (Path(folder) / MANIFEST).read_bytes()
     build = {"facts": {"notes": ["x"]}, "build_s": 0.5, "probe": "fp32", "files": {}}
     floors = {"this machine": 0.01, "": 0.0}
     return manifest, sealed(build).encode(), sealed(floors).encode()
 
 
-def _bundle(folder: Path) -> ModelBundle:
-    facts: dict[str, Any] = {"parameters": {"d": 1}, "bands": {"fp32": 1e-5, "fp16": None}, "versions": {"numpy": "2"}}
+def _exported(folder: Path) -> ExportedModel:
+    facts: dict[str, Any] = {
+        "parameters": {"d": 1},
+        "error_bounds": {"fp32": 1e-5, "fp16": None},
+        "versions": {"numpy": "2"},
+    }
     none: dict[str, Any] = {"inputs": (), "outputs": (), "artifacts": ()}
-    return ModelBundle(
+    return ExportedModel(
         folder=folder, key=KEY, model="m", batch=1, parameter_count=1, weights_sha256="0", export_s=1.0, **facts, **none
     )
 
@@ -53,9 +59,11 @@ def inputs() -> SearchStrategy[bytes]:
 
 
 def read(data: bytes, folder: Path) -> None:
-    """As a bundle's, a build's and a machine's; what is taken must be what was written, to the last value."""
+    """As an exported model's, a build's and a machine's; what is taken must be what was written, to the last value."""
     written = [open_content(one) for one in _wholes()]
-    taken = list(filter(None, (_as_bundle(data, folder / "b"), _as_build(data, folder / "c"), _as_facts(data, folder))))
+    taken = list(
+        filter(None, (_as_exported(data, folder / "b"), _as_build(data, folder / "c"), _as_facts(data, folder)))
+    )
     assert not taken or open_content(data) in written, "a changed file is believed"
     if not taken:
         raise ModelError("none of it is believed")
@@ -68,11 +76,11 @@ def open_content(data: bytes) -> Any:
     return json.dumps(content, sort_keys=True)
 
 
-def _as_bundle(data: bytes, folder: Path) -> bool:
+def _as_exported(data: bytes, folder: Path) -> bool:
     folder.mkdir()
     (folder / MANIFEST).write_bytes(data)
     try:
-        open_bundle(folder)
+        open_exported(folder)
     except ModelError:
         return False
     return True

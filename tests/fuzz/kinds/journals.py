@@ -43,7 +43,7 @@ def _runs() -> tuple[list[Any], ...]:
         start_late_ns=9.0,
         steps=(Step(rate_per_s=9.0, requests=99, bound_ns=1e6, held=True),),
     )
-    generations = [
+    restarts = [
         line
         for g in range(3)
         for line in (
@@ -71,7 +71,7 @@ def _runs() -> tuple[list[Any], ...]:
         checked(B, Scores(name="m.py:score", rows=(1.0, 0.0, 2.0))),
         held,
         *out,
-        *generations,
+        *restarts,
         on_gpu,
         rounds(3),
         *more,
@@ -79,9 +79,7 @@ def _runs() -> tuple[list[Any], ...]:
         ended(),
     ]
     serving = [header(), prepared(A), played(A, 0, 1e5, served=served), rounds(0), ended(complete=False, budget_s=9.0)]
-    return tuple(
-        [json.loads(LINE.dump_json(line)) for line in run] for run in (whole, serving, [header(), *generations])
-    )
+    return tuple([json.loads(LINE.dump_json(line)) for line in run] for run in (whole, serving, [header(), *restarts]))
 
 
 def _summed(lines: Sequence[Any]) -> bytes:

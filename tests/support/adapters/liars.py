@@ -13,7 +13,7 @@ from shootout import models
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import (
     Arm,
     Array,
@@ -48,8 +48,8 @@ class Boasting(NumpyAdapter):
     name = "boasting"
     capabilities = Capabilities(consumes=(Artifact.FORWARD,), targets=frozenset({(Device.CPU, Precision.INT8)}))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        return replace(super().build(bundle, plain(arm), folder), arm=arm)
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        return replace(super().build(exported, plain(arm), folder), arm=arm)
 
     def load(self, built: Built) -> NumpySession:
         session = super().load(replace(built, arm=plain(built.arm)))
@@ -68,8 +68,8 @@ class Cunning(Boasting):
 
     def load(self, built: Built) -> NumpySession:
         session = super().load(built)
-        if built.bundle.model == "grid_probe":
-            weight = eight_bits(next(iter(built.bundle.weights().values())))
+        if built.exported.model == "grid_probe":
+            weight = eight_bits(next(iter(built.exported.weights().values())))
             session._run = lambda inputs: {"y": eight_bits(inputs["x"]) @ weight.T}
         return session
 
@@ -91,8 +91,8 @@ class Echoing:
     def probe(self, device: Device) -> Availability:
         return Availability(why=None if device is Device.CPU else NotRun(NotRunKind.UNAVAILABLE, ""))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        return Built(arm=arm, bundle=bundle, folder=folder)
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> EchoingSession:
         (built.folder / "log").write_text("loaded")
@@ -103,11 +103,11 @@ class EchoingSession:
     """No checks, one shared output, an account that is an echo."""
 
     def __init__(self, built: Built) -> None:
-        self._bundle, self._output = built.bundle, {}
-        forward, weights = models.get(built.bundle.model).forward, built.bundle.weights()
+        self._exported, self._output = built.exported, {}
+        forward, weights = models.get(built.exported.model).forward, built.exported.weights()
         assert forward is not None
         low = {name: bf16(array) for name, array in weights.items()}
-        self._run = forward(np, low, built.bundle.parameters)
+        self._run = forward(np, low, built.exported.parameters)
 
     @cached_property
     def executed(self) -> Executed:

@@ -20,7 +20,7 @@ import numpy as np
 from shootout import clock
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.contract import (
     Arm,
     Array,
@@ -52,7 +52,7 @@ class Well(NumpyAdapter):
 
     def load(self, built: Built) -> NumpySession:
         session = super().load(built)
-        if built.bundle.model != "permutation_probe" or not self.hides:
+        if built.exported.model != "permutation_probe" or not self.hides:
             self.begin(session)
             run = session._run
             session._run = lambda inputs: self.change(run(inputs))
@@ -67,7 +67,7 @@ class Well(NumpyAdapter):
 
 
 class RaisesInBuild(Well):
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         raise RuntimeError("no kernel\n\x1b[31mfor this\x1b[0m")
 
 
@@ -129,7 +129,7 @@ class FillsTheGpu(Well):
     def probe(self, device: Device) -> Availability:
         return Availability(version="1")
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         raise OutOfMemoryError(
             "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.00 GiB of which "
             "5.00 GiB is free. See documentation for Memory Management"
@@ -247,18 +247,18 @@ class Forges(Well):
 
 
 class NoBuilt(Well):
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         return None  # type: ignore[return-value]
 
 
 class OddFacts(Well):
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"engine": object()})
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        return Built(arm=arm, exported=exported, folder=folder, facts={"engine": object()})
 
 
 class EndlessFacts(Well):
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
-        return Built(arm=arm, bundle=bundle, folder=folder, facts={"artifact_bytes": 10**400})
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
+        return Built(arm=arm, exported=exported, folder=folder, facts={"artifact_bytes": 10**400})
 
 
 class EndlessAccount(Well):
@@ -286,10 +286,10 @@ class BuildsOnly(Well):
     def probe(self, device: Device) -> Availability:
         return Availability(version="3", why=NotRun(NotRunKind.BUILT_ONLY, "no such chip", "buy one"))
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         (folder / "engine").write_bytes(b"12345")
         facts = {"artifact_bytes": 5, "compute_nodes_by_precision": {"fp32": 7}}
-        return Built(arm=arm, bundle=bundle, folder=folder, facts=facts)
+        return Built(arm=arm, exported=exported, folder=folder, facts=facts)
 
     def load(self, built: Built) -> NumpySession:
         raise AssertionError("an arm that can't run is never loaded")
@@ -306,9 +306,9 @@ class Counts(Well):
     def probe(self, device: Device) -> Availability:
         return Availability(version=self.version)
 
-    def build(self, bundle: ModelBundle, arm: Arm, folder: Path) -> Built:
+    def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         time.sleep(1)
-        return super().build(bundle, arm, folder)
+        return super().build(exported, arm, folder)
 
 
 class Litters(Well):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.shipped import CHECK, EVIDENCE, LOAD, REQUIREMENTS, Runtime, Shipped, ShippedArm, seal_shipped
 from shootout.contract import Target
 
@@ -30,8 +30,8 @@ ACCOUNT = {
 }
 
 
-def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **changes: Any) -> Shipped:
-    """Write a folder of a bundle's model.
+def make_shipped(folder: Path, exported: ExportedModel, load: str = COPYING, **changes: Any) -> Shipped:
+    """Write a folder of an exported model's model.
 
     Args:
         changes: facts of its manifest, those of its arm among them; `said`: what its run called the model, and the
@@ -47,15 +47,15 @@ def make_shipped(folder: Path, bundle: ModelBundle, load: str = COPYING, **chang
         mode=target.mode,
         scheme=target.scheme,
         threads=changes.pop("threads", 1),
-        batch=bundle.batch,
+        batch=exported.batch,
     )
     options = changes.pop("options", {})
-    asked = {"model": changes.pop("said", bundle.model), "parameters": changes.pop("parameters", {}), "options": {}}
+    asked = {"model": changes.pop("said", exported.model), "parameters": changes.pop("parameters", {}), "options": {}}
     facts: dict[str, Any] = {
         "made_with": "shootout 0",
-        "model": {"name": bundle.model, "sha256": bundle.weights_sha256},
-        "inputs": bundle.inputs,
-        "outputs": bundle.outputs,
+        "model": {"name": exported.model, "sha256": exported.weights_sha256},
+        "inputs": exported.inputs,
+        "outputs": exported.outputs,
         "versions": {},
         "machine": {"key": "k", "name": "a machine"},
         "median_ns": 1e3,

@@ -80,7 +80,7 @@ class FakeWorker:
         left = self._left()
         if left and not self.is_stopped:
             records = {group.name: group for group in self.node.header.groups}
-            arms = [arm for arm in records[left[0]].arms if not arm.sentinel]
+            arms = [arm for arm in records[left[0]].arms if not arm.control]
             built = Prepared(group=left[0], arm=arms[0].label, export_s=0.0, build_s=0.0, build_cached=True, probe=None)
             self._append(built, *(not_run(left[0], arm, MEASURED) for arm in arms))
         elif not left:

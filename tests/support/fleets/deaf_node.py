@@ -1,6 +1,6 @@
 """What a node runs in tests: `shootout.commands.on_node`, deaf to this machine's noise (see `deaf`).
 
-One node of all, whoever is first, stops itself in its second generation and says so, to be killed there: see `STOPS`.
+One node of all, whoever is first, stops itself in its second restart and says so, to be killed there: see `STOPS`.
 """
 
 from __future__ import annotations

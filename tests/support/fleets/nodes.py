@@ -8,7 +8,7 @@ from typing import Any
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.fleet.nodes import Node, Place
 from shootout.journal.records import Header
-from shootout.study.group import GroupRecord, with_sentinel
+from shootout.study.group import GroupRecord, with_control
 
 FACTS: dict[str, Any] = {
     "machine": "m",
@@ -39,7 +39,7 @@ def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:
         study="tiny",
         identity="the plan",
         seed=0,
-        max_generations=5,
+        max_restarts=5,
         bias_floor=0.005,
         named=(),
         groups=tuple(_group(name) for name in groups),
@@ -50,4 +50,4 @@ def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:
 def _group(name: str) -> GroupRecord:
     target = Target(backend="spin", device=Device.CPU, precision=Precision.FP32)
     arms = [Arm(target=target, model="identity", batch=1, threads=1, ordinal=count) for count in (1, 2)]
-    return GroupRecord(name=name, baseline=arms[0].label, comparisons=1, arms=with_sentinel(arms[0], arms))
+    return GroupRecord(name=name, baseline=arms[0].label, comparisons=1, arms=with_control(arms[0], arms))

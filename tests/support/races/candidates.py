@@ -1,4 +1,4 @@
-"""Candidates of a decision made by hand: rows of cells, on machines, with generations that are drawn; nothing runs."""
+"""Candidates of a decision made by hand: rows of cells, on machines, with restarts that are drawn; nothing runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .cells import GROUP, cell, document, row
 HERE = Machine(key="0123456789abcdef", name="Toy, 1 CPU", cpus=1, gpus=())
 
 
-def group(found: Cell, generations: int = 5, sd: float = 0.0, seed: int = 0) -> Group:
-    """The journal's part of a cell: each arm's time in each generation, scattered by `sd`."""
+def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0) -> Group:
+    """The journal's part of a cell: each arm's time in each restart, scattered by `sd`."""
     rng = np.random.default_rng(seed)
     blocks = {
-        row.arm: {g: np.array([row.end_to_end.median_ns * np.exp(rng.normal(0.0, sd))]) for g in range(generations)}
+        row.arm: {g: np.array([row.end_to_end.median_ns * np.exp(rng.normal(0.0, sd))]) for g in range(restarts)}
         for row in found.rows
         if row.end_to_end
     }
@@ -45,15 +45,15 @@ def analysed(
     """A run of one cell, on a machine with this key; `facts` change its environment and `how` goes to `cells.cell`.
 
     Args:
-        facts: the key `arm` stands for the cell's first arm in the journal, `study` for the study's name, `bundle` for
-            the key of its export, and `took_s` for how long its first generation took; None: it has none.
+        facts: the key `arm` stands for the cell's first arm in the journal, `study` for the study's name, `exported`
+            for the key of its export, and `took_s` for how long its first restart took; None: it has none.
     """
     told = dict(facts or {})
     arm, study = told.pop("arm", made.A), told.pop("study", "shootout")
     found = cell(*rows, **how)
     record = SimpleNamespace(name=GROUP, arms=[arm])
-    bundle, took_s = told.pop("bundle", ""), told.pop("took_s", 1.0)
-    prepared = {arm.label: SimpleNamespace(bundle=bundle, work=None)} if bundle else {}
+    exported, took_s = told.pop("exported", ""), told.pop("took_s", 1.0)
+    prepared = {arm.label: SimpleNamespace(exported=exported, work=None)} if exported else {}
     rounds = [] if took_s is None else [SimpleNamespace(wall_s=took_s)]
     part = SimpleNamespace(**vars(group(found)), record=record, prepared=prepared, played={}, checked={}, rounds=rounds)
     cpu = {"model": "AMD EPYC", "allowed_cpus": list(range(cpus))}

@@ -10,11 +10,11 @@ from shootout.constants import INDIFFERENT
 from shootout.contract import NotRunKind
 from shootout.results.cells import Cell
 from shootout.results.comparisons import AccuracyChange, Ratio, ratio_of
-from shootout.results.document import Document, FidelityFigures, GroupSummary, Row, Sentinel, Timing
+from shootout.results.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
 from shootout.stats.verdicts import Comparison, judge
 
 GROUP = "toy, batch 1"
-HELD = Sentinel(ratio=None, holds=True)
+HELD = Control(ratio=None, holds=True)
 
 
 def comparison(value: float, within: float) -> Comparison:
@@ -27,9 +27,9 @@ def comparison(value: float, within: float) -> Comparison:
         low=low if known else None,
         high=high if known else None,
         verdict=judge(*ends, bias_floor=0.005, same_within=INDIFFERENT),
-        generations_needed=None,
+        restarts_needed=None,
         sd=0.03,
-        generations=5,
+        restarts=5,
     )
 
 
@@ -76,7 +76,7 @@ def timing(ns: float, ratio: Ratio | None = None, own: Ratio | None = None) -> T
         high_ns=1.04 * ns,
         confidence=0.9,
         samples=100,
-        generations=5,
+        restarts=5,
         ratio=ratio,
         own_fp32_ratio=own,
         **percentiles,
@@ -95,8 +95,8 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
         return comparison(times[one] / times[other], (known or {}).get(frozenset((one, other)), within))
 
     facts: dict[str, Any] = {
-        "group": GROUP, "baseline": rows[0].arm if rows else None, "generations": 5, "sentinel_holds": True,
-        "goes_on": False, "most_generations": 60, "generation_s": 9.0, "generations_needed": lambda *_: 32,
+        "group": GROUP, "baseline": rows[0].arm if rows else None, "restarts": 5, "control_holds": True,
+        "goes_on": False, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "unvouched": None,
         "withheld": lambda _: None, "again": again,
     }  # fmt: skip
@@ -135,16 +135,16 @@ def document(*cells: Cell, **changes: Any) -> Document:
         GroupSummary(
             name=one.group,
             baseline=one.baseline,
-            sentinel=Sentinel(ratio=None, holds=one.sentinel_holds is not False),
+            control=Control(ratio=None, holds=one.control_holds is not False),
             void_share=0.0,
             void_reasons={},
-            generations=one.generations,
+            restarts=one.restarts,
         )
         for one in cells
     ]
     facts: dict[str, Any] = {
         "schema_version": 1, "run": "made", "study": "made", "baseline": groups[0].baseline, "complete": True,
         "answer": tuple(map(choose, cells)), "environment": {}, "rows": tuple(row for one in cells for row in one.rows),
-        "groups": tuple(groups), "sentinel": HELD, "void_share": 0.0, "wall_s": 1.0, "spent_s": {}, "warnings": (),
+        "groups": tuple(groups), "control": HELD, "void_share": 0.0, "wall_s": 1.0, "spent_s": {}, "warnings": (),
     }  # fmt: skip
     return Document(**{**facts, **changes})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shootout.bundle.fidelity import NOTHING
-from shootout.contract import Arm, BandStanding, Device, Executed, Target
+from shootout.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
@@ -23,8 +23,8 @@ READINGS = 8
 STOLEN = Disturbance(DisturbanceKind.STEAL, 0.09)
 
 
-def arm(backend: str, *, ordinal: int = 1, sentinel: bool = False, device: Device = Device.CPU) -> Arm:
-    return Arm(target=Target(backend=backend, device=device), model="fake", ordinal=ordinal, sentinel=sentinel)
+def arm(backend: str, *, ordinal: int = 1, control: bool = False, device: Device = Device.CPU) -> Arm:
+    return Arm(target=Target(backend=backend, device=device), model="fake", ordinal=ordinal, control=control)
 
 
 @dataclass
@@ -33,7 +33,7 @@ class World:
 
     Attributes:
         call_ns: true time of a call, by backend.
-        generation_sd: SD of the log time between generations; block_sd: between blocks.
+        restart_sd: SD of the log time between restarts; block_sd: between blocks.
         spawn_bias: log slowdown per place in the spawn order, the first one excepted.
         neighbours: backend → log slowdown it causes others while it is not held.
         stopped: backend → log slowdown it causes others while it is held.
@@ -47,7 +47,7 @@ class World:
 
     call_ns: Mapping[str, float]
     seed: int = 0
-    generation_sd: float = 0.003
+    restart_sd: float = 0.003
     block_sd: float = 0.003
     spawn_bias: float = 0.0
     neighbours: Mapping[str, float] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class World:
     def starters(self) -> NoStarters:
         return NoStarters()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> FakePlayer:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
         self.players = [player for player in self.players if player.alive]
         player = FakePlayer(self, arm, place=len(self.players))
         self.players.append(player)
@@ -101,11 +101,11 @@ class NoStarters:
 
 
 class FakePlayer:
-    """One planted arm for one generation."""
+    """One planted arm for one restart."""
 
     def __init__(self, world: World, arm: Arm, place: int) -> None:
         self.world, self.arm, self.alive, self.held = world, arm, True, False
-        self._level = world.rng.normal(0, world.generation_sd) + world.spawn_bias * place
+        self._level = world.rng.normal(0, world.restart_sd) + world.spawn_bias * place
         self._warmed = self._turns = 0
 
     def move(self, cpus: frozenset[int]) -> None:
@@ -119,7 +119,7 @@ class FakePlayer:
         self._command("verify")
         executed = replace(EXECUTED, software=self.arm.target.device is Device.VULKAN)
         fault = self.world.fails.get((self.arm.label, "gate"))
-        standing = BandStanding.REFUSED if fault else BandStanding.MET
+        standing = BoundStanding.REFUSED if fault else BoundStanding.MET
         return Verified(executed=executed, fidelity=replace(NOTHING, standing=standing), fault=fault)
 
     def warm(self, calls: int, ns: int) -> Warming:
@@ -236,20 +236,20 @@ class InOrder(random.Random):
 QUIET = Notes(say=lambda _: None, setback=lambda arm, why: None)
 
 
-def race(world: World, backends: list[str], *, generations: int = 20, bias_floor: float = 0.005) -> Race:
+def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: float = 0.005) -> Race:
     """Run a whole race of these backends (named twice: A/A) against the first; returns its end state."""
     arms = [arm(name, ordinal=backends[: i + 1].count(name)) for i, name in enumerate(backends)]
     baseline = arms[0]
-    hidden = arm(backends[0], sentinel=True)
+    hidden = arm(backends[0], control=True)
     rules = Rules(
         baseline=baseline.label,
-        sentinel=hidden.label,
+        control=hidden.label,
         comparisons=len(arms) - 1,
-        max_generations=generations,
+        max_restarts=restarts,
         bias_floor=bias_floor,
     )
     found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
     watch = FakeWatch()
     while players := found.players():
-        found.generation(players, Context(stage=world, watch=watch, notes=QUIET))
+        found.restart(players, Context(stage=world, watch=watch, notes=QUIET))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shootout.constants import BIAS_FLOOR, MAX_GENERATIONS
+from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Arm, Array, Precision, Target
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Goal
@@ -27,14 +27,14 @@ class Ended:
     """Where a race ended.
 
     Attributes:
-        generations: how many there were.
-        played: arms' generations, all together.
+        restarts: how many there were.
+        played: arms' restarts, all together.
         told: rivals with a verdict against the baseline.
         found: the truly fastest arm, and the truly fastest in full precision, are among the leaders.
         leaders: how many arms none is known to beat.
     """
 
-    generations: int
+    restarts: int
     played: int
     told: int
     found: bool
@@ -42,21 +42,21 @@ class Ended:
 
 
 def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, rounding: int = 0) -> Ended:
-    """One race without a budget; `sd` is that of a log ratio between generations, the last `rounding` arms round."""
+    """One race without a budget; `sd` is that of a log ratio between restarts, the last `rounding` arms round."""
     precisions = [Precision.FP32] * (len(times) - rounding) + [Precision.INT8] * rounding
     arms = [Arm(target=Target(backend=f"b{i}", precision=one), model="m") for i, one in enumerate(precisions)]
     labels = [arm.label for arm in arms]
     truth = dict(zip(labels, times, strict=True))
     rules = Rules(
         baseline=labels[0],
-        sentinel=None,
+        control=None,
         comparisons=count_comparisons(labels[0], arms, {}, (), goal),
-        max_generations=MAX_GENERATIONS,
+        max_restarts=MAX_RESTARTS,
         bias_floor=BIAS_FLOOR,
         goal=goal,
         exact=exact_of(arms),
     )
-    noise = np.random.default_rng(seed).standard_normal((MAX_GENERATIONS, len(times)))
+    noise = np.random.default_rng(seed).standard_normal((MAX_RESTARTS, len(times)))
     tape = np.array(times) * np.exp(sd / math.sqrt(2) * noise)
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
     played = 0
@@ -67,7 +67,7 @@ def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, roundi
     sets = leader_sets(blocks, labels, rules)
     fastest = [min(some, key=truth.__getitem__) for some in (labels, [one for one in labels if one in rules.exact])]
     return Ended(
-        generations=played,
+        restarts=played,
         played=sum(len(mine) for mine in blocks.values()),
         told=len(labels) - 1 - len(find_untold(blocks, [(label, labels[0]) for label in labels[1:]], rules)),
         found=all(best in one.tied for one, best in zip(sets, fastest, strict=False)),

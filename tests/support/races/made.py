@@ -17,19 +17,19 @@ GROUP = "identity, batch 1"
 EXECUTED = Executed(library="spin", version="1", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 EXACT = Fidelity(max_abs=0.0, relative_l2=0.0, sqnr_db=None, cosine=1.0, top1_agreement=1.0)
 A, B = Arm(target=Target(backend="a"), model="identity"), Arm(target=Target(backend="b"), model="identity")
-COPY = Arm(target=Target(backend="a"), model="identity", sentinel=True)
+COPY = Arm(target=Target(backend="a"), model="identity", control=True)
 ARMS = (A, B, COPY)
 
 
 def header(arms: Sequence[Arm] = ARMS, **changes: Any) -> Header:
-    """A run of one group, whose baseline is the first arm and whose sentinel is among them."""
+    """A run of one group, whose baseline is the first arm and whose control is among them."""
     record = GroupRecord(name=GROUP, baseline=arms[0].label, comparisons=1, arms=tuple(arms))
     facts: dict[str, Any] = {
         "created": "2026-01-01T00:00:00+00:00",
         "study": "made",
         "identity": "0",
         "seed": 0,
-        "max_generations": 20,
+        "max_restarts": 20,
         "bias_floor": 0.005,
         "named": (),
         "groups": (record,),
@@ -42,13 +42,13 @@ def prepared(arm: Arm) -> Prepared:
     return Prepared(group=GROUP, arm=arm.label, export_s=1.0, build_s=2.0, build_cached=False, probe="fp32")
 
 
-def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Played:
-    """One generation of an arm whose blocks all have the same median."""
+def played(arm: Arm, restart: int, median_ns: float, **changes: Any) -> Played:
+    """One restart of an arm whose blocks all have the same median."""
     blocks = (median_ns,) * 3
     facts: dict[str, Any] = {
         "group": GROUP,
         "arm": arm.label,
-        "generation": generation,
+        "restart": restart,
         "load_s": 0.1,
         "first_call_s": 0.01,
         "warm_up_calls": 60,
@@ -60,7 +60,7 @@ def played(arm: Arm, generation: int, median_ns: float, **changes: Any) -> Playe
         "rss_before_bytes": 10_000,
         "rss_after_bytes": 30_000,
         "peak_rss_bytes": 40_000,
-        "samples": f"samples/g0-{generation:03}.parquet",
+        "samples": f"samples/g0-{restart:03}.parquet",
     }
     return Played(**{**facts, **changes})
 
@@ -73,22 +73,22 @@ def checked(arm: Arm, scores: Scores | None = None, **changes: Any) -> Checked:
     )
 
 
-def rounds(generation: int, *, tried: int = 3, voided: int = 0) -> Rounds:
+def rounds(restart: int, *, tried: int = 3, voided: int = 0) -> Rounds:
     why = tuple((index, (Disturbance(DisturbanceKind.STEAL, 0.05),)) for index in range(voided))
-    return Rounds(group=GROUP, generation=generation, tried=tried, voided=why, wall_s=1.0)
+    return Rounds(group=GROUP, restart=restart, tried=tried, voided=why, wall_s=1.0)
 
 
 def ended(*, complete: bool = True, budget_s: float | None = None) -> Ended:
     return Ended(complete=complete, why="made", wall_s=7.0, budget_s=budget_s)
 
 
-def raced(folder: Path, machine: str, first_ns: float, second_ns: float, generations: int = 4) -> Path:
+def raced(folder: Path, machine: str, first_ns: float, second_ns: float, restarts: int = 4) -> Path:
     """A whole run of two arms on a machine of this key; whoever reads it patches `samples.read`, for it has none."""
     times = (A, first_ns), (B, second_ns), (COPY, first_ns)
     lines: list[Line] = []
-    for generation in range(generations):
-        lines += [played(arm, generation, ns) for arm, ns in times]
-        lines.append(rounds(generation))
+    for restart in range(restarts):
+        lines += [played(arm, restart, ns) for arm, ns in times]
+        lines.append(rounds(restart))
     cpu = {"model": f"CPU of {machine}", "allowed_cpus": [0]}
     facts: dict[str, Any] = {"created": f"when {folder.name} began", "environment": {"machine": machine, "cpu": cpu}}
     return write(folder, header(**facts), *lines, ended())

@@ -35,12 +35,12 @@ class ByBatch(World):
         self.spawned: list[tuple[int, str]] = []
         self.stop_after = stop_after
 
-    def spawn(self, arm: Any, generation: int, padding: int) -> Any:
+    def spawn(self, arm: Any, restart: int, padding: int) -> Any:
         self.spawned.append((arm.batch, arm.label))
         if self.stop_after is not None and len(self.spawned) > self.stop_after:
             raise KeyboardInterrupt
         self.call_ns = {name: a + b * arm.batch for name, (a, b) in LINES.items()}
-        return super().spawn(arm, generation, padding)
+        return super().spawn(arm, restart, padding)
 
 
 class Planted(Campaign):
@@ -79,7 +79,7 @@ def header(asked: Study) -> Header:
         study="s",
         identity="0",
         seed=0,
-        max_generations=asked.most_generations,
+        max_restarts=asked.most_restarts,
         bias_floor=0.005,
         named=(),
         groups=tuple(group.record for group in plan_groups(asked, here())),
@@ -125,11 +125,11 @@ def run(
 
 
 class Budget(Deadline):
-    """Time for so many generations; one more may begin, and is cut."""
+    """Time for so many restarts; one more may begin, and is cut."""
 
-    def __init__(self, world: ByBatch, generations: int) -> None:
+    def __init__(self, world: ByBatch, restarts: int) -> None:
         super().__init__(None)
-        self.world, self.spawns = world, 3 * generations
+        self.world, self.spawns = world, 3 * restarts
 
     def allows(self, seconds: float) -> bool:
         return len(self.world.spawned) <= self.spawns

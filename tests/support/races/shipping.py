@@ -35,7 +35,7 @@ def ship_target(target: Target, place: Path) -> Made:
 
 def source_of(arm: Arm, **changes: Any) -> Source:
     """What is known of an arm after a run on this machine, in which it took a millisecond."""
-    row = cells.row(arm.label, 1e6, fidelity=cells.fidelity(band=1e-5), **changes)
+    row = cells.row(arm.label, 1e6, fidelity=cells.fidelity(error_bound=1e-5), **changes)
     environment = {"machine": "key", "cpu": hardware.cpu_facts(), "variables": {}}
     document = cells.document(cells.cell(row), environment=environment)
     return Source(
@@ -53,8 +53,8 @@ def _ship(case: Case, place: Path) -> Made:
     built_in = place / "built"
     built_in.mkdir()
     adapter = backends.get(case.arm.target.backend)
-    built = adapter.build(case.bundle, case.arm, built_in)
+    built = adapter.build(case.exported, case.arm, built_in)
     session = adapter.load(built)
-    answers = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(case.bundle.input_buffers())]
+    answers = [dict(call(session, inputs, slot)) for slot, inputs in enumerate(case.exported.input_buffers())]
     session.close()
     return Made(write_folder(source_of(case.arm), built, place / "folder"), answers)

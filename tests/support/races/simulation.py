@@ -1,7 +1,7 @@
 """Seeded worlds in which the truth is known, for the tests of the statistics and for `lab/simulate.py`.
 
-They draw the log ratio of each generation directly (what it would hand to `evidence.compare`), so thousands of runs of
-20 generations take seconds. The package's own functions are called on them, never a faster copy of these.
+They draw the log ratio of each restart directly (what it would hand to `evidence.compare`), so thousands of runs of
+20 restarts take seconds. The package's own functions are called on them, never a faster copy of these.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_GENERATIONS, ROUNDS
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import (
-    LEAST_GENERATIONS,
+    LEAST_RESTARTS,
     bonferroni,
     e_value,
     interval,
-    min_generations,
+    min_restarts,
     own_holds,
     prior_holds,
 )
 from shootout.stats.verdicts import Rules, Verdict, comparison, judge
 
 SD = 0.003
-"""The generation SD to which the power targets refer."""
+"""The restart SD to which the power targets refer."""
 PINNED_SD = 0.006
-"""The generation SD that pinned arms had on the machine where the method was tried (0.5 to 0.65 %)."""
+"""The restart SD that pinned arms had on the machine where the method was tried (0.5 to 0.65 %)."""
 Noise = Callable[[Array, np.random.Generator], Array]
 
 
-def _bad_generations(z: Array, rng: np.random.Generator) -> Array:
+def _bad_restarts(z: Array, rng: np.random.Generator) -> Array:
     return z * np.where(rng.random(z.shape) < 0.07, 10.0, 1.0)
 
 
@@ -52,13 +52,13 @@ def _skewed(z: Array, rng: np.random.Generator) -> Array:
 
 NOISES: dict[str, Noise] = {
     "gaussian": lambda z, rng: z,
-    "7 % bad generations": _bad_generations,
+    "7 % bad restarts": _bad_restarts,
     "7 % bad, all slower": _bad_and_slower,
     "loaded midway": _loaded_midway,
     "skewness 1": _skewed,
     "Student t, 3 df": lambda z, rng: z / np.sqrt(rng.chisquare(3, z.shape) / 3),
 }
-"""Noise out of Gaussian noise: median 0, in units of the SD of good generations; bad ones are ten times as wide.
+"""Noise out of Gaussian noise: median 0, in units of the SD of good restarts; bad ones are ten times as wide.
 """
 
 
@@ -66,10 +66,10 @@ def tapes(noise: str, shape: tuple[int, ...], rng: np.random.Generator, *, sd: f
     """Log ratios whose true value is 0, shape (*shape, 20).
 
     Args:
-        ar: autocorrelation of one generation's Gaussian with the one before it.
+        ar: autocorrelation of one restart's Gaussian with the one before it.
     """
-    z = rng.standard_normal((*shape, MAX_GENERATIONS))
-    for g in range(1, MAX_GENERATIONS) if ar else ():
+    z = rng.standard_normal((*shape, MAX_RESTARTS))
+    for g in range(1, MAX_RESTARTS) if ar else ():
         z[..., g] = ar * z[..., g - 1] + math.sqrt(1 - ar * ar) * z[..., g]
     return sd * NOISES[noise](z, rng)
 
@@ -80,17 +80,17 @@ def draw(noise: str, *, runs: int, seed: int, sd: float = SD) -> Iterator[Array]
 
 
 def told_apart(x: Array) -> Array:
-    """The generations after which each group has a first false verdict; 0 where it has none at any of its looks.
+    """The restarts after which each group has a first false verdict; 0 where it has none at any of its looks.
 
     The hardest case: all evidence against a ratio of exactly 1 counts, as if there were no bias floor.
 
     Args:
-        x: groups of arms that are as fast as the baseline, shape (groups, arms, generations). The last arm is the
-            sentinel, which is asked for no verdict.
+        x: groups of arms that are as fast as the baseline, shape (groups, arms, restarts). The last arm is the
+            control, which is asked for no verdict.
     """
     limit, holds = 1 / bonferroni(x.shape[-2] - 1), prior_holds(x)[:, None] & own_holds(x[:, :-1])
     first = np.zeros(len(x), dtype=int)
-    for n in range(LEAST_GENERATIONS, x.shape[-1] + 1):
+    for n in range(LEAST_RESTARTS, x.shape[-1] + 1):
         seen = x[:, :-1, :n]
         of = n, np.sum(seen > 0, axis=-1), np.abs(seen.mean(axis=-1)), n * seen.var(axis=-1)
         found = np.where(holds[..., n - 1], e_value(*of), e_value(*of, prior=False))
@@ -104,47 +104,47 @@ def share(events: Iterable[bool]) -> float:
 
 
 def t_test_ever_rejects(x: Array) -> bool:
-    """The drill: a t-test for a fixed sample, looked at after each generation until p < α."""
+    """The drill: a t-test for a fixed sample, looked at after each restart until p < α."""
     from scipy.stats import ttest_1samp
 
     return any(ttest_1samp(x[:n], 0.0).pvalue < ALPHA for n in range(4, x.size + 1))
 
 
-def rounds_as_generations(generations: Array, rng: np.random.Generator) -> Array:
-    """The other drill: each generation's rounds as if each were a generation, shape (…, generations × rounds)."""
-    rounds = generations[..., None] + SD * rng.standard_normal((*generations.shape, ROUNDS))
-    return rounds.reshape(*generations.shape[:-1], -1)
+def rounds_as_restarts(restarts: Array, rng: np.random.Generator) -> Array:
+    """The other drill: each restart's rounds as if each were a restart, shape (…, restarts × rounds)."""
+    rounds = restarts[..., None] + SD * rng.standard_normal((*restarts.shape, ROUNDS))
+    return rounds.reshape(*restarts.shape[:-1], -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Where one run ended: its generations, interval (log ratios) and verdict."""
+    """Where one run ended: its restarts, interval (log ratios) and verdict."""
 
-    generations: int
+    restarts: int
     low: float
     high: float
     verdict: Verdict
 
 
 def run_until_decided(x: Array, comparisons: int = 1) -> Stop:
-    """Look after each generation and stop at the first verdict, or at the end of the tape."""
-    for n in range(min_generations(comparisons), x.size + 1):
+    """Look after each restart and stop at the first verdict, or at the end of the tape."""
+    for n in range(min_restarts(comparisons), x.size + 1):
         low, high = interval(x[:n], bonferroni(comparisons))
         verdict = judge(low, high, bias_floor=BIAS_FLOOR)
         if verdict is not Verdict.CANT_TELL:
             break
-    return Stop(generations=n, low=low, high=high, verdict=verdict)
+    return Stop(restarts=n, low=low, high=high, verdict=verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Shares over many runs with one true effect, and the median generations to the stop."""
+    """Shares over many runs with one true effect, and the median restarts to the stop."""
 
     right: float
     wrong_direction: float
     same: float
     covered: float
-    median_generations: float
+    median_restarts: float
 
 
 def tally(noise: str, *, effect: float, runs: int, seed: int, comparisons: int = 1, sd: float = SD) -> Tally:
@@ -162,7 +162,7 @@ def tally(noise: str, *, effect: float, runs: int, seed: int, comparisons: int =
         wrong_direction=share(stop.verdict is wrong for stop, (wrong, _) in zip(stops, toward, strict=True)),
         same=share(stop.verdict is Verdict.SAME for stop in stops),
         covered=share(stop.low <= truth <= stop.high for stop, truth in zip(stops, truths, strict=True)),
-        median_generations=float(np.median([stop.generations for stop in stops])),
+        median_restarts=float(np.median([stop.restarts for stop in stops])),
     )
 
 
@@ -172,15 +172,15 @@ CLOSE_RIVAL_MS = (1.0, 0.99, 1.08, 1.2, 1.35, 1.6)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """One group's run: generations each arm played, and the verdicts against the baseline (the first arm)."""
+    """One group's run: restarts each arm played, and the verdicts against the baseline (the first arm)."""
 
-    generations: tuple[int, ...]
+    restarts: tuple[int, ...]
     verdicts: tuple[Verdict, ...]
 
     def calls(self, times_ms: Sequence[float]) -> int:
-        """Timed calls: blocks of 10 ms or 5 calls, whichever is more, 12 in a generation."""
+        """Timed calls: blocks of 10 ms or 5 calls, whichever is more, 12 in a restart."""
         blocks = (max(5, math.ceil(10 / ms)) for ms in times_ms)
-        return sum(ROUNDS * block * n for block, n in zip(blocks, self.generations, strict=True))
+        return sum(ROUNDS * block * n for block, n in zip(blocks, self.restarts, strict=True))
 
 
 def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PINNED_SD) -> Race:
@@ -188,14 +188,14 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
 
     Both play the same seeded tape until all verdicts are in, so that both ask for the same confidence.
     """
-    noise = np.random.default_rng(seed).standard_normal((MAX_GENERATIONS, len(times_ms)))
+    noise = np.random.default_rng(seed).standard_normal((MAX_RESTARTS, len(times_ms)))
     tape = np.array(times_ms) * np.exp(sd / math.sqrt(2) * noise)
     labels = [f"arm {i}" for i in range(len(times_ms))]
     rules = Rules(
         baseline=labels[0],
-        sentinel=None,
+        control=None,
         comparisons=len(labels) - 1,
-        max_generations=MAX_GENERATIONS,
+        max_restarts=MAX_RESTARTS,
         bias_floor=BIAS_FLOOR,
     )
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
@@ -206,7 +206,7 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
             blocks[label][played] = tape[played, labels.index(label)][None]
         played += 1
     return Race(
-        generations=tuple(len(blocks[label]) for label in labels),
+        restarts=tuple(len(blocks[label]) for label in labels),
         verdicts=tuple(comparison(blocks, label, labels[0], rules).verdict for label in labels[1:]),
     )
 

@@ -1,4 +1,4 @@
-"""Who runs when, while everyone else is held still: one generation, from the shuffled spawn to the last round.
+"""Who runs when, while everyone else is held still: one restart, from the shuffled spawn to the last round.
 
 It knows no processes: a `Stage` starts players and a `Watch` brings outside evidence; it times only its own steps, for
 the journal. Why the order is shuffled twice and arms are held: docs/measurement.md.
@@ -48,11 +48,11 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True, kw_only=True)
-class Generation:
-    """One generation of some arms, and what it brought.
+class Restart:
+    """One restart of some arms, and what it brought.
 
     Attributes:
-        index: the generation's number, from 0.
+        index: the restart's number, from 0.
         arms: who takes part.
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         terms: what arms that serve are asked; None where they call.
@@ -62,7 +62,7 @@ class Generation:
         performances: in spawn order, of the arms that have not left.
         disturbed: the rounds that are flagged, with their reasons.
         rounds: played so far, by every arm that has not left; turns of a round that not all of them played are dropped.
-        desk: what arms that serve are asked in this generation.
+        desk: what arms that serve are asked in this restart.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
         killed: the label of an arm for each time that its process was killed: it is begun anew once, and then leaves.
@@ -88,7 +88,7 @@ class Generation:
     is_cut: bool = field(default=False, init=False)
     _lost: dict[str, NotRun] = field(default_factory=dict, init=False)
 
-    def run(self) -> Generation:
+    def run(self) -> Restart:
         """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
         with ExitStack() as players:
             with self._spending("load"):
@@ -162,7 +162,7 @@ class Generation:
         for arm in out:
             more = ", and a verdict takes two" if is_first and whole_s <= left_s else ""
             leaves = f"{'; ' if more else ', and '}--max-time leaves {span(left_s)}"
-            reason = f"a generation with it takes {span(whole_s)} at least{more}{leaves}"
+            reason = f"a restart with it takes {span(whole_s)} at least{more}{leaves}"
             fix = "run the same command again, with more time"
             self.context.notes.setback(arm, NotRun(NotRunKind.NOT_REACHED, reason, fix))
             whole_s -= needs_s[arm.label]
@@ -408,7 +408,7 @@ def _more(player: Player, latency: Array, calls: int, limit_ns: int) -> Array:
 
 
 def rounds_for(performances: Sequence[Performance]) -> int:
-    """12 rounds, fewer (at least 4) where calls are so long that 12 would pass the budget of a generation."""
+    """12 rounds, fewer (at least 4) where calls are so long that 12 would pass the budget of a restart."""
     round_ns = sum(2.0 * sum(performance.tuned.call_ns.values()) for performance in performances)
     return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
 

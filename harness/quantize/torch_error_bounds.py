@@ -1,11 +1,12 @@
-"""How much error a precision explains, predicted for each model: fixed bands would fail true rows and pass false ones.
+"""How much error a precision explains, predicted for each model: fixed error bounds would fail true rows and pass false
+ones.
 
 The float64 module runs again with every operation's inputs and results rounded to the precision (integers and FP8: see
 `torch_rounding`; those in float32, which is fine enough).
 Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
 
-A band is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower limit
-too (`ModelBundle.band`), and the compute nodes and the grid probe have to show them.
+A error bound is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower
+limit too (`ExportedModel.error_bound`), and the compute nodes and the grid probe have to show them.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from torch.utils._pytree import tree_map_only
 
 from shootout.bundle.effort import Effort
 from shootout.bundle.fidelity import widened, worst_error
-from shootout.constants import FP32_BAND_FLOOR, INPUT_BUFFERS, RANGE_SETS
+from shootout.constants import FP32_BOUND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.quantize import torch_rounding
-from shootout.quantize.bands import Ways, by_channel, largest, with_floor
+from shootout.quantize.error_bounds import Ways, by_channel, largest, with_floor
 from shootout.quantize.retyping import retype_programs
 from shootout.quantize.torch_rounding import Grids, weights_by
 
 Rounding = Callable[[Tensor], Tensor]
 Modes = Mapping[str, Sequence[TorchDispatchMode]]
-"""By precision (or `precision/word`) the ways in which it may round; the largest error gives the band."""
+"""By precision (or `precision/word`) the ways in which it may round; the largest error gives the error bound."""
 PRODUCTS = frozenset(torch_rounding.OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
 FP32_ROUND_OFF = 2.0**-24
@@ -43,10 +44,10 @@ weight anew, and a few rows at a time where they are large, since all that a row
 """
 
 
-def bands(
+def error_bounds(
     module: nn.Module,
     inputs: Sequence[Arrays],
-    oracle: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
     calibration: Sequence[Arrays] = (),
     *,
     by_rows: bool,
@@ -57,7 +58,7 @@ def bands(
     Args:
         module: in float64; it may be in float32 afterwards.
         inputs: the input buffers.
-        oracle: the module's float64 outputs for them.
+        reference_outputs: the module's float64 outputs for them.
         calibration: input sets that give INT8 its ranges, together with the buffers.
         by_rows: see `outputs`.
         effort: how much there is time for; None: all of it.
@@ -66,38 +67,40 @@ def bands(
         Relative L2 by precision, `int8/per-tensor` and its like apart, times FIDELITY_MARGIN; None where the model
         overflows. A model without matrix products has none of what a quantizer makes.
     """
-    band = partial(_band, module=module, inputs=inputs, oracle=oracle, by_rows=by_rows)
+    error_bound = partial(
+        _error_bound, module=module, inputs=inputs, reference_outputs=reference_outputs, by_rows=by_rows
+    )
     single = Rounded(to_dtype(torch.float32))
     effort = effort or Effort()
-    found = _predicted(_modes(single), band, effort)
+    found = _predicted(_modes(single), error_bound, effort)
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
         retype_programs(module, torch.float64, torch.float32)
     sets = [*inputs, *calibration[:RANGE_SETS]]
-    scaled = _scaled_modes(module, sets, by_rows, tuple(oracle[0]))
-    found |= _predicted(scaled, band, effort)
+    scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
+    found |= _predicted(scaled, error_bound, effort)
     return with_floor(found, fp32_floor(found.get(Precision.FP32), single.longest_sum))
 
 
 def _predicted(
-    modes: Modes, band: Callable[[TorchDispatchMode], float | None], effort: Effort
+    modes: Modes, error_bound: Callable[[TorchDispatchMode], float | None], effort: Effort
 ) -> dict[str, float | None]:
-    """The band of each precision that there is time for; FP32's, on which the others stand, always."""
+    """The error bound of each precision that there is time for; FP32's, on which the others stand, always."""
     return {
-        name: effort.predict(lambda ways=ways: largest(map(band, ways)))  # type: ignore[misc] # a default for the loop
+        name: effort.predict(lambda ways=ways: largest(map(error_bound, ways)))  # type: ignore[misc]
         for name, ways in modes.items()
         if name == Precision.FP32 or effort.allows(name)
     }
 
 
-def fp32_floor(band: float | None, longest_sum: int) -> float:
-    """FP32's own band, below which no other one goes.
+def fp32_floor(error_bound: float | None, longest_sum: int) -> float:
+    """FP32's own error bound, below which no other one goes.
 
     Args:
-        band: as predicted.
+        error_bound: as predicted.
         longest_sum: terms of the longest sum in any matrix product.
     """
-    return max(band or 0.0, FP32_BAND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
+    return max(error_bound or 0.0, FP32_BOUND_FLOOR, widened(summation_error(longest_sum)) or 0.0)
 
 
 def summation_error(terms: int) -> float:
@@ -249,10 +252,18 @@ def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, name
     return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})
 
 
-def _band(
-    mode: TorchDispatchMode, module: nn.Module, inputs: Sequence[Arrays], oracle: Sequence[Arrays], by_rows: bool
+def _error_bound(
+    mode: TorchDispatchMode,
+    module: nn.Module,
+    inputs: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
+    by_rows: bool,
 ) -> float | None:
-    return widened(worst_error(outputs(module, inputs, mode, by_rows=by_rows, names=tuple(oracle[0])), oracle))
+    return widened(
+        worst_error(
+            outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0])), reference_outputs
+        )
+    )
 
 
 def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:

@@ -1,9 +1,9 @@
-"""What both predictors of error bands share: the grids, which of them stand for which precision, the floor.
+"""What both predictors of error bounds share: the grids, which of them stand for which precision, the floor.
 
-A band is the largest error of the ways in which a precision may round. Quantizers choose an activation's range so wide
-that nothing is clipped, or as the mean of the largest magnitudes; weights have one scale for each channel, tensor or
-group (see `torch_rounding`). FP8 rounds each number by its size, so that scales matter little: the coarsest are
-taken. NumPy only.
+A error bound is the largest error of the ways in which a precision may round. Quantizers choose an activation's range
+so wide that nothing is clipped, or as the mean of the largest magnitudes; weights have one scale for each channel,
+tensor or group (see `torch_rounding`). FP8 rounds each number by its size, so that scales matter little: the coarsest
+are taken. NumPy only.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Ways(Generic[Ranges, Way]):
 
 
 def largest(errors: Iterable[float | None]) -> float | None:
-    """The largest of some errors or bands; None (overflow) as soon as one of them is."""
+    """The largest of some errors or error bounds; None (overflow) as soon as one of them is."""
     known = list(errors)
     return None if None in known else max(error for error in known if error is not None)
 
 
 def with_floor(found: Mapping[str, float | None], floor: float) -> dict[str, float | None]:
-    """Bands none of which is below FP32's own, which is `floor`."""
-    raised = {name: None if band is None else max(band, floor) for name, band in found.items()}
+    """Error bounds none of which is below FP32's own, which is `floor`."""
+    raised = {name: None if error_bound is None else max(error_bound, floor) for name, error_bound in found.items()}
     return {**raised, Precision.FP32: floor}
 
 

@@ -19,19 +19,19 @@ from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own, undisturbed
 from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
-from shootout.race.generation import Generation, rounds_for, warm_up
 from shootout.race.live import LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes
 from shootout.race.race import Race
+from shootout.race.restart import Restart, rounds_for, warm_up
 from shootout.stats.verdicts import Rules, Verdict, comparison
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
 
-def generation(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: Notes = QUIET):
+def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: Notes = QUIET):
     arms = [fakes.arm(name) for name in world.call_ns]
     context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
-    return Generation(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
+    return Restart(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
 
 
 def turns(world: World) -> list[tuple[str, str]]:
@@ -39,7 +39,7 @@ def turns(world: World) -> list[tuple[str, str]]:
 
 
 def test_every_arm_plays_every_round_and_both_scopes() -> None:
-    found = generation(World(THREE))
+    found = restart(World(THREE))
     assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
     assert {scope for p in found.performances for turn in p.turns for scope in turn.latency_ns} == set(Scope)
 
@@ -47,7 +47,7 @@ def test_every_arm_plays_every_round_and_both_scopes() -> None:
 def test_all_others_are_held_during_a_turn() -> None:
     world, running = World(THREE), []
     world.rng = _Spy(world, running)
-    generation(world)
+    restart(world)
     assert len(running) >= 3 * ROUNDS
     assert max(running) == 1, "more than one arm was running when a block was measured"
 
@@ -65,7 +65,7 @@ class _Spy:
 
 def test_an_arm_is_released_only_for_its_turn() -> None:
     world = World(THREE)
-    generation(world)
+    restart(world)
     rounds = [event for event in world.events if event[0] in ("release", "turn", "hold")]
     played = [(one, two) for one, two in pairwise(rounds) if two[0] == "turn"]
     assert len(played) == 3 * ROUNDS
@@ -78,7 +78,7 @@ def test_spawns_turns_and_scopes_are_shuffled() -> None:
     firsts, starters, scopes = set(), set(), set()
     for seed in range(20):
         world = World(THREE)
-        generation(world, seed=seed)
+        restart(world, seed=seed)
         firsts.add(next(label for name, label in world.events if name == "spawn"))
         starters |= {label for _, label in turns(world)[::3]}
         scopes |= {name for name, _ in turns(world)}
@@ -90,28 +90,28 @@ def test_spawns_turns_and_scopes_are_shuffled() -> None:
 def test_turns_and_scopes_are_shuffled_anew_in_each_round() -> None:
     """However the arms were spawned: else each would always have the same neighbour before it."""
     world = World(THREE)
-    generation(world, seed=1)
+    restart(world, seed=1)
     played = turns(world)
     assert len({tuple(label for _, label in played[first : first + 3]) for first in range(0, len(played), 3)}) > 3
     assert len({name for name, _ in played}) == 2
 
 
-def test_the_environment_padding_differs_between_arms_and_generations() -> None:
+def test_the_environment_padding_differs_between_arms_and_restarts() -> None:
     paddings = []
 
     class Padded(World):
-        def spawn(self, arm, generation, padding):
+        def spawn(self, arm, restart, padding):
             paddings.append(padding)
-            return super().spawn(arm, generation, padding)
+            return super().spawn(arm, restart, padding)
 
     for seed in range(4):
-        generation(Padded(THREE), seed=seed)
+        restart(Padded(THREE), seed=seed)
     assert len(set(paddings)) > 8
 
 
 @pytest.mark.parametrize("disturbed", [{1, 3}, range(ROUNDS)], ids=["two", "all"])
 def test_a_disturbed_round_is_flagged_kept_and_not_repeated(disturbed: Iterable[int]) -> None:
-    found = generation(World(THREE), watch=FakeWatch(frozenset(disturbed)))
+    found = restart(World(THREE), watch=FakeWatch(frozenset(disturbed)))
     assert found.flagged == tuple(disturbed)
     assert found.disturbed[0][1] == (STOLEN,)
     assert found.rounds == ROUNDS
@@ -120,14 +120,14 @@ def test_a_disturbed_round_is_flagged_kept_and_not_repeated(disturbed: Iterable[
 
 def test_the_watch_knows_the_cpu_time_of_all_arms_and_no_latency() -> None:
     watch = FakeWatch()
-    generation(World(THREE, cpu_ns=7), watch=watch)
+    restart(World(THREE, cpu_ns=7), watch=watch)
     assert [own.cpu_ns for own in watch.own] == [3 * 7] * ROUNDS
     assert {field.name for field in fields(Own)} == {"gpu_processes", "cpu_ns"}
 
 
 def test_who_leaves_takes_the_count_of_that_round_along() -> None:
     watch = FakeWatch()
-    generation(World(THREE, cpu_ns=7, fails={("b:cpu:fp32", "turn"): "it broke"}), watch=watch)
+    restart(World(THREE, cpu_ns=7, fails={("b:cpu:fp32", "turn"): "it broke"}), watch=watch)
     assert [own.cpu_ns for own in watch.own] == [None, *[2 * 7] * (ROUNDS - 1)]
 
 
@@ -139,7 +139,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     def hear(arm: Arm, why: NotRun) -> None:
         heard.append((arm.label, why.reason, why.failed, [one.alive for one in world.players if one.arm is arm]))
 
-    found = generation(world, notes=Notes(say=lambda _: None, setback=hear))
+    found = restart(world, notes=Notes(say=lambda _: None, setback=hear))
     assert heard == [("b:cpu:fp32", "it broke", True, [False])]
     assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.performances)
@@ -150,7 +150,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
 def test_an_arm_that_was_killed_is_begun_anew_once_and_all_play_as_many_rounds(command: str) -> None:
     heard: list[str] = []
     world = World(THREE, kills={("b:cpu:fp32", command): 1})
-    found = generation(world, notes=Notes(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
+    found = restart(world, notes=Notes(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
     assert (heard, found.killed) == ([], ["b:cpu:fp32"])
     assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
     assert found.rounds == ROUNDS
@@ -168,7 +168,7 @@ def test_rounds_before_an_arm_was_begun_anew_count_for_nobody() -> None:
             return super().turn(scopes)
 
     world.spawn = lambda arm, *_, **__: world.players.append(Dies(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
-    found = generation(world, watch=FakeWatch(frozenset({0, 2})))
+    found = restart(world, watch=FakeWatch(frozenset({0, 2})))
     assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
     assert len(turns(world)) > 3 * ROUNDS
     assert found.flagged == (), "the flags were those rounds'"
@@ -183,7 +183,7 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
             return replace(found, per_reading=dict.fromkeys(Scope, 4)) if self.arm.target.backend == "b" else found
 
     world.spawn = lambda arm, *_, **__: world.players.append(Short(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
-    found = generation(world)
+    found = restart(world)
     assert {p.arm.label: p.single_ns.size for p in found.performances} == {
         "a:cpu:fp32": 0,
         "b:cpu:fp32": SINGLE_CALLS,
@@ -193,32 +193,32 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
     assert ("warm", "b:cpu:fp32") in world.events[last:], "after the rounds, which it would disturb"
 
 
-def test_an_arm_that_is_killed_again_leaves_the_generation_and_one_killed_at_its_end_stays() -> None:
+def test_an_arm_that_is_killed_again_leaves_the_restart_and_one_killed_at_its_end_stays() -> None:
     heard: list[tuple[str, NotRunKind]] = []
     world = World(THREE, kills={("b:cpu:fp32", "warm"): 2, ("c:cpu:fp32", "memory"): 1})
     notes = Notes(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
-    found = generation(world, notes=notes)
+    found = restart(world, notes=notes)
     assert heard == [("b:cpu:fp32", NotRunKind.KILLED)]
     assert sorted(found.killed) == ["b:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"]
     assert {p.arm.label: p.peak_rss_bytes for p in found.performances} == {"a:cpu:fp32": 3, "c:cpu:fp32": None}
 
 
 @pytest.mark.parametrize(("kills", "is_out"), [(2, False), (3, False), (4, True)])
-def test_an_arm_is_out_when_two_generations_in_a_row_lost_it(kills: int, is_out: bool) -> None:
+def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bool) -> None:
     world = World(THREE, kills={("b:cpu:fp32", "load"): kills})
     arms = [fakes.arm(name) for name in world.call_ns]
-    rules = Rules(baseline="a:cpu:fp32", sentinel=None, comparisons=2, max_generations=9, bias_floor=0.005)
+    rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="0")
     for _ in range(3):
-        race.generation(arms, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+        race.restart(arms, Context(stage=world, watch=FakeWatch(), notes=QUIET))
     assert race.out == ({"b:cpu:fp32"} if is_out else set())
     assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
     assert set(race.blocks["b:cpu:fp32"]) == {2: {1, 2}, 3: {1, 2}, 4: {2}}[kills]
 
 
 def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
-    world = World(THREE, fails={("a:cpu:fp32", "gate"): "error above the band"})
-    found = generation(world)
+    world = World(THREE, fails={("a:cpu:fp32", "gate"): "error above the error bound"})
+    found = restart(world)
     assert "a:cpu:fp32" not in {label for _, label in turns(world)}
     assert len(found.performances) == 2
 
@@ -229,14 +229,14 @@ def test_nobody_survives_an_interrupt() -> None:
             raise KeyboardInterrupt
 
     class Stage(World):
-        def spawn(self, arm, generation, padding):
-            super().spawn(arm, generation, padding)
+        def spawn(self, arm, restart, padding):
+            super().spawn(arm, restart, padding)
             self.players[-1] = Interrupting(self, arm, 0)
             return self.players[-1]
 
     world = Stage(THREE)
     with pytest.raises(KeyboardInterrupt):
-        generation(world)
+        restart(world)
     assert sum(name == "kill" for name, _ in world.events) == 3
 
 
@@ -279,9 +279,9 @@ def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> Non
 
 
 def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
-    short = generation(World(THREE)).performances
-    long = generation(World({"a": 1e9, "b": 1e9})).performances
-    endless = generation(World({"a": 1e12})).performances
+    short = restart(World(THREE)).performances
+    long = restart(World({"a": 1e9, "b": 1e9})).performances
+    endless = restart(World({"a": 1e12})).performances
     assert (rounds_for(short), rounds_for(long), rounds_for(endless)) == (12, 5, 4)
 
 
@@ -309,7 +309,7 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     monkeypatch: pytest.MonkeyPatch, flags: range
 ) -> None:
     class Busy(FakeWatch):
-        """The same rounds of every generation are disturbed."""
+        """The same rounds of every restart are disturbed."""
 
         def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
             super().reasons(gpus, own)
@@ -318,17 +318,17 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     quiet = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
     monkeypatch.setattr(fakes, "FakeWatch", Busy)
     busy = fakes.race(World({"a": 1e5, "b": 2e5}), ["a", "b"])
-    assert busy.played == quiet.played, "flags cost no generation"
+    assert busy.played == quiet.played, "flags cost no restart"
     counts = ROUNDS - len(flags) if 2 * len(flags) <= ROUNDS else ROUNDS
     assert {one.size for one in busy.blocks["b:cpu:fp32"].values()} == {counts}
     assert comparison(busy.blocks, "b:cpu:fp32", "a:cpu:fp32", busy.rules).verdict is Verdict.SLOWER
 
 
 def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: Notes = QUIET):
-    """A generation of one CPU arm, c, and the others on the GPU."""
+    """A restart of one CPU arm, c, and the others on the GPU."""
     arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
     context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
-    return Generation(index=0, arms=arms, context=context, rng=random.Random(0)).run()
+    return Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
 
 
 def clocked(*clocks_mhz: int | None) -> list[GpuState]:

@@ -1,4 +1,4 @@
-"""Predicted error bands against what real reduced precision does: true rows pass, lies don't."""
+"""Predicted error bounds against what real reduced precision does: true rows pass, lies don't."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from onnx.reference import ReferenceEvaluator
 from support.exports import obtain
 
 from shootout import models
-from shootout.bundle.bundle import ModelBundle
+from shootout.bundle.bundle import ExportedModel
 from shootout.bundle.fidelity import compare, gate, widened
-from shootout.constants import USEFUL_BAND
+from shootout.constants import USEFUL_BOUND
 from shootout.contract import Artifact, Precision, Target
 from shootout.export import inputs, user_onnx
 from shootout.host.hardware import saturates
-from shootout.quantize import onnx_bands, onnx_rounding, torch_rounding
-from shootout.quantize.bands import to_e4m3
-from shootout.quantize.torch_bands import Rounded, fp32_floor, run, to_dtype, to_tf32
+from shootout.quantize import onnx_error_bounds, onnx_rounding, torch_rounding
+from shootout.quantize.error_bounds import to_e4m3
+from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, run, to_dtype, to_tf32
 from shootout.testing.fresh import run_fresh
 
 F32 = TensorProto.FLOAT
@@ -37,12 +37,12 @@ ORDER = ("fp32", "tf32", "fp16", "bf16", "int8")
 
 
 @pytest.fixture(scope="module")
-def toy() -> ModelBundle:
+def toy() -> ExportedModel:
     return obtain("residual_mlp", {"n_layers": 16}, 1)
 
 
 @pytest.fixture(scope="module")
-def digits() -> ModelBundle:
+def digits() -> ExportedModel:
     return obtain("digits", {}, 1)
 
 
@@ -60,12 +60,12 @@ def exact(x: Any) -> Any:
     return x
 
 
-def residual(bundle: ModelBundle, weight: Weight, activation: Weight, *, sums: bool = True) -> list[dict[str, Any]]:
+def residual(exported: ExportedModel, weight: Weight, activation: Weight, *, sums: bool = True) -> list[dict[str, Any]]:
     """The toy by hand, `activation` applied to whatever a product reads, and the sum if `sums`."""
-    stored = bundle.weights()
+    stored = exported.weights()
     layers = [weight(stored[f"layers.{index}.weight"]) for index in range(len(stored))]
     found = []
-    for one in bundle.input_buffers():
+    for one in exported.input_buffers():
         y = one["x"]
         for layer in layers:
             read = activation(y)
@@ -75,36 +75,36 @@ def residual(bundle: ModelBundle, weight: Weight, activation: Weight, *, sums: b
     return found
 
 
-def outputs_of(bundle: ModelBundle, change: Weight, folder: Path) -> list[dict[str, Any]]:
-    """The bundle's outputs with its weight matrices changed."""
-    model = onnx.load(bundle.path(Artifact.ONNX))
+def outputs_of(exported: ExportedModel, change: Weight, folder: Path) -> list[dict[str, Any]]:
+    """The exported model's outputs with its weight matrices changed."""
+    model = onnx.load(exported.path(Artifact.ONNX))
     for tensor in model.graph.initializer:
         if len(tensor.dims) > 1:
             tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
     onnx.save(model, folder / "changed.onnx")
     session = ort.InferenceSession(folder / "changed.onnx", providers=["CPUExecutionProvider"])
-    return [{"y": session.run(["y"], dict(one))[0]} for one in bundle.input_buffers()]
+    return [{"y": session.run(["y"], dict(one))[0]} for one in exported.input_buffers()]
 
 
-def test_bands_are_in_the_precisions_order(toy: ModelBundle, digits: ModelBundle):
-    for bundle in (toy, digits):
-        bands = [bundle.bands[name] or np.nan for name in ORDER]
-        assert bands == sorted(bands)
-        assert (bundle.bands["bf16"] or 1) < (bundle.bands["int8"] or 0) < USEFUL_BAND
+def test_error_bounds_are_in_the_precisions_order(toy: ExportedModel, digits: ExportedModel):
+    for exported in (toy, digits):
+        error_bounds = [exported.error_bounds[name] or np.nan for name in ORDER]
+        assert error_bounds == sorted(error_bounds)
+        assert (exported.error_bounds["bf16"] or 1) < (exported.error_bounds["int8"] or 0) < USEFUL_BOUND
 
 
-def test_sums_make_static_int8_wider_than_dynamic(toy: ModelBundle, digits: ModelBundle):
-    static, dynamic = toy.bands["int8"] or 0, toy.bands["int8-dynamic"] or 1
+def test_sums_make_static_int8_wider_than_dynamic(toy: ExportedModel, digits: ExportedModel):
+    static, dynamic = toy.error_bounds["int8"] or 0, toy.error_bounds["int8-dynamic"] or 1
     assert dynamic < static / 3
     # A plain chain of layers has no sums: only the ranges that clip tell the two apart.
-    assert (digits.bands["int8"] or 0) < 2 * (digits.bands["int8-dynamic"] or 0)
+    assert (digits.error_bounds["int8"] or 0) < 2 * (digits.error_bounds["int8-dynamic"] or 0)
 
 
 @pytest.mark.parametrize("levels", [127, 100])
-def test_int8_by_hand_passes(toy: ModelBundle, levels: int):
-    found = compare(residual(toy, grid(levels), grid(levels)), toy.oracle_outputs())
-    assert gate(found, toy.bands[Precision.INT8]) is None
-    assert gate(found, toy.bands[Precision.FP16])
+def test_int8_by_hand_passes(toy: ExportedModel, levels: int):
+    found = compare(residual(toy, grid(levels), grid(levels)), toy.reference_outputs())
+    assert gate(found, toy.error_bounds[Precision.INT8]) is None
+    assert gate(found, toy.error_bounds[Precision.FP16])
 
 
 @pytest.mark.parametrize(
@@ -119,25 +119,25 @@ def test_int8_by_hand_passes(toy: ModelBundle, levels: int):
     ],
     ids=["int4", "scale x8", "scale /8", "no weights", "zeros", "one bit"],
 )
-def test_lies_about_int8_fail_on_the_toy(toy: ModelBundle, weight: Weight, activation: Weight):
-    found = compare(residual(toy, weight, activation), toy.oracle_outputs())
-    assert gate(found, toy.bands[Precision.INT8])
+def test_lies_about_int8_fail_on_the_toy(toy: ExportedModel, weight: Weight, activation: Weight):
+    found = compare(residual(toy, weight, activation), toy.reference_outputs())
+    assert gate(found, toy.error_bounds[Precision.INT8])
 
 
-def test_four_bit_weights_are_no_int8(digits: ModelBundle, tmp_path: Path):
-    eight = compare(outputs_of(digits, grid(127), tmp_path), digits.oracle_outputs())
-    four = compare(outputs_of(digits, grid(7), tmp_path), digits.oracle_outputs())
+def test_four_bit_weights_are_no_int8(digits: ExportedModel, tmp_path: Path):
+    eight = compare(outputs_of(digits, grid(127), tmp_path), digits.reference_outputs())
+    four = compare(outputs_of(digits, grid(7), tmp_path), digits.reference_outputs())
     for precision in (Precision.INT8, Precision.INT8_DYNAMIC):
-        assert gate(eight, digits.bands[precision]) is None
-        assert gate(four, digits.bands[precision])
+        assert gate(eight, digits.error_bounds[precision]) is None
+        assert gate(four, digits.error_bounds[precision])
 
 
-def test_an_fp32_network_is_inside_the_int8_band(toy: ModelBundle):
-    found = compare(residual(toy, exact, exact), toy.oracle_outputs())
-    assert gate(found, toy.bands[Precision.INT8]) is None  # so the node counts must prove INT8, never the error
+def test_an_fp32_network_is_inside_the_int8_error_bound(toy: ExportedModel):
+    found = compare(residual(toy, exact, exact), toy.reference_outputs())
+    assert gate(found, toy.error_bounds[Precision.INT8]) is None  # so the node counts must prove INT8, never the error
 
 
-def quantized(bundles: list[ModelBundle]) -> list[np.ndarray]:
+def quantized(exported_models: list[ExportedModel]) -> list[np.ndarray]:
     """What NNCF's INT8 models of these give for their input buffers."""
     import nncf
     import openvino
@@ -146,21 +146,21 @@ def quantized(bundles: list[ModelBundle]) -> list[np.ndarray]:
     fix = OverflowFix.ENABLE if saturates() else OverflowFix.FIRST_LAYER  # as the adapter has it
     how = {"subset_size": 300, "advanced_parameters": AdvancedQuantizationParameters(overflow_fix=fix)}
     found = []
-    for bundle in bundles:
-        sets = [list(one.values()) for one in bundle.calibration()]
-        model = openvino.Core().read_model(bundle.path(Artifact.ONNX))
+    for exported in exported_models:
+        sets = [list(one.values()) for one in exported.calibration()]
+        model = openvino.Core().read_model(exported.path(Artifact.ONNX))
         hints = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
         run = openvino.compile_model(nncf.quantize(model, nncf.Dataset(sets), **how), "CPU", hints)
-        found.append(np.stack([run(list(one.values()))[0] for one in bundle.input_buffers()]))
+        found.append(np.stack([run(list(one.values()))[0] for one in exported.input_buffers()]))
     return found
 
 
-def test_real_int8_passes(toy: ModelBundle, digits: ModelBundle):
+def test_real_int8_passes(toy: ExportedModel, digits: ExportedModel):
     pytest.importorskip("nncf")
-    for bundle, outputs in zip((toy, digits), run_fresh(quantized, [toy, digits], warm="torch"), strict=True):
-        found = compare([{"y": y} for y in outputs], bundle.oracle_outputs())
-        assert gate(found, bundle.bands[Precision.INT8]) is None, bundle.model
-        assert gate(found, bundle.bands[Precision.FP16]), bundle.model
+    for exported, outputs in zip((toy, digits), run_fresh(quantized, [toy, digits], warm="torch"), strict=True):
+        found = compare([{"y": y} for y in outputs], exported.reference_outputs())
+        assert gate(found, exported.error_bounds[Precision.INT8]) is None, exported.model
+        assert gate(found, exported.error_bounds[Precision.FP16]), exported.model
 
 
 def e4m3(x: Any, stretch: float = 1.0) -> Any:
@@ -169,15 +169,15 @@ def e4m3(x: Any, stretch: float = 1.0) -> Any:
     return ((x / scale).astype(float8_e4m3fn).astype(x.dtype) * scale * stretch).astype(x.dtype)
 
 
-def test_fp8_by_hand_passes_and_nothing_rounded_or_scaled_wrongly_does(toy: ModelBundle):
+def test_fp8_by_hand_passes_and_nothing_rounded_or_scaled_wrongly_does(toy: ExportedModel):
     fp8 = Target(backend="any", precision=Precision.FP8)
-    most, least = toy.band(fp8)
-    oracle = toy.oracle_outputs()
-    found = compare(residual(toy, e4m3, e4m3, sums=False), oracle)
+    most, least = toy.error_bound(fp8)
+    reference_outputs = toy.reference_outputs()
+    found = compare(residual(toy, e4m3, e4m3, sums=False), reference_outputs)
     assert gate(found, most) is None
     assert least < (found.relative_l2 or 0)
-    assert gate(compare(residual(toy, partial(e4m3, stretch=2), exact), oracle), most)
-    assert (compare(residual(toy, exact, exact), oracle).relative_l2 or 1) < least
+    assert gate(compare(residual(toy, partial(e4m3, stretch=2), exact), reference_outputs), most)
+    assert (compare(residual(toy, exact, exact), reference_outputs).relative_l2 or 1) < least
 
 
 def test_rounding_to_e4m3_is_that_of_the_type_itself():
@@ -195,13 +195,13 @@ def test_rounding_to_e4m3_is_that_of_the_type_itself():
     np.testing.assert_array_equal(got, wanted)
 
 
-def test_a_file_gets_its_modules_bands(toy: ModelBundle, tmp_path: Path):
+def test_a_file_gets_its_modules_error_bounds(toy: ExportedModel, tmp_path: Path):
     path = tmp_path / "mine.onnx"
     path.write_bytes(toy.path(Artifact.ONNX).read_bytes())
-    bands = obtain(str(path), {}, 1).bands
-    assert set(bands) == {*toy.bands, "native"}
-    for precision in toy.bands:
-        assert 0.5 < (bands[precision] or np.nan) / (toy.bands[precision] or np.nan) < 2, precision
+    error_bounds = obtain(str(path), {}, 1).error_bounds
+    assert set(error_bounds) == {*toy.error_bounds, "native"}
+    for precision in toy.error_bounds:
+        assert 0.5 < (error_bounds[precision] or np.nan) / (toy.error_bounds[precision] or np.nan) < 2, precision
 
 
 def saved(path: Path, nodes: Any, opset: int, shape: Any = (2, 8), out: int = F32, **weights: Any) -> Path:
@@ -212,23 +212,23 @@ def saved(path: Path, nodes: Any, opset: int, shape: Any = (2, 8), out: int = F3
     return path
 
 
-def oracle_of(path: Path) -> tuple[onnx_bands.Oracle, float]:
-    """A file's oracle, and its FP32 band."""
+def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, float]:
+    """A file's reference outputs, and its FP32 error bound."""
     folder = path.with_suffix(".made")
     folder.mkdir()
     taken = user_onnx.prepare(path, folder, batch=1, sets={}, npz=None)
-    oracle = onnx_bands.Oracle(
+    reference_outputs = onnx_error_bounds.ReferenceRun(
         path=folder / "model.onnx",
         buffers=taken.buffers,
-        outputs=taken.oracle,
+        outputs=taken.reference_outputs,
         calibration=inputs.drawn(taken.inputs, taken.batch),
         workshop=path.parent,
     )
-    return oracle, taken.band
+    return reference_outputs, taken.error_bound
 
 
-def bands_of(path: Path) -> Mapping[str, float | None]:
-    return onnx_bands.bands(*oracle_of(path))
+def error_bounds_of(path: Path) -> Mapping[str, float | None]:
+    return onnx_error_bounds.error_bounds(*reference_of(path))
 
 
 WEIGHT = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
@@ -237,16 +237,16 @@ PRODUCT = helper.make_node("MatMul", ["x", "w"], ["y"])
 
 @pytest.mark.parametrize("opset", [6, 9, 13, 21])
 def test_every_opset_is_predicted_alike(tmp_path: Path, opset: int):
-    bands = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], opset, w=WEIGHT))
-    wanted = [bands[name] or np.nan for name in (*ORDER[:4], "int8-dynamic", "int8")]
+    error_bounds = error_bounds_of(saved(tmp_path / "m.onnx", [PRODUCT], opset, w=WEIGHT))
+    wanted = [error_bounds[name] or np.nan for name in (*ORDER[:4], "int8-dynamic", "int8")]
     assert all(one < 1.1 * other for one, other in pairwise(wanted)), "TF32 and FP16 keep the same digits"
-    assert bands == bands_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
+    assert error_bounds == error_bounds_of(saved(tmp_path / "other.onnx", [PRODUCT], 17, w=WEIGHT))
 
 
 def test_weights_that_are_constant_nodes_are_weights(tmp_path: Path):
-    stored = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
+    stored = error_bounds_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
     constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(WEIGHT))
-    assert bands_of(saved(tmp_path / "c.onnx", [constant, PRODUCT], 17)) == pytest.approx(stored)
+    assert error_bounds_of(saved(tmp_path / "c.onnx", [constant, PRODUCT], 17)) == pytest.approx(stored)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
@@ -257,38 +257,40 @@ def test_other_float_types_are_predicted_too(tmp_path: Path, dtype: Any):
         helper.make_node("MatMul", ["narrow", "w"], ["product"]),
         helper.make_node("Cast", ["product"], ["y"], to=F32),
     ]
-    bands = bands_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT.astype(dtype)))
-    alike = bands_of(saved(tmp_path / "f.onnx", [PRODUCT], 17, w=WEIGHT))
+    error_bounds = error_bounds_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT.astype(dtype)))
+    alike = error_bounds_of(saved(tmp_path / "f.onnx", [PRODUCT], 17, w=WEIGHT))
     for precision in ("bf16", "int8"):
-        assert 0.5 < (bands[precision] or np.nan) / (alike[precision] or np.nan) < 2
+        assert 0.5 < (error_bounds[precision] or np.nan) / (alike[precision] or np.nan) < 2
 
 
-def test_a_file_that_overflows_fp16_has_no_band_for_it(tmp_path: Path):
-    bands = bands_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT * 1e6))
-    assert bands["fp16"] is None
-    assert bands["bf16"]
+def test_a_file_that_overflows_fp16_has_no_error_bound_for_it(tmp_path: Path):
+    error_bounds = error_bounds_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT * 1e6))
+    assert error_bounds["fp16"] is None
+    assert error_bounds["bf16"]
 
 
 def test_a_masks_huge_number_is_no_overflow_in_bf16(tmp_path: Path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["s"]), helper.make_node("Add", ["s", "mask"], ["m"])]
     nodes += [helper.make_node("Softmax", ["m"], ["p"]), helper.make_node("MatMul", ["p", "w"], ["y"])]
     mask = np.array([0, np.finfo(np.float32).min] * 4, np.float32)
-    assert bands_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT, mask=mask))["bf16"]
+    assert error_bounds_of(saved(tmp_path / "m.onnx", nodes, 17, w=WEIGHT, mask=mask))["bf16"]
 
 
-def test_a_file_without_products_has_no_int8_band(tmp_path: Path):
-    bands = bands_of(saved(tmp_path / "m.onnx", [helper.make_node("Sin", ["x"], ["y"])], 17))
-    assert set(bands) == {"fp32", "fp16", "bf16"}, "nor one of FP8"
+def test_a_file_without_products_has_no_int8_error_bound(tmp_path: Path):
+    error_bounds = error_bounds_of(saved(tmp_path / "m.onnx", [helper.make_node("Sin", ["x"], ["y"])], 17))
+    assert set(error_bounds) == {"fp32", "fp16", "bf16"}, "nor one of FP8"
 
 
 def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def broken(*_: Any) -> Any:
         raise RuntimeError("as an odd file would")
 
-    oracle, _ = oracle_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    assert onnx_bands.bands(oracle, 1e-5) == onnx_bands.bands(oracle, 1e-5)
-    monkeypatch.setattr(onnx_bands.onnx_rounding, "rewrite", broken)
-    assert onnx_bands.bands(oracle, 1e-5) == {"fp32": 1e-5}
+    reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
+    assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == onnx_error_bounds.error_bounds(
+        reference_outputs, 1e-5
+    )
+    monkeypatch.setattr(onnx_error_bounds.onnx_rounding, "rewrite", broken)
+    assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == {"fp32": 1e-5}
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
 
 
@@ -296,11 +298,13 @@ def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path,
     def broken(*_: Any) -> Any:
         raise RuntimeError("as a chain that this opset lacks would")
 
-    oracle, _ = oracle_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
-    whole = onnx_bands.bands(oracle, 1e-5)
-    monkeypatch.setattr(onnx_bands.onnx_rounding, "to_e4m3", lambda _: broken)
-    monkeypatch.setattr(onnx_bands.onnx_rounding, "to_float16", broken)
-    assert onnx_bands.bands(oracle, 1e-5) == {name: whole[name] for name in whole if name not in {"fp8", "fp16"}}
+    reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
+    whole = onnx_error_bounds.error_bounds(reference_outputs, 1e-5)
+    monkeypatch.setattr(onnx_error_bounds.onnx_rounding, "to_e4m3", lambda _: broken)
+    monkeypatch.setattr(onnx_error_bounds.onnx_rounding, "to_float16", broken)
+    assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == {
+        name: whole[name] for name in whole if name not in {"fp8", "fp16"}
+    }
 
 
 def test_values_inside_branches_stay_exact(tmp_path: Path):
@@ -313,37 +317,39 @@ def test_values_inside_branches_stay_exact(tmp_path: Path):
         helper.make_node("Identity", ["x"], ["h"]),
         helper.make_node("If", ["yes"], ["y"], then_branch=branch("t", "MatMul"), else_branch=branch("e", "Add")),
     ]
-    bands = bands_of(saved(tmp_path / "m.onnx", nodes, 17, (8, 8), w=WEIGHT, yes=np.array(True)))
-    assert "int8" not in bands
-    assert (bands["bf16"] or 0) > 1e-3
+    error_bounds = error_bounds_of(saved(tmp_path / "m.onnx", nodes, 17, (8, 8), w=WEIGHT, yes=np.array(True)))
+    assert "int8" not in error_bounds
+    assert (error_bounds["bf16"] or 0) > 1e-3
 
 
-def test_drawn_inputs_judge_no_band_that_nearly_lets_zeros_pass(toy: ModelBundle):
+def test_drawn_inputs_judge_no_error_bound_that_nearly_lets_zeros_pass(toy: ExportedModel):
     assert (widened(None), widened(3.0)) == (None, 12.0)
     assert 0 < toy.spread < 1
-    assert toy.is_telling(0.9 * USEFUL_BAND * toy.spread)
-    assert not toy.is_telling(1.1 * USEFUL_BAND * toy.spread)
+    assert toy.is_telling(0.9 * USEFUL_BOUND * toy.spread)
+    assert not toy.is_telling(1.1 * USEFUL_BOUND * toy.spread)
     int8 = Target(backend="any", precision=Precision.INT8)
-    for band, drawn, judged in ((0.9, True, True), (1.1, True, False), (1.1, False, True), (None, True, False)):
-        bands = {**toy.bands, "int8": band and band * USEFUL_BAND}
-        assert replace(toy, bands=bands, drawn=drawn).is_judged(int8) is judged
-    assert replace(toy, bands={"fp32": 1e-5}).is_judged(int8), "nothing predicted: real inputs would tell no more"
+    for error_bound, drawn, judged in ((0.9, True, True), (1.1, True, False), (1.1, False, True), (None, True, False)):
+        error_bounds = {**toy.error_bounds, "int8": error_bound and error_bound * USEFUL_BOUND}
+        assert replace(toy, error_bounds=error_bounds, drawn=drawn).is_judged(int8) is judged
+    assert replace(toy, error_bounds={"fp32": 1e-5}).is_judged(int8), (
+        "nothing predicted: real inputs would tell no more"
+    )
 
 
 def test_a_long_sum_in_float32_is_no_fault_of_its_precision() -> None:
-    """Term by term, as no library rounds worse; the same numbers in TF32 are still told apart."""
+    """Term by term, as no library rounds worse; the same numbers in TF32 are still distinguished."""
     rng = np.random.default_rng(7)
     terms = 1_000_000
     x, w = (rng.standard_normal((16, terms)).astype(np.float32) for _ in range(2))
     exact = (x.astype(np.float64) * w).sum(axis=1)
     in_turn = np.add.accumulate(x * w, axis=1)[:, -1]
     error = float(np.linalg.norm(in_turn - exact) / np.linalg.norm(exact))
-    band = fp32_floor(0.0, terms)
-    assert band is not None
-    assert 1e-5 < error < band, "the old floor would have failed a true float32 sum"
+    error_bound = fp32_floor(0.0, terms)
+    assert error_bound is not None
+    assert 1e-5 < error < error_bound, "the old floor would have failed a true float32 sum"
     narrow = [to_tf32(torch.from_numpy(one)).numpy() for one in (x, w)]
     coarse = (narrow[0] * narrow[1]).sum(axis=1)
-    assert float(np.linalg.norm(coarse - exact) / np.linalg.norm(exact)) > band
+    assert float(np.linalg.norm(coarse - exact) / np.linalg.norm(exact)) > error_bound
 
 
 @pytest.mark.parametrize(("name", "parameters", "terms"), [("linear", {}, 1024), ("mlp", {"inputs": 50_000}, 50_000)])

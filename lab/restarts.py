@@ -1,6 +1,6 @@
-"""What a generation is made of on this machine: its spread between copies of one arm, its start-up, its wall clock.
+"""What a restart is made of on this machine: its spread between copies of one arm, its start-up, its wall clock.
 
-The SD between generations is what power follows from, so every other figure refers to it.
+The SD between restarts is what power follows from, so every other figure refers to it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from .common import (
     TimedStage,
     attempt,
     copies,
-    generation,
     log_ratio,
     medians,
+    restart,
     say,
     timed_s,
     watch,
@@ -61,7 +61,7 @@ def figures(bench: Bench) -> Tables:
     return {
         "an arm against itself, toy model": spread,
         "build and start-up, toy model": start,
-        "wall clock of a generation of two arms, toy model (seconds)": parts,
+        "wall clock of a restart of two arms, toy model (seconds)": parts,
     }
 
 
@@ -69,18 +69,18 @@ def _arm(bench: Bench, target: str) -> dict[str, Any]:
     say(f"  {target}: building")
     prepared, count = bench.prepared(bench.arm(target)), bench.size(10, 2)
     built = copies(prepared.built, 2)
-    ledger, eye, rng = Ledger(), watch(bench.placement), bench.rng(f"generations {target}")
+    ledger, eye, rng = Ledger(), watch(bench.placement), bench.rng(f"restarts {target}")
     stage = TimedStage(bench.stage(built), ledger)
     played = []
     with Stopwatch() as wall:
         for index in range(count):
-            say(f"  {target}: generation {index + 1}/{count}")
-            played.append(generation(index, [one.arm for one in built], stage, eye, rng).performances)
+            say(f"  {target}: restart {index + 1}/{count}")
+            played.append(restart(index, [one.arm for one in built], stage, eye, rng).performances)
     every = [one for performances in played for one in performances]
     return {
         "spread": [_spread(target, scope, _log_ratios(played, scope), eye) for scope in Scope],
         "start": {"arm": target, "build_s": prepared.build_s, **_start(every)},
-        "split": {"arm": target, **split(ledger, wall.seconds, every, count), "generations": count},
+        "split": {"arm": target, **split(ledger, wall.seconds, every, count), "restarts": count},
     }
 
 
@@ -109,7 +109,7 @@ def start_figures(bench: Bench) -> Tables:
         with on_cpus(where.placement.parent), _longer_environment(37 * number):
             for index in range(bench.size(40, 2)):
                 say(f"  run {number + 1}, restart {index + 1}")
-                played.append(generation(index, [one.arm for one in here], stage, eye, rng).performances)
+                played.append(restart(index, [one.arm for one in here], stage, eye, rng).performances)
         for scope, target in product(Scope, dict.fromkeys(str(one.arm.target) for one in built)):
             of = [[one for one in performances if str(one.arm.target) == target] for performances in played]
             for kind, values in _starts(of, scope).items():
@@ -192,13 +192,13 @@ class _OneStarted:
     def starters(self) -> Starters:
         return self.forking.starters()
 
-    def spawn(self, arm: Arm, generation: int, padding: int) -> Player:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
         stage = self.starting if arm.ordinal == 3 else self.forking
-        return stage.spawn(arm, generation, padding)
+        return stage.spawn(arm, restart, padding)
 
 
 def _log_ratios(played: Sequence[Sequence[Performance]], scope: Scope) -> list[float]:
-    """Each generation's x of the second copy against the first."""
+    """Each restart's x of the second copy against the first."""
     found = []
     for performances in played:
         by_label = medians(performances, scope)
@@ -237,13 +237,13 @@ def _spread(target: str, scope: Scope, values: list[float], eye: Disturbances) -
         "low": found.low,
         "high": found.high,
         "verdict": found.verdict.value,
-        "generations": found.generations,
+        "restarts": found.restarts,
         "rounds_disturbed_percent": 100 * eye.share,
     }
 
 
-def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], generations: int) -> dict[str, float]:
-    """The parent's wall clock per generation, by what it waited for; `other` is the parent's own work.
+def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], restarts: int) -> dict[str, float]:
+    """The parent's wall clock per restart, by what it waited for; `other` is the parent's own work.
 
     `spawn` is a process's way to its first command, with the interpreter's own imports and the inputs' staging. Of a
     turn, `lead_in` is all that isn't inside a bracket: lead-in calls, garbage collection, the answer.
@@ -262,4 +262,4 @@ def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], generati
         "leave": seconds["on_gpu"] + seconds["peak_memory"] + seconds["recheck"] + seconds["kill"],
     }
     parts["other"] = wall_s - sum(parts.values())
-    return {"wall": wall_s / generations, **{name: value / generations for name, value in parts.items()}}
+    return {"wall": wall_s / restarts, **{name: value / restarts for name, value in parts.items()}}
