@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Availability, Capabilities, Device, Precision, Target, Value
+from shootout.exported.model import ExportedModel
 from shootout.session import Session
 
 

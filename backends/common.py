@@ -31,7 +31,7 @@ from shootout.errors import SkippedArm, install
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 DTYPES = {Precision.FP32: "float32", Precision.TF32: "float32", Precision.BF16: "bfloat16", Precision.FP16: "float16"}
 """The dtype in which an arm of a float precision holds its weights; TF32 is a way to multiply, not to store."""

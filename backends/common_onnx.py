@@ -38,7 +38,7 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
     from onnxruntime.transformers.float16 import convert_float_to_float16
     from onnxruntime.transformers.onnx_model import OnnxModel
 
-    from shootout.bundle.onnx_files import save
+    from shootout.exported.onnx_files import save
 
     whole = onnx.load(source)
     if any(node.op_type == "DequantizeLinear" for node in whole.graph.node):
@@ -91,7 +91,7 @@ def _retype(model: ModelProto, wide: Mapping[str, Array]) -> None:
     from ml_dtypes import bfloat16
     from onnx import TensorProto, numpy_helper
 
-    from shootout.bundle.onnx_files import graphs_inside
+    from shootout.exported.onnx_files import graphs_inside
 
     for graph in (model.graph, *graphs_inside(model.graph.node)):
         for info in (*graph.input, *graph.output, *graph.value_info):

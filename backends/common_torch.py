@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Artifact
+from shootout.exported.model import ExportedModel
 
 if TYPE_CHECKING:
     import torch

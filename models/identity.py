@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.bundle.bundle import WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
+from shootout.exported.model import WEIGHTS
 from shootout.models.base import Call, Model, Parameters
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.bundle.bundle import FILES, WEIGHTS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.model import FILES, WEIGHTS
 from shootout.models.base import Call, Model, Parameters
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import Any
 
 from shootout.backends._executorch.files import Operand, Step, steps_of
 from shootout.backends._executorch.runtime import record_calls
-from shootout.bundle.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.contract import Precision
+from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 
 PRODUCT = re.compile(
     r"(?:Dynamic )?(?:Fully Connected|Batch Matrix Multiply|Convolution|Deconvolution) \(\w+, (?P<types>[^)]*)\)"

@@ -19,7 +19,7 @@ from shootout.host.environment import version_of
 from shootout.schemes import shown_as
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 TINY = Path(__file__).with_name("tiny.pte")
 """A sum of its only input with itself, in XNNPACK."""

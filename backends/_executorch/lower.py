@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 KERNELS, BUILTIN = "kernels", "builtin"
 INPUTS, NOT_PLANNED = "alloc_graph_input", "false"

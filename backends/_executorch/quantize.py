@@ -13,7 +13,7 @@ from shootout.schemes import Scheme, parse
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 SCHEMES = {
     Precision.INT8: frozenset({"per-channel", "per-tensor", "minmax", "samples-*"}),

@@ -27,7 +27,7 @@ from shootout.errors import SkippedArm
 from shootout.host.environment import version_of
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 FLOATS = (Precision.FP32, Precision.FP16, Precision.BF16)
 TINY = """

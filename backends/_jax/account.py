@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends.common import precision_of
-from shootout.bundle.workload import flops_by_precision, product_flops
 from shootout.contract import Device, Executed, Precision
+from shootout.exported.workload import flops_by_precision, product_flops
 from shootout.trace_events import Event
 
 INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.-]+) = (\(.*?\)|\S+) ([\w-]+)\((.*)$", re.MULTILINE)

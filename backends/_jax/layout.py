@@ -20,7 +20,7 @@ from shootout.contract import Array
 if TYPE_CHECKING:
     from jax.extend.core import JaxprEqn
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 
 @dataclass(frozen=True, slots=True)

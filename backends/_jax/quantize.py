@@ -24,7 +24,7 @@ from shootout.schemes import parse
 if TYPE_CHECKING:
     from jax.extend.core import ClosedJaxpr, JaxprEqn
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 LEVELS = 127.0
 """Steps on each side of zero."""

@@ -23,7 +23,7 @@ from shootout.contract import Arm, Array, Arrays, Artifact, Device, Option, Prec
 from shootout.session import GpuSide
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 PRODUCTS = {Precision.FP32: "highest", Precision.NATIVE: "highest", Precision.TF32: "tensorfloat32"}
 """`jax_default_matmul_precision` by target; it says nothing about products of reduced-precision operands."""

@@ -27,12 +27,12 @@ from shootout.backends._jax.session import (
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import Eviction
-from shootout.bundle.training import MOMENTUM
 from shootout.contract import Array, Arrays, Executed
+from shootout.exported.training import MOMENTUM
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 
 def step_of(exported: ExportedModel, mode: str) -> Program:

@@ -23,7 +23,7 @@ from shootout.host.environment import version_of
 from shootout.schemes import parse, shown_as
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 TINY = Path(__file__).with_name("tiny.tflite")
 """A sum of its only input with itself."""

@@ -17,7 +17,7 @@ from shootout.host.store import cache_folder, mark_used
 from shootout.sealed import open_sealed, sealed
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 FILE, RECORD = "model.tflite", "made.json"
 MAKERS = ("litert-torch", "litert-converter", "torch")

@@ -14,7 +14,7 @@ from shootout.contract import Arm, Array, Arrays, Option, Precision
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 GROUP_SIZE = "group_size"
 OPTIONS = (

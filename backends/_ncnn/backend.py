@@ -26,7 +26,7 @@ from shootout.errors import SkippedArm
 from shootout.schemes import parse
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 WEIGHTS_ONLY = "weights-only"
 TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 out0 0=0 1=1 2=1.0"))

@@ -19,7 +19,7 @@ from shootout.errors import NotRunKind, SkippedArm, install, one_line
 from shootout.host.child import ending
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 TYPES = {"float32": "f32", "int64": "i64", "int32": "i32"}
 """Inputs that a net takes, by pnnx's names; it narrows int64 to int32."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from shootout.backends.common import precision_of
 from shootout.backends.common_numpy import Product
-from shootout.bundle.workload import is_product, node_flops
 from shootout.clock import now_ns
 from shootout.contract import Array, Arrays
+from shootout.exported.workload import is_product, node_flops
 from shootout.trace_events import Event
 
 

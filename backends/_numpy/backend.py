@@ -18,8 +18,6 @@ from shootout.backends._numpy.account import nodes_of, profile_operations
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
 from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
-from shootout.bundle.npz import aligned
-from shootout.bundle.workload import flops_by_precision
 from shootout.contract import (
     Arm,
     Array,
@@ -34,10 +32,12 @@ from shootout.contract import (
     Precision,
 )
 from shootout.errors import NotRunKind, SkippedArm, install
+from shootout.exported.npz import aligned
+from shootout.exported.workload import flops_by_precision
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 WEIGHTS = "weights.safetensors"
 MATRIX = 2

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends._onnxruntime import plugins, providers, quantize
-from shootout.bundle.workload import is_product
 from shootout.contract import Arm
+from shootout.exported.workload import is_product
 
 MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
@@ -40,7 +40,7 @@ def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
 
 
 def _optimise(source: Path, arm: Arm, folder: Path, without: str) -> Path:
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     options, path = _options(arm), folder / MODEL
     if without:
@@ -58,7 +58,7 @@ def _loosened(source: Path, folder: Path) -> Path | None:
     """The model in `folder`, with inputs of any size; None where it has no branches, or its weights beside it."""
     import onnx
 
-    from shootout.bundle import onnx_axes, onnx_files
+    from shootout.exported import onnx_axes, onnx_files
 
     if onnx_files.is_big(source):
         return None

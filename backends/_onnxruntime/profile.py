@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends._onnxruntime import providers, quantize
 from shootout.backends._onnxruntime.account import open_session
 from shootout.backends.common import precision_of
-from shootout.bundle.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Arrays, Device, Precision
+from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:

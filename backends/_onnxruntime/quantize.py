@@ -31,7 +31,7 @@ from shootout.quantize.ort import Sets, quietly
 from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 S8S8, N_BITS = "s8s8", "matmul-nbits"
 OWN = (S8S8, N_BITS)
@@ -156,7 +156,7 @@ def _method(precision: Precision, scheme: Scheme) -> Method:
 def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     methods = {
         "entropy": CalibrationMethod.Entropy,
@@ -182,7 +182,7 @@ def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme
 def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     per_channel, big = scheme.granularity != "per-tensor", onnx_files.is_big(prepared)
     quantize_dynamic(prepared, target, per_channel=per_channel, reduce_range=saturates(), use_external_data_format=big)
@@ -196,7 +196,7 @@ def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Sch
     """
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     precision, block = arm.target.precision, int(arm.options.get(BLOCK_SIZE, BLOCK))
     rounds = precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8"
@@ -234,7 +234,7 @@ def _flatten_biases(path: Path) -> None:
     """Give Gemm's biases one axis: ONNX Runtime makes Gemm of MatMul and Add, and its quantizer can't take `[1, n]`."""
     import onnx
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     model = onnx.load(path)
     readers = Counter(name for node in model.graph.node for name in node.input)
@@ -252,7 +252,7 @@ def _rewrite_gemm(path: Path) -> None:
     import onnx
     from onnxruntime.quantization.onnx_model import ONNXModel
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     model = ONNXModel(onnx.load(path))
     model.replace_gemm_with_matmul()

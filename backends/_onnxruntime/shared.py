@@ -151,7 +151,7 @@ class Recoded:
         """The rewritten model; types that it states of what is U8 now are left to be inferred."""
         from onnxruntime.transformers.onnx_model import OnnxModel
 
-        from shootout.bundle import onnx_files
+        from shootout.exported import onnx_files
 
         graph = self._model.graph
         del graph.node[:], graph.value_info[:]

@@ -19,8 +19,8 @@ from shootout.backends._onnxruntime import profile, providers
 from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
 from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
-from shootout.bundle.workload import flops_by_precision, is_product
 from shootout.contract import Arm, Arrays, Device, Precision
+from shootout.exported.workload import flops_by_precision, is_product
 from shootout.schemes import rest_of
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Typed:
     """A model's main graph, with its precisions."""
 
     def __init__(self, model: ModelProto) -> None:
-        from shootout.bundle.onnx_graph import read_graph
+        from shootout.exported.onnx_graph import read_graph
 
         self.graph = read_graph(model)
         self._makers = {name: node for node in self.graph.nodes for name in node.output}
@@ -146,7 +146,7 @@ def store(source: Path, target: Path) -> Path:
     """Copy a model, with the weights that lie beside it."""
     import onnx
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     onnx_files.save(onnx.load(source), target)
     return target

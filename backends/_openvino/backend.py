@@ -50,7 +50,7 @@ from shootout.contract import (
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 STEP = 0.01
 """Of the grid that a byte product's operands are rounded to; any will do."""

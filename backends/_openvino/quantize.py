@@ -19,14 +19,14 @@ from shootout.backends._openvino.account import PRODUCTS
 from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU
 from shootout.backends._openvino.library import import_openvino
 from shootout.backends.common import calibration_of
-from shootout.bundle.fidelity import rows
 from shootout.contract import Arm, Array, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install
+from shootout.exported.fidelity import rows
 from shootout.host.hardware import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel, Report
+    from shootout.exported.model import ExportedModel, Report
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (

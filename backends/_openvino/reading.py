@@ -35,7 +35,7 @@ def read_file(path: Path, place: Path) -> Any:
     except RuntimeError as error:
         if _RANK not in str(error):
             raise
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     model = onnx_files.load(path)
     _flatten_conditions(model.graph)

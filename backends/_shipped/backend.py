@@ -20,10 +20,10 @@ import numpy as np
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, widen
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.shipped import LOAD, Shipped, open_shipped, read_row
 from shootout.contract import Arm, Arrays, Executed
 from shootout.errors import NotRunKind, SkippedArm
+from shootout.exported.model import ExportedModel
+from shootout.exported.shipped import LOAD, Shipped, open_shipped, read_row
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 

@@ -23,7 +23,7 @@ from shootout.errors import NotRunKind, SkippedArm
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 STEP_WIDTH = 64
 """A step is a product of a 64x64 matrix and a vector in float32: about 1 us, no BLAS threads, no allocation."""

@@ -38,7 +38,7 @@ from shootout.contract import (
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 PRECISIONS = (
     *(Precision.FP16, Precision.FP32, Precision.TF32, Precision.BF16),

@@ -64,7 +64,7 @@ def write_int4(source: Path, folder: Path) -> Path:
     import onnx
     from onnx import numpy_helper
 
-    from shootout.bundle.onnx_files import save
+    from shootout.exported.onnx_files import save
 
     whole = common_onnx.newer(onnx.load(source))
     wide = {one.name: numpy_helper.to_array(one) for one in whole.graph.initializer}

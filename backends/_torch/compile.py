@@ -72,7 +72,7 @@ from shootout.errors import SkippedArm
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 AOTI, GRAPHS = "aoti", "cudagraphs"
 """The modes beside the plain one."""

@@ -41,7 +41,7 @@ from shootout.contract import (
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 __all__ = ["FIXTURE", "TorchEagerAdapter", "TorchSession"]
 

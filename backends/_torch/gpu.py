@@ -25,7 +25,7 @@ from shootout.session import GpuSide
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 DEVICE = str(Device.CUDA)
 """The GPU that torch calls its current one: the first that CUDA_VISIBLE_DEVICES leaves."""

@@ -32,7 +32,7 @@ from shootout.schemes import Scheme
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 TARGETS = frozenset(
     [

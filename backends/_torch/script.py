@@ -30,7 +30,7 @@ from shootout.contract import Arm, Artifact, Availability, Capabilities, Device
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 FILE = "model.pt"
 PROFILING_RUNS = 3

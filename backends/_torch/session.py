@@ -29,7 +29,7 @@ from shootout.trace_events import Event
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 TARGETS = frozenset(
     [(Device.CPU, precision) for precision in (Precision.FP32, Precision.BF16, Precision.FP16)]

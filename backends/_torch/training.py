@@ -20,15 +20,15 @@ from shootout.backends._torch.session import Account, Facts, dtype_of, profile_c
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
-from shootout.bundle.training import MOMENTUM, RATE
 from shootout.contract import Arm, Array, Arrays, Device, Executed
+from shootout.exported.training import MOMENTUM, RATE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
     import torch
 
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
 
 STEP_GRAPHS = 2
 """A compiled step has so many: forward with its loss (and its backward), and the optimiser's."""

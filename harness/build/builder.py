@@ -21,12 +21,12 @@ from shootout.backends import code, reported
 from shootout.backends.adapter import Built
 from shootout.backends.installed import install_bytes
 from shootout.build.exports import ProbeKey, probe_key
-from shootout.bundle.bundle import ExportedModel, sha256
-from shootout.bundle.shipped import MANIFEST
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Device, Target
 from shootout.errors import ArmFailed, Hung, NotRun, NotRunKind
+from shootout.exported.model import ExportedModel, sha256
+from shootout.exported.shipped import MANIFEST
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment

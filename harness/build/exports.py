@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.bundle.bundle import INPUTS, ExportedModel, sha256
 from shootout.clock import Deadline
 from shootout.contract import SCALED, Arm, Device, Precision
 from shootout.errors import ModelError, ShootoutError, SkippedArm
 from shootout.export import client
 from shootout.export.client import Request
+from shootout.exported.model import INPUTS, ExportedModel, sha256
 from shootout.messages import Progress
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.study.plan import PlannedGroup, scheme_of

@@ -15,11 +15,11 @@ from shootout.backends.adapter import Built
 from shootout.build.builder import BuiltArm, Workshop, ask
 from shootout.build.cpu_pool import Crew, lanes
 from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
-from shootout.bundle.bundle import ExportedModel
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.exported.model import ExportedModel
 from shootout.host import store
 from shootout.host.scratch import collect
 from shootout.messages import Progress

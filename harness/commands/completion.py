@@ -268,8 +268,8 @@ def _shapes(_: str, given: Given) -> Iterable[str]:
 
 def _open_sizes(file: str) -> tuple[list[str], list[str]]:
     """What an ONNX file leaves open: the names of the axes, and a shape for each input; no other place reads files."""
-    from shootout.bundle import onnx_axes
-    from shootout.bundle.onnx_header import header
+    from shootout.exported import onnx_axes
+    from shootout.exported.onnx_header import header
 
     head = header(path_of(file))
     return onnx_axes.open_axes(head), onnx_axes.example_shapes(head)

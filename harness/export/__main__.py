@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shootout import models
-from shootout.bundle.bundle import ERROR, ExportedModel
-from shootout.bundle.effort import REPORT, Effort
-from shootout.bundle.workload import Work
 from shootout.clock import Deadline, Stopwatch, rare_collector
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import shipped
 from shootout.export.job import JOBS, Job, brief_key, error_to_json, from_json
+from shootout.exported.effort import REPORT, Effort
+from shootout.exported.model import ERROR, ExportedModel
+from shootout.exported.workload import Work
 from shootout.host.child import leave_with
 
 PROBE_S = 1.0
@@ -75,7 +75,7 @@ def _work(exported: ExportedModel, job: Job) -> Work | None:
     ours = not (job.file or job.is_own)
     if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.model).write):
         return None
-    from shootout.bundle import onnx_graph
+    from shootout.exported import onnx_graph
 
     return onnx_graph.count(exported.path(Artifact.ONNX))
 

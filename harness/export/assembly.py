@@ -9,7 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle.bundle import (
+from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
+from shootout.errors import ModelError
+from shootout.export.job import Job
+from shootout.export.labels import Split
+from shootout.export.unseen import Unseen
+from shootout.exported.fidelity import spread
+from shootout.exported.model import (
     CALIBRATION,
     GRADIENTS,
     INPUTS,
@@ -21,13 +27,7 @@ from shootout.bundle.bundle import (
     ExportedModel,
     sha256,
 )
-from shootout.bundle.fidelity import spread
-from shootout.bundle.npz import save_sets
-from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
-from shootout.errors import ModelError
-from shootout.export.job import Job
-from shootout.export.labels import Split
-from shootout.export.unseen import Unseen
+from shootout.exported.npz import save_sets
 
 
 def assemble(

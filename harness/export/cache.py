@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import shootout
-from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.errors import ModelError
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.environment import version_of
 from shootout.host.scratch import Scratch
 from shootout.host.store import cache_folder, mark_used, unwritable

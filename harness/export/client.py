@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from shootout.bundle.bundle import ERROR, MANIFEST, ExportedModel, key_in
-from shootout.bundle.effort import MORE_TIME, REPORT, Report, is_in_time, read_report
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
 from shootout.contract import Precision
@@ -21,6 +19,8 @@ from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.export.job import JOBS, Job, brief_key, error_from_json, to_json
 from shootout.export.request import Request, Sources, check_data, checked, is_file
+from shootout.exported.effort import MORE_TIME, REPORT, Report, is_in_time, read_report
+from shootout.exported.model import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.host.child import ONE_THREAD, Ending, run
 from shootout.messages import Progress
 from shootout.units import span

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle.data_files import read_sets
-from shootout.bundle.fidelity import rows
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.export.job import Given
+from shootout.exported.data_files import read_sets
+from shootout.exported.fidelity import rows
 from shootout.models.base import Model, Parameters, Task, buffer_count, draw, set_bytes
 from shootout.models.drawing import Way
 

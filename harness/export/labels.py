@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle.bundle import LABELS, REPORT, SELECTION
-from shootout.bundle.data_files import read_labels, read_rows
-from shootout.bundle.fidelity import rows
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.data_files import read_labels, read_rows
+from shootout.exported.fidelity import rows
+from shootout.exported.model import LABELS, REPORT, SELECTION
 from shootout.models.base import buffer_count
 
 HALF_ROWS = 16

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from shootout import errors, models, schemes
-from shootout.bundle import data_files
-from shootout.bundle.bundle import LABELS, ONNX_SUFFIX, sha256
 from shootout.contract import Device, Value
 from shootout.errors import ShootoutError, UsageError, install
 from shootout.export import labels
 from shootout.export.job import Given, Job
+from shootout.exported import data_files
+from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import hardware
 from shootout.host.environment import providing
 from shootout.models.base import Whole
@@ -107,8 +107,8 @@ def check_sizes(request: Request) -> None:
     for axis, size in request.sets.items():
         SIZE.check(f"the size of axis {axis!r}", size)
     with _reading(path := path_of(request.model)):
-        from shootout.bundle import onnx_axes
-        from shootout.bundle.onnx_header import header
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_header import header
 
         onnx_axes.require_tensor_outputs(header(path))
         axes = onnx_axes.axis_sizes(header(path), request.batch, request.sets, request.model)
@@ -144,8 +144,8 @@ def sizes_asked(
     if not is_file(model):
         raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; the sizes of {model} are parameters, for --set")
     with _reading(path := path_of(model)):
-        from shootout.bundle import onnx_axes
-        from shootout.bundle.onnx_header import header
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_header import header
 
         return onnx_axes.sizes_asked(header(path), shapes, sets, batch)
 
@@ -158,8 +158,8 @@ def input_texts(model: str) -> dict[str, str]:
         ModelError: it is not an ONNX model.
     """
     with _reading(path := path_of(model)):
-        from shootout.bundle import onnx_axes
-        from shootout.bundle.onnx_header import header
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_header import header
 
         return onnx_axes.input_texts(header(path))
 
@@ -201,8 +201,8 @@ def labels_of(request: Request) -> Path | None:
     """
     among = request.inputs_npz if request.inputs_npz and data_files.holds_labels(request.inputs_npz) else None
     if among and is_file(request.model):
-        from shootout.bundle import onnx_axes
-        from shootout.bundle.onnx_header import header
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_header import header
 
         among = None if LABELS in onnx_axes.input_texts(header(path_of(request.model))) else among
     if among and request.labels_npz:
@@ -263,8 +263,8 @@ def _beside_job(request: Request) -> Job:
     if isinstance(original, ShootoutError):
         raise original
     with _reading(path := path_of(request.model)):
-        from shootout.bundle import onnx_axes, onnx_beside
-        from shootout.bundle.onnx_header import header
+        from shootout.exported import onnx_axes, onnx_beside
+        from shootout.exported.onnx_header import header
 
         first = header(path_of(request.original))
         axes = onnx_axes.axis_sizes(first, request.batch, request.sets, request.original)
@@ -280,9 +280,9 @@ def _file_job(request: Request) -> Job:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _reading(path := path_of(request.model)):
-        from shootout.bundle.onnx_files import external_files
-        from shootout.bundle.onnx_header import header
-        from shootout.bundle.own_precisions import own_precisions
+        from shootout.exported.onnx_files import external_files
+        from shootout.exported.onnx_header import header
+        from shootout.exported.own_precisions import own_precisions
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}

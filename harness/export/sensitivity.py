@@ -12,13 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.export.client import Request, obtain
 from shootout.export.job import error_from_json, error_to_json
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.hardware import saturates
 from shootout.quantize.sensitivity import LayerSensitivity, ranked

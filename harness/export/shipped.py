@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from shootout import models
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.effort import Effort
 from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays, Precision, TensorSpec
 from shootout.errors import UsageError
@@ -22,6 +20,8 @@ from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
 from shootout.export.labels import Split
 from shootout.export.unseen import Unseen, make_unseen
+from shootout.exported.effort import Effort
+from shootout.exported.model import ExportedModel
 from shootout.models.base import Model, Task, buffer_count, buffer_notes, draw
 from shootout.quantize import pruning
 

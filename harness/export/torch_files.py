@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from shootout.bundle.bundle import FILES, INLINE_BYTES, WEIGHTS
-from shootout.bundle.effort import Effort
 from shootout.clock import Stopwatch
 from shootout.contract import Arrays, Artifact
 from shootout.export.unseen import Unseen, make_unseen
+from shootout.exported.effort import Effort
+from shootout.exported.model import FILES, INLINE_BYTES, WEIGHTS
 from shootout.quantize import torch_error_bounds
 from shootout.quantize.retyping import retype_programs
 

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shootout import models
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.fidelity import widened, worst_error
-from shootout.bundle.training import LOSS, RATE, TARGET, off, sketch
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import torch_files
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
+from shootout.exported.fidelity import widened, worst_error
+from shootout.exported.model import ExportedModel
+from shootout.exported.training import LOSS, RATE, TARGET, off, sketch
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
 from shootout.quantize.error_bounds import with_floor
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32

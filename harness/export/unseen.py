@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from shootout.bundle.unseen import can_mix, mixed
 from shootout.contract import Arrays
+from shootout.exported.unseen import can_mix, mixed
 
 UNSEEN_SEED = 4
 UNSEEN_SETS, UNSEEN_WHOLE_SETS = 2, 6

@@ -19,12 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shootout.bundle import onnx_axes, onnx_beside, onnx_files, onnx_graph
-from shootout.bundle.bundle import FILES, REPORT, SELECTION, ExportedModel, open_exported
-from shootout.bundle.data_files import read_sets
-from shootout.bundle.effort import Effort
-from shootout.bundle.fidelity import check_outputs, compare, gate
-from shootout.bundle.onnx_header import header
 from shootout.clock import Stopwatch
 from shootout.constants import WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
@@ -35,6 +29,12 @@ from shootout.export.job import Given, Job
 from shootout.export.labels import Split, save_rows
 from shootout.export.labels import read as read_labelled
 from shootout.export.unseen import Unseen, make_unseen
+from shootout.exported import onnx_axes, onnx_beside, onnx_files, onnx_graph
+from shootout.exported.data_files import read_sets
+from shootout.exported.effort import Effort
+from shootout.exported.fidelity import check_outputs, compare, gate
+from shootout.exported.model import FILES, REPORT, SELECTION, ExportedModel, open_exported
+from shootout.exported.onnx_header import header
 from shootout.models.base import buffer_count, buffer_notes, draw
 from shootout.models.drawing import Way
 from shootout.models.user import onnx_inputs

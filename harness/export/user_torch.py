@@ -16,9 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from shootout import models
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.data_files import read_sets
-from shootout.bundle.effort import Effort
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
@@ -26,6 +23,9 @@ from shootout.export import inputs, labels, torch_files
 from shootout.export.assembly import assemble, require_telling
 from shootout.export.job import Job
 from shootout.export.unseen import is_like
+from shootout.exported.data_files import read_sets
+from shootout.exported.effort import Effort
+from shootout.exported.model import ExportedModel
 from shootout.models.base import buffer_count, set_count
 from shootout.models.user.called import Called
 from shootout.models.user.hfconfig import WEIGHTS

@@ -14,8 +14,8 @@ from typing import Any
 
 import shootout
 from shootout import backends, models
-from shootout.bundle import data_files
 from shootout.export.request import is_file, path_of
+from shootout.exported import data_files
 from shootout.models.user import hfconfig, source, weights
 from shootout.study.group import name_model
 from shootout.study.points import points
@@ -73,7 +73,7 @@ def pack(study: Study) -> Shipment:
 
 def _model(name: str, found: dict[str, Path]) -> str:
     if is_file(name):
-        from shootout.bundle.onnx_files import external_files
+        from shootout.exported.onnx_files import external_files
 
         path = path_of(name)
         return _given(Path(name), [path, *external_files(path).values()], found)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from shootout import backends
-from shootout.bundle.shipped import open_shipped
 from shootout.constants import SHIPPED
 from shootout.errors import ArmFailed, SkippedArm, UsageError
+from shootout.exported.shipped import open_shipped
 from shootout.gate.contest import Contest, plan_pair
 from shootout.gate.limits import Limits
 from shootout.messages import Progress

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from shootout import models
-from shootout.bundle.bundle import sha256
-from shootout.bundle.shipped import MANIFEST, Shipped, open_shipped, read_row
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario
 from shootout.errors import UsageError
+from shootout.exported.model import sha256
+from shootout.exported.shipped import MANIFEST, Shipped, open_shipped, read_row
 from shootout.journal import journal
 from shootout.models.user import hfconfig
 from shootout.ship.source import find_source

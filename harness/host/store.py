@@ -30,10 +30,10 @@ CONVERTER = "litert-converter-"
 """The beginning of the name of a folder that holds a converter; behind it stand `KEY_DIGITS` hexadecimal digits."""
 KEY_DIGITS = 12
 KINDS = {
-    "exported models": "bundles/" + "[0-9a-f]" * 8 + "*",
-    "builds": "bundles/built/*",
-    "modules given in Python": "bundles/program-*",
-    "converted models": "bundles/tflite/*",
+    "exported models": "exported/" + "[0-9a-f]" * 8 + "*",
+    "builds": "exported/built/*",
+    "modules given in Python": "exported/program-*",
+    "converted models": "exported/tflite/*",
     "what a cluster's jobs were sent": "fleet/" + "[0-9a-f]" * 32,
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
@@ -62,7 +62,7 @@ def cache_folder() -> Path:
         UsageError: it can't be made or written, or is another user's.
     """
     xdg = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
-    folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "exported_models"
+    folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "exported"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.stat()

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
-from shootout.bundle.workload import Work
 from shootout.contract import Arm, Executed, Fidelity, NotRun, NotRunKind
+from shootout.exported.workload import Work
 from shootout.host.noise import Disturbance, recalled
 from shootout.messages import GpuCost, OnGpu, Scores
 from shootout.study.group import GroupRecord

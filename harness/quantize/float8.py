@@ -15,10 +15,10 @@ import onnx
 from ml_dtypes import float8_e4m3fn
 from onnx import ModelProto, TensorProto, numpy_helper, version_converter
 
-from shootout.bundle import onnx_files
 from shootout.constants import E4M3_MAX, INT8_LEVELS
 from shootout.contract import Array, Arrays
 from shootout.errors import ModelError
+from shootout.exported import onnx_files
 from shootout.quantize import qdq
 
 OPSET, IR = 19, 9

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ExportedModel, Report, open_exported
-from shootout.bundle.fidelity import rows
 from shootout.contract import Artifact
 from shootout.errors import ModelError, UsageError
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import rows
+from shootout.exported.model import ExportedModel, Report, open_exported
 from shootout.quantize.qdq import Quantizer
 from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
 

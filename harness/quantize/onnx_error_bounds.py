@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, numpy_helper
 
-from shootout.bundle import onnx_files
-from shootout.bundle.effort import Effort
-from shootout.bundle.fidelity import compare, widened
-from shootout.bundle.onnx_graph import FLOATS, Graph, read_graph
 from shootout.constants import RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
+from shootout.exported import onnx_files
+from shootout.exported.effort import Effort
+from shootout.exported.fidelity import compare, widened
+from shootout.exported.onnx_graph import FLOATS, Graph, read_graph
 from shootout.quantize import onnx_rounding
 from shootout.quantize.error_bounds import Ways, Weights, largest, with_floor
 from shootout.quantize.onnx_rounding import Spot, Steps

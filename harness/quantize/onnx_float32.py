@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
 
-from shootout.bundle import onnx_files
-from shootout.bundle.fidelity import compare, widened
-from shootout.bundle.onnx_graph import Graph, read_scope
-from shootout.bundle.workload import PRODUCTS
 from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import compare, widened
+from shootout.exported.onnx_graph import Graph, read_scope
+from shootout.exported.workload import PRODUCTS
 from shootout.quantize.onnx_rounding import OWN, Chain, prepared, to_bits
 
 NUDGE_SEED = 3

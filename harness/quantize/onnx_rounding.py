@@ -11,8 +11,8 @@ from typing import Any
 
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, version_converter
 
-from shootout.bundle.onnx_graph import Graph
 from shootout.constants import E4M3_MAX, INT8_LEVELS
+from shootout.exported.onnx_graph import Graph
 
 BROADCAST_OPSET = 8
 """The first in which Max and Min broadcast."""

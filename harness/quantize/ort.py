@@ -44,7 +44,7 @@ def prepared(source: Path, folder: Path) -> Path:
     from onnx import version_converter
     from onnxruntime.quantization import quant_pre_process
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     path = folder / "prepared.onnx"
     model = onnx.load(source, load_external_data=False)

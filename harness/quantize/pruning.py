@@ -54,7 +54,7 @@ def prune_file(path: Path, folder: Path, variant: str) -> Path:
     """
     from onnx import numpy_helper
 
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     model = onnx_files.load(path)
     axes = {node.input[1]: _input_axis(node) for node in model.graph.node if node.op_type in INPUT_AXIS}

@@ -26,10 +26,10 @@ from onnxruntime.quantization.calibrate import MinMaxCalibrater, TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-from shootout.bundle import onnx_files
 from shootout.constants import INT8_LEVELS
 from shootout.contract import Arrays
 from shootout.errors import ModelError
+from shootout.exported import onnx_files
 from shootout.quantize import ort
 from shootout.quantize.ort import Sets, quietly
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.fidelity import compare
-from shootout.bundle.workload import node_flops
+from shootout.exported.fidelity import compare
+from shootout.exported.model import ExportedModel
+from shootout.exported.workload import node_flops
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -73,7 +73,7 @@ def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ExportedModel) ->
 
 def sqnr_of(path: Path, base: ExportedModel) -> float:
     """The same of a file; -inf where an output has NaN or infinity."""
-    from shootout.bundle import onnx_files
+    from shootout.exported import onnx_files
 
     found = compare(onnx_files.run(path, base.input_buffers(), base.model), base.reference_outputs())
     if found.max_abs is None:

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from shootout.bundle.effort import Effort
-from shootout.bundle.fidelity import widened, worst_error
 from shootout.constants import FP32_BOUND_FLOOR, INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
+from shootout.exported.effort import Effort
+from shootout.exported.fidelity import widened, worst_error
 from shootout.quantize import torch_rounding
 from shootout.quantize.error_bounds import Ways, by_channel, largest, with_floor
 from shootout.quantize.retyping import retype_programs

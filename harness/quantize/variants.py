@@ -10,8 +10,10 @@ import dataclasses
 import shutil
 from pathlib import Path
 
-from shootout.bundle import onnx_files
-from shootout.bundle.bundle import (
+from shootout.contract import Artifact
+from shootout.errors import SkippedArm, UsageError
+from shootout.exported import onnx_files
+from shootout.exported.model import (
     CALIBRATION,
     FILES,
     INPUTS,
@@ -24,9 +26,7 @@ from shootout.bundle.bundle import (
     ExportedModel,
     open_exported,
 )
-from shootout.bundle.npz import save_sets
-from shootout.contract import Artifact
-from shootout.errors import SkippedArm, UsageError
+from shootout.exported.npz import save_sets
 from shootout.host.hardware import SEVEN_BITS
 from shootout.quantize import mixed, qdq
 

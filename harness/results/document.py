@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, field_serializer
 
-from shootout.bundle.workload import Work
 from shootout.constants import BIAS_FLOOR
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.crossover.brackets import Kind
+from shootout.exported.workload import Work
 from shootout.journal.records import Holding
 from shootout.results.answer import Answer
 from shootout.results.comparisons import AccuracyChange, Metric, Part, Ratio

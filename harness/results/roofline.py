@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shootout.bundle.workload import Work
 from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, Precision, Scenario
+from shootout.exported.workload import Work
 from shootout.results.document import Ceiling, Row
 
 

@@ -15,12 +15,12 @@ from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
 from shootout.build.builder import Workshop
 from shootout.build.exports import needs_of, probe_key, probe_request
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
 from shootout.export.client import is_file
 from shootout.export.request import Request
+from shootout.exported.model import ExportedModel
 from shootout.host import environment
 from shootout.host.placement import place
 from shootout.host.scratch import scratch

@@ -14,8 +14,12 @@ import shootout
 from shootout import backends
 from shootout.backends.adapter import Built, Shipment
 from shootout.backends.installed import closure
-from shootout.bundle.npz import save_sets
-from shootout.bundle.shipped import (
+from shootout.compare.machines import machine_of
+from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
+from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
+from shootout.errors import UsageError
+from shootout.exported.npz import save_sets
+from shootout.exported.shipped import (
     CHECK,
     CODE,
     EVIDENCE,
@@ -30,10 +34,6 @@ from shootout.bundle.shipped import (
     ShippedArm,
     seal_shipped,
 )
-from shootout.compare.machines import machine_of
-from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
-from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
-from shootout.errors import UsageError
 from shootout.formats.json_text import json_text
 from shootout.host import environment, hardware
 from shootout.host.placement import THREAD_VARIABLES

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shootout import backends, models, schemes
-from shootout.bundle import training
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import (
     Arm,
     Artifact,
@@ -24,6 +22,8 @@ from shootout.contract import (
 )
 from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
+from shootout.exported import training
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
 from shootout.study.points import describe, describe_native

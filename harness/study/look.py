@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shootout import models
-from shootout.bundle import data_files
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import inputs
 from shootout.export.client import Request, is_file
 from shootout.export.request import path_of
+from shootout.exported import data_files
 from shootout.models.base import Model, buffer_count
 from shootout.models.drawing import usual
 
@@ -80,8 +80,8 @@ def look_at(request: Request) -> Look:
 
 
 def _of_file(request: Request, calibration: str) -> Look:
-    from shootout.bundle import onnx_axes, onnx_files, onnx_graph
-    from shootout.bundle.onnx_header import header
+    from shootout.exported import onnx_axes, onnx_files, onnx_graph
+    from shootout.exported.onnx_header import header
     from shootout.models.user import onnx_inputs
 
     head = header(path_of(request.model))

@@ -11,11 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from shootout import models, schemes
-from shootout.bundle.bundle import sha256
-from shootout.bundle.shipped import MANIFEST, ONNX, Shipped, open_shipped
 from shootout.constants import SHIPPED
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
+from shootout.exported.model import sha256
+from shootout.exported.shipped import MANIFEST, ONNX, Shipped, open_shipped
 from shootout.study.group import name_model
 
 _SHAPE = re.compile(

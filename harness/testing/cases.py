@@ -9,10 +9,10 @@ from functools import cache
 
 from shootout import backends
 from shootout.backends.common import require_device
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
+from shootout.exported.model import ExportedModel
 
 OURS = "shootout.testing.checks"
 """What a fresh process may hold at least: the checks with all that they import, NumPy among it and no other library."""

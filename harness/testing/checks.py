@@ -20,10 +20,10 @@ import pytest
 
 from shootout import backends
 from shootout.backends.adapter import Adapter, Built
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import SCALED, Array, Availability, Precision
 from shootout.errors import SkippedArm
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.session import Session
 from shootout.testing.cases import Case, lacks
 from shootout.worker import precision_checks

@@ -19,9 +19,9 @@ from typing import Any
 
 from shootout import backends, clock
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, NotRun, Scenario
 from shootout.errors import SkippedArm
+from shootout.exported.model import ExportedModel
 from shootout.host.child import leave_with
 from shootout.host.gpu_errors import explain_error
 from shootout.host.placement import PADDING, Bounds, current_bounds

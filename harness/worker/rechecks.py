@@ -32,10 +32,10 @@ from itertools import count, islice
 import numpy as np
 
 from shootout import clock
-from shootout.bundle import fidelity
-from shootout.bundle.unseen import can_mix, mixed, nudged
 from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.contract import Arrays, TensorSpec
+from shootout.exported import fidelity
+from shootout.exported.unseen import can_mix, mixed, nudged
 from shootout.messages import Verified
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances

@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from shootout.bundle import fidelity, training
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests
+from shootout.exported import fidelity, training
+from shootout.exported.model import ExportedModel
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.precision_checks import executed_fault, is_mostly_labelled

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from shootout.backends.adapter import Built
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import REFERENCE, ExportedModel
-from shootout.bundle.npz import save_sets
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Array, Arrays, Device, Precision, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
+from shootout.exported import fidelity
+from shootout.exported.model import REFERENCE, ExportedModel
+from shootout.exported.npz import save_sets
 from shootout.host import environment
 from shootout.host.placement import Placement, child_environment
 from shootout.host.store import cache_folder

@@ -16,12 +16,12 @@ from typing import Any
 import onnx
 
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.own_precisions import own_precisions
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
+from shootout.exported.model import ExportedModel
+from shootout.exported.own_precisions import own_precisions
 from shootout.host.placement import Placement
 from shootout.messages import Verified
 from shootout.study import feasibility
@@ -74,7 +74,7 @@ def _request(one: Packaged, folder: Path, wheels: Path) -> Request:
 def _answers(
     target: Target, exported_models: Sequence[ExportedModel | ShootoutError], folder: Path, placement: Placement
 ) -> list[str | None]:
-    """For each file `AGREES`, or why the target doesn't run it, or not rightly; None where there is no bundle."""
+    """For each file `AGREES`, or why the target doesn't run it, or not rightly; None: nothing exported."""
     built = folder / _column(target).replace(":", "-")
     built.mkdir()
     asked = {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.common import Table
-from shootout.bundle.bundle import sha256
+from shootout.exported.model import sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,10 @@ import numpy as np
 
 from lab.common import Bench, Table, Tables, say
 from shootout import backends
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Array, Precision, Target
 from shootout.errors import ShootoutError, explained
 from shootout.export.client import Request, obtain
+from shootout.exported.model import ExportedModel
 
 from . import real_inputs
 from .packages import CORPUS, kept, unpack

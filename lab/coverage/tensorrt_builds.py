@@ -15,10 +15,10 @@ from typing import Any
 from lab.common import Bench, Table, Tables, say
 from shootout import models
 from shootout.backends._tensorrt.network import TYPED_AS
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Precision, Value
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import child_environment
 from shootout.host.store import cache_folder
 from shootout.worker.process import worker

@@ -21,9 +21,9 @@ from typing import Any
 from support.adapters.misbehaving import installed
 from support.console import TESTS, children_of, deaf, environment
 
-from shootout.bundle.bundle import open_exported
 from shootout.clock import Stopwatch
 from shootout.errors import ShootoutError
+from shootout.exported.model import open_exported
 from shootout.host.scratch import NAME
 from shootout.journal import journal
 from shootout.journal.journal import History
@@ -140,7 +140,7 @@ class Drill:
     def left(self) -> list[str]:
         """What is there that nobody needs."""
         found = [f"{path.name} in TMPDIR" for path in self.tmp.iterdir()]
-        exported_models = self.cache / "exported_models"
+        exported_models = self.cache / "exported"
         found += [f"{path.name} in the cache" for path in exported_models.iterdir() if path.name.startswith(NAME)]
         entries = [path for path in exported_models.iterdir() if path.is_dir() and path.name != "built"]
         found += [f"{path.name} is no exported model" for path in entries if not _is_whole(path)]

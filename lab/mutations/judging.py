@@ -20,10 +20,10 @@ MUTATIONS = (
     ),
     Mutation(
         "the worst buffer gives the error",
-        "harness/bundle/fidelity.py",
+        "harness/exported/fidelity.py",
         "        worst = max(worst, error)",
         "        worst = error",
-        (VERIFICATION, "tests/bundle/test_fidelity.py"),
+        (VERIFICATION, "tests/exported/test_fidelity.py"),
     ),
     Mutation(
         "the shared model's own outputs are compared with",
@@ -142,32 +142,32 @@ MUTATIONS = (
     ),
     Mutation(
         "outputs in NaN are refused",
-        "harness/bundle/fidelity.py",
+        "harness/exported/fidelity.py",
         "    if found.relative_l2 is None:\n        overflow",
         "    if False:\n        overflow",
         (
             VERIFICATION,
-            "tests/bundle/test_fidelity.py",
+            "tests/exported/test_fidelity.py",
         ),
     ),
     Mutation(
         "integer outputs that differ are refused",
-        "harness/bundle/fidelity.py",
+        "harness/exported/fidelity.py",
         "    if found.mismatches and is_judged:\n",
         "    if False:\n",
         (
             VERIFICATION,
-            "tests/bundle/test_fidelity.py",
+            "tests/exported/test_fidelity.py",
         ),
     ),
     Mutation(
         "too small an error under a quantized label is refused",
-        "harness/bundle/fidelity.py",
+        "harness/exported/fidelity.py",
         "    if least and found.relative_l2 <= least:",
         "    if False:",
         (
             VERIFICATION,
-            "tests/bundle/test_fidelity.py",
+            "tests/exported/test_fidelity.py",
         ),
     ),
 )

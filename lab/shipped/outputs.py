@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from shootout import backends
-from shootout.bundle.npz import load_sets, save_sets
-from shootout.bundle.shipped import INPUTS, open_shipped
 from shootout.commands.output import show_progress
+from shootout.exported.npz import load_sets, save_sets
+from shootout.exported.shipped import INPUTS, open_shipped
 from shootout.ship.artifact import find_built
 from shootout.ship.source import find_source
 from shootout.worker.verification import call_once

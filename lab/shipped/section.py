@@ -18,10 +18,10 @@ import numpy as np
 
 from lab.common import TOY, Bench, Table, Tables, say
 from shootout import load as open_run
-from shootout.bundle.npz import load_sets
-from shootout.bundle.shipped import Shipped, open_shipped
 from shootout.clock import Stopwatch
 from shootout.errors import ShootoutError
+from shootout.exported.npz import load_sets
+from shootout.exported.shipped import Shipped, open_shipped
 
 TARGETS = (
     "onnxruntime",

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, inliner, numpy_helper
 
-from shootout.bundle.onnx_axes import free_axes
-from shootout.bundle.onnx_files import graphs_inside
 from shootout.contract import Array, TensorSpec
+from shootout.exported.onnx_axes import free_axes
+from shootout.exported.onnx_files import graphs_inside
 from shootout.models import drawing
 from shootout.models.drawing import Way
 

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.bundle.bundle import sha256
 from shootout.contract import Artifact
 from shootout.errors import UsageError
+from shootout.exported.model import sha256
 from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder, mark_used
 from shootout.models.base import Model, Parameters

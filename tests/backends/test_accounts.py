@@ -15,10 +15,10 @@ from shootout.backends._numpy.account import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_account
 from shootout.backends._onnxruntime import profile
 from shootout.backends.common_numpy import blas_threads, counts, products_of
-from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.workload import COMPUTE_OPS
 from shootout.contract import Arm, Arrays, Device, Target
+from shootout.exported import onnx_files
+from shootout.exported.model import ExportedModel
+from shootout.exported.workload import COMPUTE_OPS
 from shootout.testing.cases import Case, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

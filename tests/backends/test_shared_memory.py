@@ -11,9 +11,9 @@ import pytest
 
 from shootout import backends
 from shootout.backends.common import HANDED_BYTES, SHARED_BYTES
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Target
 from shootout.export.client import Request, obtain_all
+from shootout.exported.model import ExportedModel
 from shootout.testing.cases import Case, warm_of
 from shootout.testing.fresh import run_fresh
 

@@ -12,11 +12,11 @@ import pytest
 
 from shootout import backends
 from shootout.backends.adapter import Adapter, Built
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.training import RATE, TARGET
 from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
+from shootout.exported.model import ExportedModel
+from shootout.exported.training import RATE, TARGET
 from shootout.messages import Verified
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh

@@ -18,11 +18,11 @@ from shootout import clock, trace_events
 from shootout.backends._jax.account import profile_calls
 from shootout.backends._numpy.account import profile_operations
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ExportedModel
 from shootout.clock import Deadline
 from shootout.commands import trace
 from shootout.contract import Arm, Target
 from shootout.errors import ArmFailed
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import allowed_cpus, place
 from shootout.messages import Looked
 from shootout.worker.process import worker

@@ -11,10 +11,6 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
-from shootout.bundle import effort
-from shootout.bundle.bundle import INPUTS, ExportedModel, open_exported
-from shootout.bundle.effort import Effort
-from shootout.bundle.fidelity import compare
 from shootout.clock import Deadline
 from shootout.contract import Precision, Target
 from shootout.errors import ModelError, UsageError
@@ -22,6 +18,10 @@ from shootout.export import __main__ as exporter
 from shootout.export.client import Request, check
 from shootout.export.job import Job, brief_key
 from shootout.export.request import checked
+from shootout.exported import effort
+from shootout.exported.effort import Effort
+from shootout.exported.fidelity import compare
+from shootout.exported.model import INPUTS, ExportedModel, open_exported
 from shootout.testing.cases import exported_models
 
 

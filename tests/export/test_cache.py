@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from support.exports import obtain
 
-from shootout.bundle.bundle import ExportedModel, open_exported
 from shootout.errors import ModelError, UsageError
 from shootout.export import cache
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
 from shootout.export.request import checked
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import store
 from shootout.sealed import sealed
 
@@ -143,18 +143,18 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(own_cache: Path, monkeypatch
     monkeypatch.setattr("shootout.host.scratch.tempfile.mkdtemp", full)
     with pytest.raises(UsageError, match="No space left on device; set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
-    assert list((own_cache / "exported_models").iterdir()) == []
+    assert list((own_cache / "exported").iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UsageError, match=r"can't write the cache folder .*file/bundles.*set SHOOTOUT_CACHE"):
+    with pytest.raises(UsageError, match=r"can't write the cache folder .*file/exported.*set SHOOTOUT_CACHE"):
         obtain("identity", {}, 1)
 
 
 def test_a_cache_that_others_can_write_is_refused(own_cache: Path):
-    folder = own_cache / "exported_models"
+    folder = own_cache / "exported"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     with pytest.raises(UsageError, match="others can write the cache folder"):
@@ -165,8 +165,8 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("SHOOTOUT_CACHE")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert store.cache_folder() == tmp_path / "home" / ".cache" / "shootout" / "exported_models"
+    assert store.cache_folder() == tmp_path / "home" / ".cache" / "shootout" / "exported"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "exported_models"
+    assert store.cache_folder() == tmp_path / "xdg" / "shootout" / "exported"
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "own"))
-    assert store.cache_folder() == tmp_path / "own" / "exported_models"
+    assert store.cache_folder() == tmp_path / "own" / "exported"

@@ -15,9 +15,6 @@ import pytest
 from support.exports import obtain
 from support.onnx_made import linear
 
-from shootout.bundle import effort
-from shootout.bundle.bundle import MANIFEST, ExportedModel
-from shootout.bundle.effort import Effort
 from shootout.clock import Deadline
 from shootout.contract import Precision, Target
 from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
@@ -26,6 +23,9 @@ from shootout.export import cache, client
 from shootout.export.client import Request, check, obtain_all
 from shootout.export.job import JOBS, Job, from_json, to_json
 from shootout.export.request import checked
+from shootout.exported import effort
+from shootout.exported.effort import Effort
+from shootout.exported.model import MANIFEST, ExportedModel
 from shootout.host.child import Ending, run
 
 

@@ -19,8 +19,6 @@ from support.factories import HEAD, LINEAR, apart, leave_nothing, write  # noqa:
 from torch import nn
 
 from shootout.backends.common_torch import architecture, float32_module
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.effort import Effort
 from shootout.contract import Arm, Artifact, Scenario, Target
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
@@ -28,6 +26,8 @@ from shootout.export import client, user_torch
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import JOBS, Job, to_json
 from shootout.export.request import checked
+from shootout.exported.effort import Effort
+from shootout.exported.model import ExportedModel
 from shootout.models.user import factory
 from shootout.quantize import torch_error_bounds, variants
 from shootout.study import feasibility
@@ -94,7 +94,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expo
     asked["batch"] = Request(model=f"{paths['fixed']}:make", batch=2)
     away = ("plain", "crash")
     found = dict(zip(away, obtain_all([asked[name] for name in away]), strict=True))
-    found |= {name: made_here(one, folder / f"{name}.bundle") for name, one in asked.items() if name not in away}
+    found |= {name: made_here(one, folder / f"{name}.exported") for name, one in asked.items() if name not in away}
     return {name: (paths.get(name, folder), one) for name, one in found.items()}
 
 

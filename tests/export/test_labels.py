@@ -10,12 +10,12 @@ import pytest
 from support.console import here
 from support.onnx_made import linear
 
-from shootout.bundle import fidelity
 from shootout.contract import TensorSpec
 from shootout.errors import ShootoutError, UsageError
 from shootout.export import client, labels
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import labels_of
+from shootout.exported import fidelity
 from shootout.study import plan
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)

@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module
-from shootout.bundle.bundle import ExportedModel, open_exported
-from shootout.bundle.effort import Effort
-from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Arm, Artifact, Target
 from shootout.errors import ModelError
 from shootout.export import user_onnx
 from shootout.export.job import Job
+from shootout.exported.effort import Effort
+from shootout.exported.fidelity import compare, gate
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.models.user import onnx_module
 from shootout.quantize.retyping import retyped
 from shootout.study import feasibility

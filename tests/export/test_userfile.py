@@ -11,12 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value, write
 
-from shootout.bundle import onnx_files
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Given
+from shootout.exported import onnx_files
 
 
 def take(path: Path, folder: Path, **how: Any) -> user_onnx.Prepared:

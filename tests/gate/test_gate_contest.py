@@ -14,10 +14,10 @@ from support.exports import bare_exported
 from support.factories import LINEAR, write
 from support.races import planted
 
-from shootout.bundle.bundle import sha256
-from shootout.bundle.shipped import DOCUMENT, MANIFEST, Runtime, Shipped, ShippedArm, read_row
 from shootout.contract import Availability
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
+from shootout.exported.model import sha256
+from shootout.exported.shipped import DOCUMENT, MANIFEST, Runtime, Shipped, ShippedArm, read_row
 from shootout.gate import contest, reference
 from shootout.gate.contest import MOST_RESTARTS, make_study, plan_contest
 from shootout.gate.limits import Limits, read_limits

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def exports(run: Drill) -> bool:
     """Whether an export is at work."""
-    return any((run.cache / "exported_models").glob(f"{NAME}*/*"))
+    return any((run.cache / "exported").glob(f"{NAME}*/*"))
 
 
 def has_line(kind: str) -> Callable[[Drill], bool]:

@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, I64, value, write
 
-from shootout.bundle.onnx_axes import axis_sizes, input_specs
-from shootout.bundle.onnx_header import header
 from shootout.contract import Array
+from shootout.exported.onnx_axes import axis_sizes, input_specs
+from shootout.exported.onnx_header import header
 from shootout.models import drawing
 from shootout.models.base import draw
 from shootout.models.user import onnx_inputs

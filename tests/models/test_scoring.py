@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.bundle.bundle import Report
-from shootout.bundle.fidelity import rightly
 from shootout.errors import UsageError
+from shootout.exported.fidelity import rightly
+from shootout.exported.model import Report
 from shootout.messages import Scores
 from shootout.models.user import scoring
 

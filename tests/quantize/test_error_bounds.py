@@ -20,11 +20,11 @@ from onnx.reference import ReferenceEvaluator
 from support.exports import obtain
 
 from shootout import models
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.fidelity import compare, gate, widened
 from shootout.constants import USEFUL_BOUND
 from shootout.contract import Artifact, Precision, Target
 from shootout.export import inputs, user_onnx
+from shootout.exported.fidelity import compare, gate, widened
+from shootout.exported.model import ExportedModel
 from shootout.host.hardware import saturates
 from shootout.quantize import onnx_error_bounds, onnx_rounding, torch_rounding
 from shootout.quantize.error_bounds import to_e4m3

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from shootout.bundle import onnx_files
-from shootout.bundle.fidelity import worst_error
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import worst_error
 from shootout.quantize import onnx_float32
 from shootout.quantize.onnx_float32 import coarsened, nudged, sum_bits
 

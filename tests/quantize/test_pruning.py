@@ -10,12 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 from torch import nn
 
-from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Array, Artifact, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain_all
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import compare, gate
+from shootout.exported.model import ExportedModel
 from shootout.quantize import pruning
 from shootout.testing.cases import exported_models
 

@@ -12,14 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from support.exports import obtain
 
-from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.fidelity import compare, gate
 from shootout.contract import Artifact, Device, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
 from shootout.export.request import checked
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import compare, gate
+from shootout.exported.model import ExportedModel
 from shootout.host import hardware
 from shootout.quantize import qdq, variants
 from shootout.testing.cases import exported_models

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.bundle import onnx_files
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.fidelity import compare
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import sensitivity as layers
 from shootout.export.client import Request, obtain_all
 from shootout.export.sensitivity import rank_layers
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import compare
+from shootout.exported.model import ExportedModel
 from shootout.host import hardware
 from shootout.quantize import mixed, qdq, sensitivity
 from shootout.quantize.sensitivity import LayerSensitivity

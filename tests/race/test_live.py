@@ -15,10 +15,10 @@ from support.races.fakes import FakeWatch
 
 from shootout import clock
 from shootout.backends.adapter import Built
-from shootout.bundle.fidelity import NOTHING
 from shootout.constants import ENERGY_S, HOLD_PAIRS
 from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
+from shootout.exported.fidelity import NOTHING
 from shootout.host.placement import Bounds, place
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming

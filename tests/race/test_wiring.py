@@ -19,11 +19,11 @@ from support.races.fakes import EXECUTED, FakePlayer, World
 from support.races.made import GROUP, A, B, header, prepared, write
 
 from shootout import clock
-from shootout.bundle.bundle import Report
 from shootout.clock import Deadline
 from shootout.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
 from shootout.errors import UsageError
+from shootout.exported.model import Report
 from shootout.host import environment
 from shootout.host.placement import Placement, place
 from shootout.journal import journal, samples

@@ -12,8 +12,8 @@ from rich.text import Text
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
-from shootout.bundle.fidelity import NOTHING
 from shootout.contract import BoundStanding, NotRunKind
+from shootout.exported.fidelity import NOTHING
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, Played, Served, Skip, Step
 from shootout.messages import Loaded, Verified

@@ -13,10 +13,10 @@ import pytest
 from support.exports import obtain
 from support.races import made
 
-from shootout.bundle.shipped import open_shipped
 from shootout.commands.decisions.ship import check_folder, ship
 from shootout.contract import Arm, Availability, Fidelity, Target
 from shootout.errors import ArmFailed, UsageError
+from shootout.exported.shipped import open_shipped
 from shootout.host import environment
 from shootout.page import page
 from shootout.ship import artifact

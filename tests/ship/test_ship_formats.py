@@ -14,9 +14,9 @@ import pytest
 from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 
-from shootout.bundle.shipped import Shipped, open_shipped
 from shootout.contract import Target, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.shipped import Shipped, open_shipped
 from shootout.ship.formats import layouts
 
 X = TensorSpec(name="x", shape=(1, 128), dtype="float32")

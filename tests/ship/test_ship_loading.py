@@ -11,9 +11,9 @@ import pytest
 from support.races.shipping import ship_target
 
 from shootout import backends
-from shootout.bundle.npz import load_sets
-from shootout.bundle.shipped import LOAD
 from shootout.contract import Target
+from shootout.exported.npz import load_sets
+from shootout.exported.shipped import LOAD
 
 MOST_LINES = 60
 TELL = """

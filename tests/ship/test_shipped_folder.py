@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from support.races.shipping import ship_target
 
-from shootout.bundle.shipped import CHECK, MANIFEST, open_shipped
 from shootout.contract import Target
 from shootout.errors import UsageError
+from shootout.exported.shipped import CHECK, MANIFEST, open_shipped
 
 
 @pytest.fixture(scope="module")

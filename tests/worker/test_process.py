@@ -23,9 +23,9 @@ from support.console import TESTS, children_of, environment, state
 from support.exports import obtain
 
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, NotRun, Target
 from shootout.errors import ArmFailed, NotRunKind, one_line
+from shootout.exported.model import ExportedModel
 from shootout.host.placement import allowed_cpus
 from shootout.host.scratch import _those_in
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support.exports import bare_exported
 
-from shootout.bundle import training
 from shootout.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
+from shootout.exported import training
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from shootout import backends
-from shootout.bundle.shipped import CHECK, RUNTIME, Shipped
 from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed
+from shootout.exported.shipped import CHECK, RUNTIME, Shipped
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.page.sources import read

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shootout import backends
-from shootout.bundle.shipped import Shipped
 from shootout.errors import UsageError, unknown
+from shootout.exported.shipped import Shipped
 from shootout.ship.formats import mlflow, ovms, triton
 
 FOLDER, MLFLOW = "folder", "mlflow"

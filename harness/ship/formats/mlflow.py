@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.shipped import REQUIREMENTS, Shipped
 from shootout.contract import TensorSpec
+from shootout.exported.shipped import REQUIREMENTS, Shipped
 
 DATA, CODE, LOADER = "shipped", "code", "shootout_loader"
 _LOADER = '''"""Load the shipped folder beside this one, as MLflow wants it."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.bundle.shipped import Shipped
+from shootout.exported.shipped import Shipped
 from shootout.ship.formats.served import copy_version, left_behind, tell
 
 MOUNTED = "/models"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.backends.adapter import Served
-from shootout.bundle.shipped import MODEL, Shipped
+from shootout.exported.shipped import MODEL, Shipped
 
 
 def tell(server: str, shipped: Shipped) -> Served:

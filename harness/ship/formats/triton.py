@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from shootout.bundle.shipped import Shipped
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.shipped import Shipped
 from shootout.ship.formats.served import copy_version, left_behind, tell
 
 TYPES = {

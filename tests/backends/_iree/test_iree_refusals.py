@@ -16,10 +16,10 @@ from onnx import TensorProto, helper, save
 from shootout import backends
 from shootout.backends._iree import compiler
 from shootout.backends._iree.compiler import compile_graph, foreign, import_onnx
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import NotRun, NotRunKind, SkippedArm
 from shootout.export.client import Request
+from shootout.exported.model import ExportedModel
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 

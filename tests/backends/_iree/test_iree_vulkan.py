@@ -16,11 +16,11 @@ from shootout import backends
 from shootout.backends._iree import backend, compiler, vulkan
 from shootout.backends._iree.device import find_card
 from shootout.backends._iree.vulkan import VulkanSession
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.host import gpu
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.checks import call

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from shootout.backends._jax import session as jax_session
-from shootout.bundle.bundle import FILES, WEIGHTS
 from shootout.contract import Artifact, Target
+from shootout.exported.model import FILES, WEIGHTS
 from shootout.models.user import program
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh

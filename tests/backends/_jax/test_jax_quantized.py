@@ -14,10 +14,10 @@ import pytest
 from shootout import backends, models
 from shootout.backends._jax import backend as jax_backend
 from shootout.backends._jax.account import count_nodes
-from shootout.bundle import fidelity
 from shootout.contract import Array, Arrays, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
 from shootout.models.base import Model
 from shootout.testing.cases import Case, case_of, exported_models, lacks, warm_of
 from shootout.testing.checks import call

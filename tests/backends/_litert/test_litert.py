@@ -47,10 +47,10 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
     (command,) = asked
     assert "--no-deps" in command
     assert command[-len(converter.pins()) :] == converter.pins()
-    (folder,) = (path for path in missing.iterdir() if path.is_dir() and path.name != "exported_models")
+    (folder,) = (path for path in missing.iterdir() if path.is_dir() and path.name != "exported")
     assert [(one.kind, one.path) for one in store.kept()] == [("converters", folder)]
     assert Path(command[command.index("--target") + 1]).parent.name.startswith(NAME), "a killed one's is swept"
-    assert list((missing / "exported_models").iterdir()) == []
+    assert list((missing / "exported").iterdir()) == []
 
 
 def test_a_converter_that_is_used_is_not_the_first_to_go(missing: Path) -> None:
@@ -78,7 +78,7 @@ def test_without_a_network_the_arm_is_a_skip_with_the_command(missing: Path, mon
     assert caught.value.why.kind is NotRunKind.NOT_INSTALLED
     assert caught.value.reason.endswith("pip could not get it: ERROR: no network")
     assert caught.value.fix == f"pip install --no-deps {' '.join(converter.pins())}"
-    assert [path for path in missing.iterdir() if path.is_dir() and path.name != "exported_models"] == []
+    assert [path for path in missing.iterdir() if path.is_dir() and path.name != "exported"] == []
     assert store.kept() == []
 
 

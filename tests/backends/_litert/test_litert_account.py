@@ -19,10 +19,10 @@ from shootout.backends._litert import session as sessions
 from shootout.backends._litert.account import Node, _flops, _label
 from shootout.backends._litert.session import LiteRtSession, _reading, _writing
 from shootout.backends.adapter import Built
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target, TensorSpec
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.host import store
 from shootout.schemes import shown_as
 from shootout.testing.cases import exported_models, warm_of

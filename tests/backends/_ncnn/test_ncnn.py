@@ -18,11 +18,11 @@ from onnx import TensorProto, helper, save
 
 from shootout import backends
 from shootout.backends._ncnn import backend, library
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.host import gpu
 from shootout.testing.cases import OURS, exported_models, lacks
 from shootout.testing.checks import call

@@ -11,11 +11,11 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from shootout import backends
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Availability, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.host import gpu
 from shootout.session import GpuSide
 from shootout.testing.cases import OURS, exported_models

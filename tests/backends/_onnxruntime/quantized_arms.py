@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 
 from shootout import backends
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.testing.checks import call
 
 DIGITS = Request(model="digits", batch=2)

@@ -13,9 +13,9 @@ import pytest
 from quantized_arms import DIGITS, RESIDUAL, arm_of, gated, run_arm, run_arms, run_pairs
 
 from shootout import backends
-from shootout.bundle import fidelity, onnx_files
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Precision
+from shootout.exported import fidelity, onnx_files
+from shootout.exported.model import ExportedModel
 from shootout.host.hardware import saturates
 from shootout.quantize import qdq
 from shootout.schemes import shown_as

@@ -17,11 +17,11 @@ from shootout.backends._onnxruntime import quantize, shared
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.quantize import qdq
 from shootout.schemes import parse, shown_as
 from shootout.testing.cases import OURS, exported_models

@@ -12,9 +12,9 @@ from onnxruntime import quantization
 from onnxruntime.quantization import matmul_nbits_quantizer
 
 from shootout.backends._onnxruntime import backend, quantize
-from shootout.bundle import onnx_files
 from shootout.contract import Arm, Precision, Target
 from shootout.errors import SkippedArm, UsageError
+from shootout.exported import onnx_files
 from shootout.schemes import parse
 
 DEFAULTS = {"per-channel", "asymmetric", "minmax", "rest-fp32"}

@@ -17,11 +17,11 @@ from onnx import TensorProto, helper, numpy_helper, save
 from shootout import backends
 from shootout.backends._openvino.graph import listed
 from shootout.build.exports import probe_request
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.testing.cases import OURS, exported_models, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh

@@ -16,11 +16,11 @@ from shootout import backends
 from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import account
 from shootout.backends._openvino.library import PLUGINS, chosen_plugin, import_openvino, told_devices
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.host import gpu
 from shootout.session import GpuSide
 from shootout.testing.cases import exported_models, lacks, warm_of

@@ -24,11 +24,11 @@ from shootout.backends._openvino import quantize
 from shootout.backends._openvino.account import node_ns
 from shootout.backends._openvino.graph import listed, properties_of, scheme_of
 from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.host.hardware import cpu_flags
 from shootout.schemes import parse, shown_as, unoffered
 from shootout.testing.cases import OURS, exported_models, lacks, warm_of

@@ -15,10 +15,10 @@ from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.build.builder import _code_of
 from shootout.build.exports import probe_key
-from shootout.bundle.bundle import ExportedModel, sha256
-from shootout.bundle.shipped import DOCUMENT, LOAD, read_row
 from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm, UsageError
+from shootout.exported.model import ExportedModel, sha256
+from shootout.exported.shipped import DOCUMENT, LOAD, read_row
 from shootout.worker.verification import Claim, call_once, verify
 
 UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH

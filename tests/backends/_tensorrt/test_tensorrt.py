@@ -18,9 +18,9 @@ from shootout.backends._tensorrt import library
 from shootout.backends._tensorrt.account import account
 from shootout.backends._tensorrt.engine import Plan, compile_engine
 from shootout.backends._tensorrt.network import Network, Product
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.testing.cases import OURS, case_of, has_gpu
 from shootout.testing.fresh import run_fresh
 

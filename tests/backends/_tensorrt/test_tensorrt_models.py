@@ -15,10 +15,10 @@ import pytest
 from test_tensorrt import without_gpu
 
 from shootout import backends, models
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Precision, Target, Value
 from shootout.errors import ShootoutError
 from shootout.export.client import Request, obtain_all
+from shootout.exported.model import ExportedModel
 
 FP16, INT8 = Precision.FP16, Precision.INT8
 

@@ -15,11 +15,11 @@ from test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
 from shootout import backends
 from shootout.backends import common_onnx
 from shootout.backends._tensorrt.quantize import write_int4
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.quantize import qdq
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh

@@ -25,9 +25,9 @@ from shootout.backends._torch import gpu, inductor, training
 from shootout.backends._torch.compile import _captured_since, configuration, load_cache
 from shootout.backends._torch.session import Facts
 from shootout.backends.adapter import Built
-from shootout.bundle.training import RATE
 from shootout.contract import Arm, Arrays, Availability, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
+from shootout.exported.training import RATE
 from shootout.study import feasibility
 from shootout.testing.cases import targets, warm_of
 from shootout.testing.fresh import run_fresh

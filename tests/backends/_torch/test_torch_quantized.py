@@ -14,10 +14,10 @@ import pytest
 from shootout import backends
 from shootout.backends._torch import quantize
 from shootout.backends.adapter import Built
-from shootout.bundle import fidelity
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.export.client import Request
+from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.models.probes import GRID_BATCH
 from shootout.schemes import parse
 from shootout.testing.cases import exported_models, warm_of

@@ -16,9 +16,9 @@ from test_torch_quantized import built_in, exported_of, operations_packed, ran
 from shootout import backends
 from shootout.backends._torch import quantize
 from shootout.backends._torch.quantize import replaced_integers, require_integers
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm
+from shootout.exported.model import ExportedModel
 from shootout.testing.cases import case_of, lacks, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh

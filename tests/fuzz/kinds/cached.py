@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shootout.build.builder import Workshop
-from shootout.bundle.bundle import MANIFEST, ExportedModel, open_exported
 from shootout.contract import Arm, Target
 from shootout.errors import ModelError
+from shootout.exported.model import MANIFEST, ExportedModel, open_exported
 from shootout.host import store
 from shootout.host.placement import Placement
 from shootout.sealed import sealed

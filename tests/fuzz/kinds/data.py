@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from shootout.bundle import data_files
 from shootout.contract import TensorSpec
+from shootout.exported import data_files
 from tests.fuzz.edits import edited_bytes
 
 SPECS = (TensorSpec(name="x", shape=(1, 4), dtype="float32"),)

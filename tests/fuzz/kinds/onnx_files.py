@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from shootout.bundle import onnx_files, onnx_header
 from shootout.export import client
 from shootout.export.client import Request
 from shootout.export.request import check_sizes, input_texts
+from shootout.exported import onnx_files, onnx_header
 from shootout.study.look import look_at
 from tests.fuzz.edits import NASTY_NUMBERS, NASTY_TEXT, edited_bytes, places
 

@@ -13,7 +13,6 @@ from shootout import models
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends._torch.eager import TorchEagerAdapter, TorchSession
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import (
     Arm,
     Array,
@@ -27,6 +26,7 @@ from shootout.contract import (
     NotRunKind,
     Precision,
 )
+from shootout.exported.model import ExportedModel
 
 CPU_FP32 = frozenset({(Device.CPU, Precision.FP32)})
 

@@ -20,7 +20,6 @@ import numpy as np
 from shootout import clock
 from shootout.backends._numpy.backend import NumpyAdapter, NumpySession
 from shootout.backends.adapter import Built
-from shootout.bundle.bundle import ExportedModel
 from shootout.contract import (
     Arm,
     Array,
@@ -34,6 +33,7 @@ from shootout.contract import (
     NotRunKind,
     Precision,
 )
+from shootout.exported.model import ExportedModel
 from shootout.messages import Verified
 from support.adapters.third_party import install
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.shipped import CHECK, EVIDENCE, LOAD, REQUIREMENTS, Runtime, Shipped, ShippedArm, seal_shipped
 from shootout.contract import Target
+from shootout.exported.model import ExportedModel
+from shootout.exported.shipped import CHECK, EVIDENCE, LOAD, REQUIREMENTS, Runtime, Shipped, ShippedArm, seal_shipped
 
 COPYING = """
 loaded = 0

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shootout.bundle.fidelity import NOTHING
 from shootout.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
+from shootout.exported.fidelity import NOTHING
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_gpu

@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import Mock
 
 from shootout import backends
-from shootout.bundle.shipped import Shipped
 from shootout.contract import Arm, Target
+from shootout.exported.shipped import Shipped
 from shootout.host import hardware
 from shootout.ship.folder import write_folder
 from shootout.ship.source import Source

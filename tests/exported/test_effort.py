@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from shootout.bundle import effort
-from shootout.bundle.effort import Effort, Report, read_report
-from shootout.bundle.workload import Work
 from shootout.clock import Deadline
 from shootout.contract import NotRunKind
 from shootout.errors import SkippedArm
+from shootout.exported import effort
+from shootout.exported.effort import Effort, Report, read_report
+from shootout.exported.workload import Work
 
 
 class Left(Deadline):

@@ -14,9 +14,6 @@ import torch
 from support.exports import obtain
 
 from shootout import models
-from shootout.bundle.bundle import ExportedModel, open_exported
-from shootout.bundle.effort import Effort
-from shootout.bundle.fidelity import compare, gate, with_accuracy
 from shootout.contract import Artifact, Device, Precision, Target
 from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
@@ -24,6 +21,9 @@ from shootout.export import inputs
 from shootout.export.client import Request, obtain_all
 from shootout.export.job import Job
 from shootout.export.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.exported.effort import Effort
+from shootout.exported.fidelity import compare, gate, with_accuracy
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.quantize import torch_error_bounds
 
 REQUESTS = {
@@ -32,11 +32,11 @@ REQUESTS = {
     "permutation_probe": Request(model="permutation_probe", batch=6),
     "identity": Request(model="identity", batch=2),
 }
-Bundles = dict[str, ExportedModel]
+ExportedByName = dict[str, ExportedModel]
 
 
 @pytest.fixture(scope="module")
-def exported_models() -> Bundles:
+def exported_models() -> ExportedByName:
     made = obtain_all(list(REQUESTS.values()))
     assert all(isinstance(exported, ExportedModel) for exported in made), made
     return dict(zip(REQUESTS, made, strict=True))  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def outputs_of(exported: ExportedModel, artifact: Artifact) -> list[dict[str, An
 
 
 @pytest.mark.parametrize("name", list(REQUESTS))
-def test_a_exported_has_inputs_that_no_arm_gets_and_the_right_outputs_for_them(exported_models: Bundles, name: str):
+def test_no_arm_gets_the_unseen_inputs_and_their_outputs_are_right(exported_models: ExportedByName, name: str):
     exported = exported_models[name]
     forward = models.get(exported.model).forward
     assert forward
@@ -111,7 +111,7 @@ def test_whole_numbers_alone_get_more_sets_since_a_worker_makes_none_of_them():
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits", "permutation_probe"])
-def test_every_artifact_computes_the_references_function(exported_models: Bundles, name: str):
+def test_every_artifact_computes_the_references_function(exported_models: ExportedByName, name: str):
     exported = exported_models[name]
     assert len(exported.artifacts) >= 3
     for artifact in exported.artifacts:
@@ -119,7 +119,7 @@ def test_every_artifact_computes_the_references_function(exported_models: Bundle
         assert gate(found, exported.error_bounds[Precision.FP32]) is None, artifact
 
 
-def test_a_exported_describes_itself(exported_models: Bundles):
+def test_an_exported_model_describes_itself(exported_models: ExportedByName):
     exported = exported_models["residual_mlp"]
     assert (exported.model, exported.batch, exported.parameter_count) == ("residual_mlp", 2, 768)
     assert exported.parameters == {"d_model": 16, "n_layers": 3, "activation": "relu", "seed": 0}
@@ -133,7 +133,7 @@ def test_a_exported_describes_itself(exported_models: Bundles):
     assert pickle.loads(pickle.dumps(exported)) == exported
 
 
-def test_inputs_are_eight_different_ones_and_the_reference_is_float64(exported_models: Bundles):
+def test_inputs_are_eight_different_ones_and_the_reference_is_float64(exported_models: ExportedByName):
     for name in ("residual_mlp", "digits", "identity"):
         buffers = exported_models[name].input_buffers()
         assert len({one["x"].tobytes() for one in buffers}) == 8
@@ -141,7 +141,7 @@ def test_inputs_are_eight_different_ones_and_the_reference_is_float64(exported_m
         assert {one["y"].dtype for one in exported_models[name].reference_outputs()} == {np.dtype(np.float64)}
 
 
-def test_the_report_split_gives_digits_its_accuracy(exported_models: Bundles):
+def test_the_report_split_gives_digits_its_accuracy(exported_models: ExportedByName):
     exported = exported_models["digits"]
     forward, weights, report = models.get("digits").forward, exported.weights(), exported.report()
     assert forward
@@ -152,7 +152,7 @@ def test_the_report_split_gives_digits_its_accuracy(exported_models: Bundles):
     assert exported_models["residual_mlp"].report() is None
 
 
-def test_calibration_sets_have_the_models_shape_and_no_report_rows(exported_models: Bundles):
+def test_calibration_sets_have_the_models_shape_and_no_report_rows(exported_models: ExportedByName):
     for exported in exported_models.values():
         assert all(exported.inputs[0].matches(one["x"]) for one in exported.calibration())
         assert len(exported.calibration()) >= 8
@@ -168,14 +168,14 @@ def test_calibration_stays_small_for_big_inputs():
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits"])
-def test_error_bounds_widen_as_precision_narrows(exported_models: Bundles, name: str):
+def test_error_bounds_widen_as_precision_narrows(exported_models: ExportedByName, name: str):
     error_bounds = exported_models[name].error_bounds
     fp32, tf32, fp16, bf16 = (error_bounds[p] or np.nan for p in ("fp32", "tf32", "fp16", "bf16"))
     assert 1e-5 == fp32 < tf32 <= fp16 < bf16 < 0.2
 
 
 @pytest.mark.parametrize("precision", [Precision.INT8_DYNAMIC, Precision.INT4, Precision.FP8])
-def test_on_a_gpu_the_error_bound_has_bf16_s_on_top(exported_models: Bundles, precision: Precision):
+def test_on_a_gpu_the_error_bound_has_bf16_s_on_top(exported_models: ExportedByName, precision: Precision):
     """What a quantizer leaves is BF16 or FP16 there, while on a CPU it is FP32."""
     exported = exported_models["digits"]
     own, rest = exported.error_bounds[precision], exported.error_bounds[Precision.BF16]
@@ -185,7 +185,7 @@ def test_on_a_gpu_the_error_bound_has_bf16_s_on_top(exported_models: Bundles, pr
     assert [exported.error_bound(target)[0] for target in targets] == [own, own + rest]
 
 
-def test_error_bounds_hold_torchs_own_reduced_precision(exported_models: Bundles):
+def test_error_bounds_hold_torchs_own_reduced_precision(exported_models: ExportedByName):
 
     exported = exported_models["residual_mlp"]
     module = models.get("residual_mlp").module(exported.parameters)
@@ -215,7 +215,7 @@ def test_a_model_that_overflows_fp16_has_no_error_bound_for_it():
     assert found[Precision.BF16] is not None
 
 
-def test_an_artifact_that_is_not_there_is_named(exported_models: Bundles):
+def test_an_artifact_that_is_not_there_is_named(exported_models: ExportedByName):
     with pytest.raises(ModelError, match="identity has no onnx artifact; it has forward, none"):
         exported_models["identity"].path(Artifact.ONNX)
     assert exported_models["identity"].weights() == {}
@@ -229,10 +229,10 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
             sys.modules[name] = None  # importing it fails
         from shootout.export.__main__ import make
         from shootout.export.job import Job
-        from shootout.bundle.effort import Effort
+        from shootout.exported.effort import Effort
         make(Job(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
         from pathlib import Path
-        from shootout.bundle.bundle import open_exported
+        from shootout.exported.model import open_exported
         exported model = open_exported(Path({str(tmp_path)!r}))
         assert (exported.reference_outputs()[0]["y"] == exported.input_buffers()[0]["x"]).all()
         assert exported.weights() == {{}}
@@ -277,7 +277,7 @@ def test_calibration_data_that_cannot_be_used_cost_only_what_needs_them(tmp_path
 
 
 def test_good_calibration_data_replace_the_models_own_and_judge_what_they_quantize(
-    exported_models: Bundles, tmp_path: Path
+    exported_models: ExportedByName, tmp_path: Path
 ):
     np.savez(tmp_path / "mine.npz", x=GOOD[:, :, :16])
     request = REQUESTS["residual_mlp"]
@@ -290,11 +290,11 @@ def test_good_calibration_data_replace_the_models_own_and_judge_what_they_quanti
     assert mine.error_bounds["int8-dynamic"] != plain.error_bounds["int8-dynamic"]
 
 
-def test_asking_for_exported_models_imports_no_framework(exported_models: Bundles):
+def test_asking_for_exported_models_imports_no_framework(exported_models: ExportedByName):
     code = """if True:
         import sys
         from shootout.export.client import Request, obtain
-        exported model = obtain(Request(model="identity", batch=2))
+        exported = obtain(Request(model="identity", batch=2))
         heavy = ("torch", "onnx", "onnxruntime", "safetensors", "sklearn", "scipy")
         loaded = [name for name in heavy if name in sys.modules]
         assert not loaded, loaded
@@ -304,7 +304,7 @@ def test_asking_for_exported_models_imports_no_framework(exported_models: Bundle
     assert exported_models["identity"].key
 
 
-def test_the_manifest_hashes_every_other_file(exported_models: Bundles):
+def test_the_manifest_hashes_every_other_file(exported_models: ExportedByName):
     folder = exported_models["digits"].folder
     files = json.loads((folder / "manifest.json").read_text())["files"]
     assert set(files) == {path.name for path in folder.iterdir()} - {"manifest.json"}

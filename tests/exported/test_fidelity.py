@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.bundle.bundle import Report
-from shootout.bundle.fidelity import (
+from shootout.contract import BoundStanding, TensorSpec
+from shootout.errors import ModelError
+from shootout.export.assembly import require_telling
+from shootout.exported.fidelity import (
     NOTHING,
     check_outputs,
     compare,
@@ -20,9 +22,7 @@ from shootout.bundle.fidelity import (
     with_shared,
     worst_error,
 )
-from shootout.contract import BoundStanding, TensorSpec
-from shootout.errors import ModelError
-from shootout.export.assembly import require_telling
+from shootout.exported.model import Report
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
 RIGHT = np.array([[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.bundle.unseen import NUDGE, can_mix, mixed, nudged
 from shootout.contract import Array
+from shootout.exported.unseen import NUDGE, can_mix, mixed, nudged
 
 
 def mixed_of(*arrays: Array, whole: bool = False) -> Array:

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import linear
 
-from shootout.bundle import data_files, onnx_files, onnx_header
 from shootout.errors import ModelError, UsageError
+from shootout.exported import data_files, onnx_files, onnx_header
 from shootout.study import schema
 
 

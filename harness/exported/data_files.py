@@ -19,10 +19,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from shootout.bundle.bundle import LABELS, sha256
-from shootout.bundle.fidelity import rows
 from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.fidelity import rows
+from shootout.exported.model import LABELS, sha256
 
 _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,

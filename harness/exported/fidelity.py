@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from shootout.bundle.bundle import Report
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
 from shootout.contract import Array, Arrays, BoundStanding, Fidelity, TensorSpec
+from shootout.exported.model import Report
 
 ALIKE = 1e-5
 """Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from shootout import schemes
-from shootout.bundle.npz import load_sets
-from shootout.bundle.workload import Work
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND, WIDE_BOUND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
+from shootout.exported.npz import load_sets
+from shootout.exported.workload import Work
 from shootout.sealed import open_sealed, sealed
 
 SCHEMA = 2
@@ -43,7 +43,7 @@ UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION = "report.npz", "selection.npz"
 LABELS = "labels"
 ERROR = "error.json"
-"""What an export leaves in place of a manifest: why there is no bundle."""
+"""What an export leaves in place of a manifest: why there is no exported model."""
 TELLING = 10.0
 """Where a quantizer's error bound is so many times a float precision's, that one's error shows that nothing was
 quantized.

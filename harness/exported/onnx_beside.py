@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import ModelProto
 
-from shootout.bundle import onnx_axes
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import ModelError, UsageError
+from shootout.exported import onnx_axes
 
 ALONE = "race each by itself, with a --model of its own"
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shootout.bundle.bundle import ExportedModel, sha256
 from shootout.contract import Device, Precision, Target, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.model import ExportedModel, sha256
 
 SCHEMA = "shootout.shipped/1"
 ONNX = ".onnx"

@@ -14,10 +14,10 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
-from shootout.bundle.bundle import INLINE_BYTES
-from shootout.bundle.onnx_header import header
 from shootout.contract import Array, Arrays
 from shootout.errors import ModelError, one_line
+from shootout.exported.model import INLINE_BYTES
+from shootout.exported.onnx_header import header
 
 
 def external_files(path: Path) -> dict[str, Path]:

@@ -12,13 +12,13 @@ import pytest
 from support.words import chosen
 
 from shootout.backends._jax.training import momenta_of
-from shootout.bundle import training
-from shootout.bundle.bundle import ExportedModel
-from shootout.bundle.training import RATE, TARGET, off, sketch
 from shootout.contract import Array, Arrays, Precision, Scenario, Target
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import checked
+from shootout.exported import training
+from shootout.exported.model import ExportedModel
+from shootout.exported.training import RATE, TARGET, off, sketch
 
 BATCH = 3
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.bundle.data_files import check, digest, holds_labels, read_labels, read_rows, read_sets
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
+from shootout.exported.data_files import check, digest, holds_labels, read_labels, read_rows, read_sets
 from shootout.models.base import draw
 
 SPECS = (TensorSpec(name="x", shape=(2, 3), dtype="float32"), TensorSpec(name="input.1", shape=(2,), dtype="int64"))

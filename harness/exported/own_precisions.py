@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from onnx import ModelProto, NodeProto, TensorProto
 
-from shootout.bundle.onnx_files import every_node, tensors
 from shootout.contract import Precision
+from shootout.exported.onnx_files import every_node, tensors
 
 _FLOATS: Mapping[int, Precision] = {
     TensorProto.FLOAT16: Precision.FP16,

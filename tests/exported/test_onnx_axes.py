@@ -11,9 +11,9 @@ import pytest
 from onnx import helper
 from support.onnx_made import F32, I64, linear, value, write
 
-from shootout.bundle.onnx_axes import axis_sizes, input_specs, sizes_asked, sizes_of_shapes
-from shootout.bundle.onnx_header import KEPT_BYTES, header
 from shootout.errors import ModelError, UsageError
+from shootout.exported.onnx_axes import axis_sizes, input_specs, sizes_asked, sizes_of_shapes
+from shootout.exported.onnx_header import KEPT_BYTES, header
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, inliner, shape_inference
 
-from shootout.bundle.onnx_files import graphs_inside, parse
-from shootout.bundle.workload import PRODUCTS, Shape, Work, is_product, node_flops
+from shootout.exported.onnx_files import graphs_inside, parse
+from shootout.exported.workload import PRODUCTS, Shape, Work, is_product, node_flops
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
 """Types that a rounding can be given to."""

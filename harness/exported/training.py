@@ -20,7 +20,7 @@ import numpy as np
 from shootout.contract import Array, Arrays, Fidelity, Precision, Target
 
 if TYPE_CHECKING:
-    from shootout.bundle.bundle import ExportedModel
+    from shootout.exported.model import ExportedModel
     from shootout.session import TrainingSession
 
 TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"

@@ -11,8 +11,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from support.exports import obtain
 
 from shootout import models
-from shootout.bundle import onnx_graph
-from shootout.bundle.onnx_graph import work_of
+from shootout.exported import onnx_graph
+from shootout.exported.onnx_graph import work_of
 
 FLOAT = TensorProto.FLOAT
 

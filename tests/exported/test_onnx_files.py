@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 from support.onnx_made import value
 
-from shootout.bundle.onnx_files import every_node, parameter_count, tensors
+from shootout.exported.onnx_files import every_node, parameter_count, tensors
 
 
 def body(nodes: list[NodeProto], weight: str) -> GraphProto:

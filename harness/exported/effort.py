@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from shootout.bundle.workload import Work, product_flops
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import MIN_INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import SCALED, Precision
 from shootout.errors import NotRunKind, SkippedArm
+from shootout.exported.workload import Work, product_flops
 from shootout.units import span
 
 T = TypeVar("T")
