@@ -79,7 +79,7 @@ TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 
 RECHECK_SHARE = 0.1
-"""So much of the time that an arm is timed may go into asking it again, see `worker.rechecks`."""
+"""So much of the time that an arm is timed may go into asking it again, see `worker.verification`."""
 
 SERVE_REQUESTS = 1_000
 """A p99 rests on at least so many requests, and on those of `SERVE_STEP_S` seconds."""

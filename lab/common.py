@@ -29,7 +29,7 @@ from shootout.host.store import cache_folder
 from shootout.messages import Scope
 from shootout.race.live import LiveStage, LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes, Performance, Player, Stage, Starters
-from shootout.race.race import block_medians
+from shootout.race.queue import block_medians
 from shootout.race.restart import Restart
 from shootout.stats.verdicts import log_ratios
 from shootout.study.points import describe

@@ -25,7 +25,7 @@ from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
-from shootout.race.campaign import Bars, Breach, Campaign, no_bars, no_breach
+from shootout.race.runner import Bars, Breach, Campaign, no_bars, no_breach
 from shootout.report import dry_run as preview
 from shootout.report import more_time
 from shootout.report.lines import NAMED, fold

@@ -23,7 +23,7 @@ from shootout.study.plan import Plan, make_plan
 from shootout.study.points import describe
 from shootout.study.schema import Study, checked
 from shootout.study.target import parse_targets, provider
-from shootout.worker.remembered import known_available
+from shootout.worker.availability import known_available
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""

@@ -18,7 +18,7 @@ from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
 from shootout.journal import journal
 from shootout.journal.records import Played
-from shootout.race.campaign import Breach
+from shootout.race.runner import Breach
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.comparisons import Part, Ratio
 from shootout.results.document import Row

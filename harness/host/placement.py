@@ -226,9 +226,9 @@ def child_environment(threads: int, padding: int, more: Collection[str] = ()) ->
         more: names of other variables that the arm's backend needs.
         padding: bytes added to the environment. They shift the stack, whose alignment alone can decide a comparison
             (Mytkowicz et al., "Producing wrong data without doing anything obviously wrong!", 2009), and the worker
-            shifts its heap by as many (`worker.heap`). A hash seed does the like, hence a new one in each process that
-            is started. A forked process has stack and seed from the process that it is forked from, which is a new one
-            in each restart.
+            shifts its heap by as many (`worker.fork_server`). A hash seed does the like, hence a new one in each
+            process that is started. A forked process has stack and seed from the process that it is forked from, which
+            is a new one in each restart.
     """
     counts = dict.fromkeys(THREAD_VARIABLES, str(threads))
     return {**passed_on(os.environ, more), **counts, "PYTHONHASHSEED": "random", PADDING: "x" * padding}

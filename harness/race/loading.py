@@ -2,8 +2,8 @@
 
 Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the arms'
 own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place,
-and arms with a GPU context one after the other, behind all others. What they are forked from (see `worker.starter`) is
-ready before the first one begins, so that the drawn order holds.
+and arms with a GPU context one after the other, behind all others. What they are forked from (see `worker.fork_server`)
+is ready before the first one begins, so that the drawn order holds.
 """
 
 from __future__ import annotations

@@ -3,15 +3,24 @@
 Restarts are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
 calls to warm up and fewer rounds, never fewer than a restart counts with. Where not even those of all arms fit, the
 slowest stay out: a verdict takes two restarts of the fastest ones, and one of everything is a verdict on nothing.
+
+`Caps` foresees which calls would take too long, from what smaller cells of the same target took.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+
+from shootout import models
 from shootout.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
+    FIRST_CALL_FACTOR,
     FIRST_SHARE,
     LEAD_IN_CALLS,
     LEAST_CALLS,
@@ -19,13 +28,16 @@ from shootout.constants import (
     LONG_CALL_NS,
     MIN_ROUNDS,
 )
-from shootout.contract import Arm, Array
-from shootout.messages import Tuned
+from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
+from shootout.export.client import is_file
+from shootout.journal.records import Line, Played
+from shootout.messages import Scope, Tuned
 from shootout.race.loading import Entrance
 from shootout.race.protocols import Performance
 from shootout.race.serving import Terms, least_s
 from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Rules
+from shootout.study.group import GroupRecord
 
 
 def restart_s(left_s: float, owed: Iterable[int]) -> float:
@@ -133,3 +145,142 @@ def thinned(
     while len(rivals) > 1 and sum(needs_s[arm.label] for arm in players if arm.label not in out) > left_s:
         out.append(rivals.pop().label)
     return [arm for arm in players if arm.label not in out]
+
+
+APART = 2.0
+"""Two cells tell how time grows when one has at least so many times the work of the other."""
+STEEPEST = 3.0
+"""Time grows with no higher power of the work: what looks steeper is noise, or a cache that has just been outgrown."""
+Numbers = Mapping[str, float]
+ONE_BY_ONE = (Scenario.LATENCY, Scenario.TRAIN_STEP)
+"""The scenarios whose blocks are made of single calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What calls of a cell took: all its numbers, the batch among them, since not all that costs time is work."""
+
+    numbers: Numbers
+    work: float
+    seconds: float
+
+    def shared(self, numbers: Numbers) -> int:
+        """How many of its numbers are these."""
+        return sum(self.numbers[name] == value for name, value in numbers.items())
+
+
+def work_of(arm: Arm) -> float:
+    """What an arm's time grows with: weights × batch; where there are no weights, the numbers among its parameters."""
+    weights = 0 if is_file(arm.model) else models.get(arm.model).count_weights(arm.parameters)
+    sizes = (abs(float(value)) for value in arm.parameters.values() if _is_number(value) and value)
+    return float(arm.batch) * float(weights or math.prod(sizes))
+
+
+def comparable(cells: Iterable[Cell], numbers: Numbers) -> dict[float, float]:
+    """Work -> seconds of the cells that tell how long one with these numbers takes.
+
+    Steps of a recurrence or an image's side cost time and have no weights. So no cell counts that is larger in any
+    number. The most alike of the others, and of these the one with the most work, gives the time; the slope comes from
+    cells that differ from it in one number alone.
+    """
+    within = [one for one in cells if all(one.numbers[name] <= value for name, value in numbers.items())]
+    if not within:
+        return {}
+    top = max(within, key=lambda one: (one.shared(numbers), one.work, one.seconds))
+    beside = (one for one in within if one.work < top.work and one.shared(top.numbers) == len(numbers) - 1)
+    return {**{one.work: one.seconds for one in beside}, top.work: top.seconds}
+
+
+def predicted_s(known: Mapping[float, float], work: float) -> float | None:
+    """Seconds that a call will take, on the line through two smaller cells in log-log axes; None: nobody can tell.
+
+    One smaller cell alone tells only where its calls are long: then time grows with the work, while a short call is
+    mostly overhead, which doesn't grow.
+
+    Args:
+        known: work → seconds of a call.
+    """
+    smaller = sorted(one for one in known if one < work)
+    if not smaller:
+        return None
+    top = smaller[-1]
+    below = [one for one in smaller if one * APART <= top]
+    if below:
+        slope = math.log(known[top] / known[below[-1]]) / math.log(top / below[-1])
+    elif known[top] * 1e9 >= LONG_CALL_NS:
+        slope = 1.0
+    else:
+        return None
+    return known[top] * float((work / top) ** min(max(slope, 0.0), STEEPEST))
+
+
+@dataclass(slots=True)
+class Caps:
+    """What calls took so far, and which cells are better left out.
+
+    Args:
+        max_call_s: the study's cap; 0: there is none.
+    """
+
+    max_call_s: float
+    _known: dict[tuple[Any, ...], dict[tuple[float, ...], Cell]] = field(default_factory=dict, init=False)
+
+    def recall(self, groups: Iterable[GroupRecord], lines: Iterable[Line]) -> None:
+        """Take over what a journal holds."""
+        arms = {(group.name, arm.label): arm for group in groups for arm in group.arms}
+        for line in lines:
+            if isinstance(line, Played) and (arm := arms.get((line.group, line.arm))):
+                self.note(arm, line)
+
+    def note(self, arm: Arm, played: Played) -> None:
+        """Remember how long its calls took; a later restart takes the place of an earlier one."""
+        blocks = played.block_median_ns.get(Scope.END_TO_END, ())
+        if blocks and arm.scenario in ONE_BY_ONE:
+            cell = Cell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
+            self._known.setdefault(_kind(arm), {})[tuple(cell.numbers.values())] = cell
+
+    def setback(self, arm: Arm) -> NotRun | None:
+        """Why this arm is left out; None when it may play."""
+        known = self._known.get(_kind(arm), {})
+        if not self.max_call_s or not known:
+            return None
+        seconds = predicted_s(comparable(known.values(), _numbers(arm)), work_of(arm))
+        if seconds is None or seconds <= self.max_call_s:
+            return None
+        return _skipped(f"a call would take about {_told(seconds)}", self.max_call_s)
+
+
+def too_slow(call_s: float, max_call_s: float) -> NotRun | None:
+    """Why an arm that was not foreseen to be slow is left out after a call; None when it may go on."""
+    if not max_call_s or call_s <= FIRST_CALL_FACTOR * max_call_s:
+        return None
+    return _skipped(f"a call takes {_told(call_s)}", max_call_s)
+
+
+def _skipped(why: str, max_call_s: float) -> NotRun:
+    return NotRun(
+        NotRunKind.TOO_SLOW,
+        f"{why}, the study's cap is {_told(max_call_s)}",
+        "raise max_call_s in the study (0: no cap), or leave this size out",
+    )
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+
+
+def _kind(arm: Arm) -> tuple[Any, ...]:
+    """All that must be alike for two arms' times to lie on one line."""
+    words = sorted((name, None if _is_number(value) else value) for name, value in arm.parameters.items())
+    knobs = sorted(arm.options.items())
+    return (arm.target, arm.model, arm.threads, arm.scenario, arm.instances, tuple(words), tuple(knobs))
+
+
+def _numbers(arm: Arm) -> dict[str, float]:
+    """The batch and the numbers among the parameters, in a fixed order."""
+    numbers = {name: float(value) for name, value in sorted(arm.parameters.items()) if _is_number(value)}
+    return {"batch": float(arm.batch), **{f"parameter {name}": value for name, value in numbers.items()}}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -25,13 +25,12 @@ from shootout.journal.records import (
 )
 from shootout.messages import Loaded, Progress, Verified
 from shootout.race.protocols import Performance
-from shootout.race.queue import Entrant
-from shootout.race.race import block_medians, flagged_blocks
+from shootout.race.queue import Entrant, block_medians, flagged_blocks
 from shootout.race.restart import Restart
 from shootout.race.serving import served_in
 from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
-from shootout.worker import remembered
+from shootout.worker import availability
 
 NO_TIME = "fidelity: not judged, there was no time to predict what this precision explains"
 UNKNOWN = "fidelity: not judged, nothing could be predicted of what this file's own precisions explain"
@@ -124,7 +123,7 @@ class Recorder:
         if why.failed:
             self.progress.say(f"failed: {arm.label}: {why.reason}")
             if why.during in BACKEND_STEPS:
-                remembered.forget([provider(arm.target)[0]])
+                availability.forget([provider(arm.target)[0]])
         self._gone[group, arm.label] = why
         self.file.append(not_run(group, arm, why))
 

@@ -33,8 +33,8 @@ from shootout.study.points import Point, describe, group_name, names_of, points,
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
 from shootout.worker import interpreters
+from shootout.worker.availability import known_available
 from shootout.worker.interpreters import Interpreter
-from shootout.worker.remembered import known_available
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 It imports NumPy and its backend only, dies with its parent, ignores Ctrl-C (the parent decides), and answers each
 command with one message. `shootout.worker.process` runs it as `python -m shootout.worker FD PARENT_PID`, or has it
-forked from a fresh process that has imported what several begin with (`shootout.worker.starter`).
+forked from a fresh process that has imported what several begin with (`shootout.worker.fork_server`).
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ from shootout.messages import (
     Warming,
 )
 from shootout.session import Session
-from shootout.worker import heap, precision_checks
-from shootout.worker.blocks import Blocks
+from shootout.worker import fork_server, precision_checks
+from shootout.worker.blocks import Blocks, read_profile
 from shootout.worker.concurrent import Instances
 from shootout.worker.gpu_readings import Context, read_gpu, read_state
-from shootout.worker.profile import read_profile
-from shootout.worker.rechecks import Rechecks
-from shootout.worker.verification import Claim, call_once, verify
+from shootout.worker.verification import Claim, Rechecks, call_once, verify
 
 
 class Worker:
@@ -88,7 +86,7 @@ class Worker:
 
     def load(self, built: Built) -> Loaded:
         """Load the arm, call it once, and stage every input buffer."""
-        heap.shift(len(os.environ.get(PADDING, "")))
+        fork_server.shift_heap(len(os.environ.get(PADDING, "")))
         _look_at_source(built.exported)
         self._device, self._backend = built.arm.target.device, built.arm.target.backend
         given = current_bounds()

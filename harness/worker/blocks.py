@@ -2,10 +2,13 @@
 
 The bracket is the same for every backend: stage, execute, synchronize, fetch for `end_to_end`; execute and synchronize
 on inputs staged before for `compute`.
+
+`read_profile` shows where the time of a call goes: its steps, and what the backend's own profiler tells.
 """
 
 from __future__ import annotations
 
+import traceback
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -13,6 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from shootout import clock
+from shootout.backends import reported
 from shootout.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
@@ -23,8 +27,9 @@ from shootout.constants import (
     SHORT_CALL_NS,
 )
 from shootout.contract import Array, Arrays
-from shootout.messages import Scope, Tuned
+from shootout.messages import Looked, Scope, Tuned
 from shootout.session import Session
+from shootout.trace_events import Event
 
 T = TypeVar("T")
 _READINGS = 200_000
@@ -161,3 +166,47 @@ def bracketed(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.
         return raw
 
     return {Scope.END_TO_END: end_to_end, Scope.COMPUTE: compute}
+
+
+PROFILED = 5
+"""So many calls go under a profiler: enough to see a pattern, few enough to read."""
+
+
+def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
+    """Run some calls step by step, then some under the session's profiler, where it has one.
+
+    Args:
+        session: loaded, warm or not; `profile(call, calls) -> list[Event]` is optional.
+        buffers: input sets to rotate through.
+        calls: how many without a profiler.
+    """
+    turns = [index % len(buffers) for index in range(calls)]
+    steps = tuple(clock.read_steps(_steps(session, turn), buffers[turn]) for turn in turns)
+    events, fault = _profiled(session, buffers[0])
+    return Looked(steps=steps, events=events, fault=fault)
+
+
+def _steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
+    def synchronize(raw: Any) -> Any:
+        session.synchronize()
+        return raw
+
+    return [
+        ("stage", lambda inputs: session.stage(inputs, slot)),
+        ("execute", session.execute),
+        ("synchronize", synchronize),
+        ("fetch", session.fetch),
+    ]
+
+
+def _profiled(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]:
+    def call() -> object:
+        raw = session.execute(session.stage(inputs, 0))
+        session.synchronize()
+        return session.fetch(raw)
+
+    try:
+        return reported.events(session.profile(call, PROFILED)), ""
+    except Exception as error:
+        traceback.print_exc()
+        return (), f"{type(error).__name__}: {error}"

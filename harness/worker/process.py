@@ -26,11 +26,11 @@ from shootout.host.child import LOOKING_S, Child
 from shootout.host.placement import hint
 from shootout.messages import Fault, read
 from shootout.worker.__main__ import Worker
-from shootout.worker.starter import NotForked
+from shootout.worker.fork_server import NotForked
 
 if TYPE_CHECKING:
+    from shootout.worker.fork_server import Starter
     from shootout.worker.interpreters import Interpreter
-    from shootout.worker.starter import Starter
 
 _GOODBYE_S = 5.0
 _MOST_STALLED_S = 30.0

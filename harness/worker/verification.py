@@ -1,23 +1,54 @@
-"""Is a loaded arm true to its label? What it computes, and what it tells of itself, is gathered first and then judged.
+"""Check that a loaded arm is true to its label: before it is timed, and between its timed blocks.
 
-Each check looks at the same evidence and says what is wrong, or None; the first fault closes the gate, and an arm with
-a closed gate is never timed.
+`verify` gathers what the arm computes and what it tells of itself, then judges both. Each check looks at the same
+evidence and returns what is wrong, or None. The first fault closes the gate, and an arm with a closed gate is never
+timed.
+
+`Rechecks` checks between the blocks, when no clock runs, that a timed arm still computes; a fault fails the arm. An arm
+could keep the answers that were checked before timing, or stop computing once it is timed. So some turns end with two
+more calls, through the very functions that are timed. One is on an input that the block had. The other is on an input
+that the arm never had, written over another one in the same memory. Both answers must be right. A restart has a few
+such inputs whose answers are known, and each answer is checked once. After those, the other call is on another buffer's
+inputs.
+
+Once in a restart calls on new inputs are also read, each of them twice: an arm that keeps answers is slow the first
+time only. MLPerf's LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds finds an arm that
+stopped since.
+
+A new input is like the known ones and near none of them (see `exported.unseen`). An arm that knows inputs by a part, a
+sum or a rounding of their numbers either takes it for new, and is slow, or for a known one, and is wrong.
+
+An arm that computes may be slow on new inputs too, if its library prepares kernels for each inner shape, and shapes
+follow from values. So an arm keeps answers only if inputs that hardly differ also take it longer the first time, or
+get the same answer to the last bit.
+
+An arm that trains is not checked so: each of its calls changes the next answer.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import count, islice
 from pathlib import Path
 from typing import cast
 
-from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests
+import numpy as np
+
+from shootout import clock
+from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
+from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, TensorSpec
 from shootout.exported import fidelity, training
 from shootout.exported.model import ExportedModel
+from shootout.exported.unseen import can_mix, mixed, nudged
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
+from shootout.worker.blocks import Blocks
+from shootout.worker.concurrent import Instances
 from shootout.worker.precision_checks import executed_fault, is_mostly_labelled
 
 
@@ -210,3 +241,262 @@ CHECKS: Sequence[Callable[[Evidence], str | None]] = (
     check_instances,
 )
 """In the order in which a fault is told."""
+
+
+KEPT_BYTES = 32 << 20
+"""Keep right answers for as many inputs as fit, and for two at least."""
+PAIRS, SHORT_PAIRS, SHORT_S = 5, 9, 1e-3
+"""Read so many calls on new inputs, and as many on them again, in pairs. Read more of calls below `SHORT_S` seconds."""
+SLOWER, TIMES = 2.0, 5
+"""An arm that keeps answers takes so many times as long on new inputs, in each of so many tries. Noise would have to
+hit the same call of each pair again and again. Which call comes first is drawn, or a scheduler's rhythm could hit it.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Hold what an arm must answer to one set of inputs.
+
+    Attributes:
+        error: a larger relative L2 error is a fault; inf if no bound is known.
+        mismatches: more wrong integers than these are a fault.
+    """
+
+    outputs: Arrays
+    error: float
+    mismatches: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Rechecks:
+    """Check a verified arm's later answers.
+
+    Attributes:
+        right: what is expected for each input buffer, and the `sizes` of all these outputs.
+        unseen: inputs that the arm hasn't had, and what is expected for them.
+        is_finite: whether the float outputs were finite before timing.
+        call_s: what a call takes, as far as the arm has shown.
+    """
+
+    specs: Sequence[TensorSpec]
+    right: Sequence[Expected]
+    unseen: Sequence[tuple[Arrays, Expected]]
+    sizes: Mapping[str, float]
+    is_finite: bool
+    call_s: float = 0.0
+    _left_s: float = field(default=0.0, init=False)
+    _needs_s: float = field(default=0.0, init=False)
+    _asked: int = field(default=0, init=False)
+    _used: int = field(default=-1, init=False)
+
+    @classmethod
+    def of(cls, claim: Claim, verified: Verified) -> Rechecks | None:
+        """Make the checks of an arm that passed; None if it trains.
+
+        An answer may err by twice what the check before timing let pass, since a runtime may not repeat itself to the
+        last bit. The answer to an unseen input may also be off by half the way to the nearest known answer: no check
+        before has shown that this arm rounds no more there.
+        """
+        if claim.exported.trained:
+            return None
+        right, error_bound = claim.exported.own_outputs(), verified.fidelity.error_bound
+        is_judged, sizes = claim.exported.is_judged(claim.arm.target, claim.rests), fidelity.sizes(right)
+        most = max(math.inf if error_bound is None else min(error_bound, USEFUL_BOUND), claim.max_error)
+        allowed = 2 * most if is_judged else math.inf
+        size = sum(array.nbytes for array in right[0].values())
+
+        def expected(outputs: Arrays, nearest: float = 0.0, differing: float = 0.0) -> Expected:
+            mismatches = differing / 2 if is_judged else math.inf
+            return Expected(outputs=outputs, error=max(allowed, nearest / 2), mismatches=mismatches)
+
+        def unseen(outputs: Arrays) -> Expected:
+            nearest = min(fidelity.set_error(one, outputs, sizes) or 0.0 for one in right)
+            differing = min(_mismatches(one, outputs) for one in right)
+            return expected(outputs, nearest, max(2, differing))
+
+        return cls(
+            specs=claim.exported.outputs,
+            right=[expected(outputs) for outputs in right[: max(2, KEPT_BYTES // max(size, 1))]],
+            unseen=[(inputs, unseen(outputs)) for inputs, outputs in claim.exported.unseen()],
+            sizes=sizes,
+            is_finite=verified.fidelity.relative_l2 is not None,
+        )
+
+    def look(self, blocks: Blocks | Instances, played_s: float) -> str:
+        """Check once more if the turns since the last check pay for it; return what is wrong, or "".
+
+        Args:
+            played_s: seconds of the turn that has just ended.
+        """
+        self._left_s += RECHECK_SHARE * played_s
+        if self._left_s < self._needs_s:
+            return ""
+        self._asked += 1
+        is_short = self.call_s * 1e9 <= LONG_CALL_NS
+        is_read = self._asked == 2 and is_short
+        self._used += not is_read
+        with clock.Stopwatch() as watch:
+            found = blocks.at_once(self._keeps_answers if is_read else self._answers)
+        self._left_s -= watch.seconds
+        if self._asked == 1:  # an arm that keeps answers plays short turns, which would never pay for its one real call
+            self._left_s = max(self._left_s, 0.0)
+        self._needs_s = 2 * self._pairs * self.call_s if self._asked == 1 and is_short else 0.0
+        return next(filter(None, found), "")
+
+    def look_once_more(self, blocks: Blocks | Instances) -> str:
+        """Check once after the last round, whatever it takes; return what is wrong, or ""."""
+        self._asked += 1
+        return next(filter(None, blocks.at_once(self._answers_again)), "")
+
+    def _answers_again(self, blocks: Blocks) -> str:
+        """Check one session's answer to an input that it has had."""
+        slot, _ = self._slots()
+        why = self._fault(self.right[slot], blocks.computed(slot))
+        return f"between timed blocks it answered wrongly: {why}" if why else ""
+
+    def _answers(self, blocks: Blocks) -> str:
+        """Check one session's answers to an input that it has had, and to one that it hasn't.
+
+        Each unseen input is checked once, since it isn't new any more then. After those, or if no other inputs are
+        known to be valid, the second input is that of another buffer in the same memory.
+        """
+        if wrong := self._answers_again(blocks):
+            return wrong
+        slot, other = self._slots()
+        with _lent(blocks, slot) as (memory, sets):
+            inputs, expected = sets[other], self.right[other]
+            if self._used < len(self.unseen):
+                inputs, expected = self.unseen[self._used]
+            _fill(memory, inputs)
+            outputs = blocks.answered(slot)
+            if not (why := self._fault(expected, outputs)):
+                return ""
+            old = "" if all(self._fault(one, outputs) for one in self.right) else "; it gave the answer to other inputs"
+        return f"to inputs that it had not seen it answered wrongly: {why}{old}"
+
+    def _keeps_answers(self, blocks: Blocks) -> str:
+        """Check whether one session is much slower on inputs that it hasn't had than on the same ones again.
+
+        Each new input is read again after the next one. So a model whose inputs decide what it computes (While, If)
+        computes the same in both, and one that looks whether its input has changed at all does so in both. No export
+        has run these mixes: if the arm can't take one, this tells nothing.
+        """
+        if not self.unseen:  # inputs like these may be invalid
+            return ""
+        slot, _ = self._slots()
+        with _lent(blocks, slot) as (memory, sets):
+            try:
+                times = self._times_as_long(_Reader(blocks=blocks, slot=slot, memory=memory), sets)
+            except Exception:  # mixes of valid inputs may be invalid
+                traceback.print_exc()
+                return ""
+        return f"inputs that it had not seen took {times:.0f} times as long: it keeps answers" if times else ""
+
+    def _times_as_long(self, reader: _Reader, sets: Sequence[Arrays]) -> float:
+        """Return how many times as long new inputs take if the arm keeps its answers, else 0."""
+        if not can_mix(sets):  # then the checked sets are all that is new, without the one that was used
+            checked = [inputs for inputs, _ in self.unseen]
+            return reader.times_as_long(checked.__getitem__, len(checked) - 1, 1) if len(checked) > PAIRS else 0.0
+        seed = int(np.random.default_rng().integers(2**32))
+
+        def mix(number: int) -> Arrays:
+            return mixed(sets, np.random.default_rng((seed, number)))
+
+        def nudge(number: int) -> Arrays:
+            return nudged(mix(0), np.random.default_rng((seed, number)))
+
+        times = reader.times_as_long(mix, self._pairs, TIMES)
+        if times and (reader.times_as_long(nudge, self._pairs, TIMES) or reader.has_repeats(nudge)):
+            return times
+        return 0.0
+
+    @property
+    def _pairs(self) -> int:
+        return SHORT_PAIRS if self.call_s < SHORT_S else PAIRS
+
+    def _slots(self) -> tuple[int, int]:
+        """Return two input buffers whose answers are known, others each time."""
+        known = len(self.right)
+        return self._asked % known, (self._asked + 1) % known
+
+    def _fault(self, expected: Expected, outputs: Arrays) -> str | None:
+        if why := fidelity.check_outputs(self.specs, outputs):
+            return why
+        if _mismatches(outputs, expected.outputs) > expected.mismatches:
+            return "integer or boolean elements differ"
+        error = fidelity.set_error(outputs, expected.outputs, self.sizes)
+        if error is None:
+            return "the output has NaN or infinity" if self.is_finite else None
+        return f"relative L2 error {error:.2g}, above {expected.error:.2g}" if error > expected.error else None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Read calls on inputs that are written over those of one buffer.
+
+    Attributes:
+        last: the number of the last new input.
+    """
+
+    blocks: Blocks
+    slot: int
+    memory: Arrays
+    last: int = 0
+
+    def times_as_long(self, make: Callable[[int], Arrays], pairs: int, tries: int) -> float:
+        """Return how many times as long new inputs take as the same ones again; 0 if below `SLOWER` in any try.
+
+        Args:
+            make: makes the inputs of a number, anew for each call: so calls on new and on known inputs differ in
+                nothing else.
+            pairs: calls on new inputs in a try, and on known ones; of a single try no reading may be odd.
+            tries: how often the result must be the same.
+        """
+        rng, numbers, times = np.random.default_rng(), count(1), 0.0
+        self._answer(make(0))
+        for _ in range(tries):
+            unseen_s, seen_s = list[float](), list[float]()
+            for self.last in islice(numbers, pairs):
+                for is_new in rng.permutation([True, False]):
+                    _fill(self.memory, make(self.last if is_new else self.last - 1))
+                    (unseen_s if is_new else seen_s).append(self.blocks.seconds_to_answer(self.slot))
+            odd = pairs // 4 if tries > 1 else 0
+            times = sorted(unseen_s)[odd] / sorted(seen_s)[-1 - odd]
+            if times < SLOWER:
+                return 0.0
+        return times
+
+    def has_repeats(self, make: Callable[[int], Arrays]) -> bool:
+        """Return whether two of the inputs that were read last get the same floats; False if outputs have none."""
+        found = list[int]()
+        for number in range(self.last + 1):
+            floats = [array.tobytes() for array in self._answer(make(number)).values() if array.dtype.kind == "f"]
+            found += [hash(tuple(floats))] if floats else []
+        return len({*found}) < len(found)
+
+    def _answer(self, inputs: Arrays) -> Arrays:
+        _fill(self.memory, inputs)
+        return self.blocks.answered(self.slot)
+
+
+def _mismatches(outputs: Arrays, right: Arrays) -> int:
+    """Count the elements of the outputs that are no floats and differ."""
+    pairs = ((outputs[name], array) for name, array in right.items() if array.dtype.kind != "f")
+    return sum(int(np.count_nonzero(one != other)) for one, other in pairs)
+
+
+@contextmanager
+def _lent(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[Arrays]]]:
+    """Lend the memory of an input buffer, and tell what all buffers hold; its own inputs are staged again on return."""
+    memory = blocks.buffers[slot]
+    own = {name: array.copy() for name, array in memory.items()}
+    try:
+        yield memory, [own if one is memory else one for one in blocks.buffers]
+    finally:
+        _fill(memory, own)
+        blocks.stage(slot)
+
+
+def _fill(memory: Arrays, inputs: Arrays) -> None:
+    for name, array in inputs.items():
+        np.copyto(memory[name], array)

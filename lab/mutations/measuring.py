@@ -92,7 +92,7 @@ MUTATIONS = (
     ),
     Mutation(
         "the parent is off the arms' CPUs in the race",
-        "harness/race/campaign.py",
+        "harness/race/runner.py",
         "with on_cpus(self.plan.placement.parent):",
         "with on_cpus(self.plan.placement.parent | self.plan.placement.arms):",
         (WIRING, RESUME),
@@ -148,14 +148,14 @@ MUTATIONS = (
     ),
     Mutation(
         "a block has its median",
-        "harness/race/race.py",
+        "harness/race/queue.py",
         "float(np.median(turn.latency_ns[scope]))",
         "float(np.mean(turn.latency_ns[scope]))",
         (RESTART, WIRING, "tests/race/test_drills.py"),
     ),
     Mutation(
         "a restart counts by its unflagged rounds",
-        "harness/race/race.py",
+        "harness/race/queue.py",
         "kept = counted(medians, flagged_blocks(performance, found.flagged))",
         "kept = counted(medians, ())",
         (RESTART, WIRING),
@@ -214,7 +214,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a timed arm is asked what it has not seen",
-        "harness/worker/rechecks.py",
+        "harness/worker/verification.py",
         "            _fill(memory, inputs)\n            outputs",
         "            outputs",
         (RECHECKS,),

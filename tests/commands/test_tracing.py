@@ -25,8 +25,8 @@ from shootout.errors import ArmFailed
 from shootout.exported.model import ExportedModel
 from shootout.host.placement import allowed_cpus, place
 from shootout.messages import Looked
+from shootout.worker.blocks import PROFILED, read_profile
 from shootout.worker.process import worker
-from shootout.worker.profile import PROFILED, read_profile
 
 STEPS = ["stage", "execute", "synchronize", "fetch"]
 PRODUCTS = {

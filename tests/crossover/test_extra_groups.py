@@ -17,7 +17,7 @@ from shootout.journal import journal
 from shootout.journal.group import Group
 from shootout.journal.records import Confirming, Rounds
 from shootout.messages import Scope
-from shootout.race import halving
+from shootout.race import stopping
 from shootout.report import sweep_table, table
 from shootout.results.analysis import NOTHING_LEFT, analyse, crossings
 from shootout.study.plan import make_plan, plan_groups
@@ -88,8 +88,8 @@ def test_out_of_time_nothing_that_would_confirm_is_built(
         def allows(self, seconds: float) -> bool:
             return not chosen
 
-    confirmation = halving.confirmation
-    monkeypatch.setattr(halving, "confirmation", lambda *given: chosen.append(given) or confirmation(*given))
+    confirmation = stopping.confirmation
+    monkeypatch.setattr(stopping, "confirmation", lambda *given: chosen.append(given) or confirmation(*given))
     asked = study(1, 8, crossover=None, scenario=["throughput"])
     assert not run(tmp_path, asked, allowed=UntilChosen(None))
     assert not [line for line in journal.read(tmp_path).lines if isinstance(line, Confirming)]

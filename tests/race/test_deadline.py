@@ -30,7 +30,7 @@ from shootout.race import pace, restart
 from shootout.race.live import TOO_LATE, LivePlayer
 from shootout.race.loading import Entrance
 from shootout.race.protocols import Context, Notes
-from shootout.race.race import Race
+from shootout.race.queue import Race
 from shootout.race.recording import Recorder
 from shootout.race.restart import Restart
 from shootout.race.serving import Terms

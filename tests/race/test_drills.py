@@ -17,7 +17,7 @@ from shootout.constants import ROUNDS
 from shootout.contract import Arm
 from shootout.host.noise import Disturbance, Own
 from shootout.messages import Scope
-from shootout.race import race
+from shootout.race import queue
 from shootout.race.protocols import Gpus
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Verdict, comparison
@@ -56,7 +56,7 @@ def test_a_shuffled_spawn_order_defuses_a_spawn_bias() -> None:
 
 
 def test_drill_fixed_spawn_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race.random, "Random", fakes.InOrder)
+    monkeypatch.setattr(queue.random, "Random", fakes.InOrder)
     assert false_verdicts(spawn_bias=0.02) > 0.5, "a fixed spawn order went unnoticed: the A/A check proves nothing"
     assert false_verdicts(spawn_bias=0.02, vouched=True) <= 0.05, "the control shows a bias too, and widens the floor"
 
@@ -115,7 +115,7 @@ def test_a_restart_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytes
 
 
 def test_drill_flags_that_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(race, "counted", lambda medians, flagged: np.array(medians))
+    monkeypatch.setattr(queue, "counted", lambda medians, flagged: np.array(medians))
     assert verdict_beside_a_passer_by(monkeypatch) is Verdict.SLOWER
 
 

@@ -28,7 +28,7 @@ from shootout.race.live import LivePlayer, LiveStage
 from shootout.race.loading import Entrance, Loading
 from shootout.race.protocols import Context, Notes
 from shootout.race.restart import Restart
-from shootout.worker.starter import can_fork
+from shootout.worker.fork_server import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 LANES = {0: frozenset({1}), 1: frozenset({0})}

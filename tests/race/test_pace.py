@@ -24,8 +24,8 @@ from shootout.journal.records import Played
 from shootout.messages import Loaded, Tuned, Verified
 from shootout.models import get
 from shootout.race import pace
-from shootout.race.call_cap import STEEPEST, Caps, predicted_s, too_slow, work_of
 from shootout.race.loading import Entrance
+from shootout.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
 from shootout.race.protocols import Context, Notes
 from shootout.race.restart import Restart
 from shootout.stats.goals import Aim, Goal
@@ -152,7 +152,7 @@ def test_a_grid_leaves_out_what_smaller_cells_showed_to_be_too_slow(tmp_path: Pa
     """The smaller ones aren't left out by themselves, however slow a busy machine makes one of their calls."""
     text = STUDY + 'batch = [1, 2, 8]\nmax_call_s = 0.004\n[options.spin]\nduration_us = "5000"\n'
     (tmp_path / "grid.toml").write_text(text)
-    done = deaf_here("run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, race__call_cap__FIRST_CALL_FACTOR=1e6)
+    done = deaf_here("run", "grid.toml", "--out", "out", "--json", cwd=tmp_path, race__pace__FIRST_CALL_FACTOR=1e6)
     first, second, third = done.data["rows"]
     assert (first["outcome"], second["outcome"], third["outcome"]) == ("measured", "measured", "skipped")
     assert re.fullmatch(r"a call would take about \S+ s, the study's cap is 0\.004 s", third["reason"])

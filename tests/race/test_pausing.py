@@ -271,7 +271,7 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
     monkeypatch.setattr("shootout.host.gpu.Gpu.open", lambda: card)
     meters: list[Any] = []
-    monkeypatch.setattr("shootout.race.campaign.LiveWatch", lambda meter: meters.append(meter) or FakeWatch())
+    monkeypatch.setattr("shootout.race.runner.LiveWatch", lambda meter: meters.append(meter) or FakeWatch())
     assert planted.run(tmp_path / "cuda", cuda_study(1))
     assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]

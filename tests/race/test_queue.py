@@ -17,7 +17,7 @@ from shootout.clock import Deadline
 from shootout.constants import FORESEEING
 from shootout.journal import journal
 from shootout.journal.records import Added, Rounds
-from shootout.race import campaign, queue, race
+from shootout.race import queue, runner
 from shootout.race.queue import Entrant
 from shootout.report import more_time, table
 from shootout.results.analysis import analyse
@@ -109,7 +109,7 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out, asked = tmp_path / "out", study(700, 800, crossover=None, max_restarts=40)  # near where the lines cross
-    monkeypatch.setattr(campaign, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
+    monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 3) if seconds else Deadline(None))
     assert not run(out, asked, racing_s=90.0)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (False, 90.0)
@@ -128,7 +128,7 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     ("most_s", "spent_s", "left_s"), [(None, 50.0, None), (90.0, 5.0, 90.0), (90.0, 41.0, 74.0), (180.0, 900.0, 120.0)]
 )
 def test_slow_exports_and_builds_come_off_the_budget(most_s: float | None, spent_s: float, left_s: float | None):
-    assert campaign.budget_s(most_s, spent_s) == left_s
+    assert runner.budget_s(most_s, spent_s) == left_s
 
 
 @pytest.mark.parametrize(("left_s", "goes_on"), [(1e-6, False), (1e6, True)])
@@ -144,7 +144,7 @@ def test_a_race_that_its_budget_can_t_settle_by_far_ends_at_once(
             return True
 
     asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
-    monkeypatch.setattr(campaign, "Deadline", Left)
+    monkeypatch.setattr(runner, "Deadline", Left)
     assert run(tmp_path / "out", asked, racing_s=90.0) == goes_on
     (group,) = analyse(tmp_path / "out").groups
     assert (group.restarts > FORESEEING) == goes_on
@@ -157,8 +157,8 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
-    monkeypatch.setattr(campaign, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
-    monkeypatch.setattr(race, "ground_of", lambda *_: Ground(prior=False, bias_floor=0.0))
+    monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
+    monkeypatch.setattr(queue, "ground_of", lambda *_: Ground(prior=False, bias_floor=0.0))
     run(tmp_path / "out", asked, racing_s=90.0)
     (group,) = analyse(tmp_path / "out").groups
     assert group.restarts == min_restarts(1, prior=False) > min_restarts(1)

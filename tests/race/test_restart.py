@@ -21,7 +21,7 @@ from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
 from shootout.race.live import LiveWatch
 from shootout.race.protocols import Context, Gpus, Notes
-from shootout.race.race import Race
+from shootout.race.queue import Race
 from shootout.race.restart import Restart, rounds_for, warm_up
 from shootout.stats.verdicts import Rules, Verdict, comparison
 

@@ -18,7 +18,7 @@ from support.console import Ended, children_of, deaf, deaf_here, environment, sp
 from support.deaf import BUILDS
 
 from shootout.journal import journal, records
-from shootout.worker.starter import can_fork
+from shootout.worker.fork_server import can_fork
 
 RESTARTS = 2
 LABELS = {"spin:cpu:fp32", "spin:cpu:fp32#2", "spin:cpu:fp32#control"}

@@ -17,7 +17,7 @@ from shootout.contract import Arm, Array, Scenario
 from shootout.messages import Offer, Scope, Turn
 from shootout.race import serving
 from shootout.race.protocols import Context, Notes
-from shootout.race.race import Race, flagged_blocks
+from shootout.race.queue import Race, flagged_blocks
 from shootout.race.restart import Restart
 from shootout.race.serving import P99, Terms, next_rate
 from shootout.stats import quantiles

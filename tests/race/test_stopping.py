@@ -11,7 +11,7 @@ from support.races import fakes
 from support.races.goal_races import CLOSE, DEFAULT, race_for
 
 from shootout.journal.records import Served, Step
-from shootout.race.race import Race
+from shootout.race.queue import Race
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.open_pairs import verdict_left

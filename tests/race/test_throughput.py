@@ -23,9 +23,9 @@ from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
 from shootout.messages import Offer, Scope
-from shootout.race import halving, live, restart, serving, stopping
+from shootout.race import live, restart, serving, stopping
 from shootout.race.protocols import Context
-from shootout.race.race import Race
+from shootout.race.queue import Race
 from shootout.report.progress import Progress
 from shootout.results import rates
 from shootout.results.document import Timing
@@ -155,7 +155,7 @@ def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
 def test_each_restart_halves_what_is_left_of_every_target(selected: Race) -> None:
     counts = sorted(len(blocks) for label, blocks in selected.blocks.items() if label.startswith("a"))
     assert counts == [1, 1, 1, 1, 2, 2, 3, 3], "8 settings, then 4, then the close two, until three restarts are in"
-    best = halving.chosen(list(selected.blocks), selected.blocks)
+    best = stopping.chosen(list(selected.blocks), selected.blocks)
     assert sorted(best) == ["a:cpu:fp32{batch=64, instances=2}", "b:cpu:fp32{batch=64, instances=2}"]
 
 
@@ -163,7 +163,7 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     record = planned(2, batch=[1, 64]).record.model_copy(
         update={"arms": tuple(selected.arms.values()), "selects_for": "b:cpu:fp32{batch=1, instances=1}"}
     )
-    found = halving.confirmation(record, selected.sound)
+    found = stopping.confirmation(record, selected.sound)
     assert found is not None
     assert found.name == "residual_mlp, throughput, confirmed"
     assert [arm.label for arm in found.arms] == [
@@ -175,7 +175,7 @@ def test_what_was_chosen_is_confirmed_beside_the_plain_setting(selected: Race) -
     ]
     assert found.comparisons == 3 + 2, "the best's own pairs beside those with the baseline"
     assert found.selects_for is None
-    assert halving.confirmation(found, selected.sound) is None
+    assert stopping.confirmation(found, selected.sound) is None
 
 
 def test_restarts_without_data_halve_nothing() -> None:
@@ -205,7 +205,7 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
     lucky, fresh = [], []
     for seed in range(5):
         selected = raced(arms, seed, selects=True)
-        found = halving.confirmation(record, selected.sound)
+        found = stopping.confirmation(record, selected.sound)
         assert found is not None
         best = next((arm.label for arm in found.arms[1:] if not arm.control), arms[0].label)
         lucky.append(np.median([np.median(values) for values in selected.blocks[best].values()]) / 1e5)

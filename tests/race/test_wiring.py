@@ -31,9 +31,9 @@ from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
-from shootout.race import campaign, live, restart
+from shootout.race import live, restart, runner
 from shootout.race.live import LivePlayer
-from shootout.race.race import block_medians
+from shootout.race.queue import block_medians
 from shootout.race.recording import Recorder
 from shootout.report.progress import Progress
 from shootout.worker import __main__ as worker_main
@@ -360,7 +360,7 @@ def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
 ):
     stages, world = list[dict[str, Any]](), planted.ByBatch()
     planted.on_stage(monkeypatch)
-    monkeypatch.setattr(campaign, "LiveStage", lambda **given: stages.append(given) or world)
+    monkeypatch.setattr(runner, "LiveStage", lambda **given: stages.append(given) or world)
     one: Any = SimpleNamespace(exported=SimpleNamespace(has_report=has_report, model="digits"))
     monkeypatch.setattr(
         planted.Planted,

@@ -21,9 +21,8 @@ import pytest
 from shootout import backends, cli
 from shootout.contract import Availability
 from shootout.study import plan
-from shootout.worker.availability import Pair
+from shootout.worker.availability import Pair, known_available
 from shootout.worker.interpreters import Interpreter
-from shootout.worker.remembered import known_available
 from support.deaf import FORKED, STOPS_IN, deafen
 from support.forked_workers import fork_workers
 

@@ -19,7 +19,7 @@ from shootout import cli
 from shootout.host import locks
 from shootout.host.store import cache_folder
 from shootout.journal import journal
-from shootout.race import campaign, live
+from shootout.race import live, runner
 from support.forked_workers import fork_workers
 
 FEW = {
@@ -59,7 +59,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     """Make the package in this process deaf, and change the constants named, by `change`."""
     everything = {
         **FEW,
-        "shootout.race.campaign.LiveWatch": Deaf,
+        "shootout.race.runner.LiveWatch": Deaf,
         "shootout.host.locks.machine_lock_path": own_lock,
         **changes,
     }
@@ -67,7 +67,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
         module, _, name = place.rpartition(".")
         assert hasattr(import_module(module), name), f"nothing is called {place}"
         change(import_module(module), name, value)
-    assert campaign.LiveWatch is Deaf
+    assert runner.LiveWatch is Deaf
     assert locks.machine_lock_path is own_lock
 
 

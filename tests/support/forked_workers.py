@@ -17,8 +17,7 @@ from typing import Any
 
 from shootout.host import child
 from shootout.race import live
-from shootout.worker.forking import WORKER
-from shootout.worker.starter import Forked, NotForked, Starter, can_fork
+from shootout.worker.fork_server import WORKER, Forked, NotForked, Starter, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""

@@ -18,20 +18,20 @@ from shootout.backends._numpy.backend import _stored
 from shootout.contract import Arm, Target
 from shootout.exported.npz import ALIGNMENT
 from shootout.host.placement import PADDING, child_environment
-from shootout.worker import heap
+from shootout.worker import fork_server
 from shootout.worker.__main__ import Worker
 
 FORKS = """
 import json, os, sys
 import numpy as np
-from shootout.worker import heap
+from shootout.worker.fork_server import shift_heap
 gaps = [np.empty(size, np.uint8) for size in range(2000, 60_000, 1111)]
 del gaps[::2]  # as imports leave them, and arrays that fill one lie where that one begins
 for offset in json.loads(sys.argv[1]):
     sys.stdout.flush()
     if not os.fork():
         if offset is not None:
-            heap.shift(offset)
+            shift_heap(offset)
         arrays = [np.empty(size, np.uint8) for size in (1500, 4096, 16_384, 65_536)]
         print(json.dumps([array.ctypes.data for array in arrays]))
         sys.stdout.flush()
@@ -62,7 +62,7 @@ def test_a_draw_moves_every_array_by_as_much():
 def test_an_allocator_that_shows_no_end_of_its_gaps_gives_little():
     taken: list[int] = []
     other: Any = SimpleNamespace(malloc=taken.append, mallinfo2=lambda: SimpleNamespace(keepcost=0))
-    heap._fill_gaps(other)
+    fork_server._fill_gaps(other)
     assert 0 < sum(taken) <= 32 << 20
 
 
@@ -75,7 +75,7 @@ def test_a_worker_shifts_its_heap_by_its_draw_before_anything_is_loaded(
     built = adapter.build(obtain("identity", {}, 1), arm, tmp_path)
     load = type(adapter).load
     monkeypatch.setenv(PADDING, "x" * 48)
-    monkeypatch.setattr(heap, "shift", order.append)
+    monkeypatch.setattr(fork_server, "shift_heap", order.append)
     monkeypatch.setattr(type(adapter), "load", lambda self, built: order.append("load") or load(self, built))
     Worker().load(built)
     assert order == [48, "load"]

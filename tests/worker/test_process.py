@@ -30,8 +30,8 @@ from shootout.host.placement import allowed_cpus
 from shootout.host.scratch import _those_in
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn
 from shootout.worker.__main__ import Worker
+from shootout.worker.fork_server import Starter
 from shootout.worker.process import WorkerProcess, worker
-from shootout.worker.starter import Starter
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
 
@@ -255,7 +255,7 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from shootout.worker.process import WorkerProcess
-from shootout.worker.starter import Starter
+from shootout.worker.fork_server import Starter
 from shootout.host.placement import allowed_cpus, child_environment
 starter = Starter((), environment=child_environment(1, 0))
 how = [(Path(sys.argv[1], "a"), None, starter), (Path(sys.argv[1], "b"), None, None)]

@@ -15,11 +15,10 @@ from shootout.constants import ROUNDS
 from shootout.contract import Arm, Array, Arrays, Target, TensorSpec
 from shootout.export.unseen import make_unseen
 from shootout.messages import Scope, Verified
-from shootout.worker import rechecks
+from shootout.worker import verification
 from shootout.worker.blocks import Blocks
 from shootout.worker.concurrent import Instances
-from shootout.worker.rechecks import Rechecks
-from shootout.worker.verification import Claim
+from shootout.worker.verification import Claim, Rechecks
 
 INPUTS = [np.array([[1.1, 2.3, 4.7]], np.float32) * (1 + index) for index in range(4)]
 TOKENS = [np.random.default_rng(index).integers(0, 99, (1, 16)) for index in range(4)]
@@ -168,7 +167,7 @@ def test_who_keeps_answers_of_long_calls_is_found_out_in_the_rounds_of_one_resta
         def __exit__(self, *_: object) -> None:
             self.seconds = float(run.computed - self.before)
 
-    monkeypatch.setattr(rechecks.clock, "Stopwatch", Stopwatch)
+    monkeypatch.setattr(verification.clock, "Stopwatch", Stopwatch)
     rechecked, blocks = watching(call_s=1e-6), Timed(Session(run), buffers_of())  # type: ignore[arg-type]
     assert "it keeps answers" in "".join(rechecked.look(blocks, 0.026) for _ in range(ROUNDS))
 
@@ -327,7 +326,7 @@ def test_it_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPa
 
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(rechecks.clock, "Stopwatch", Stopwatch)
+    monkeypatch.setattr(verification.clock, "Stopwatch", Stopwatch)
     rechecked, asked = watching(call_s=0.1), []
     blocks: Any = SimpleNamespace(at_once=lambda job: asked.append(job.__name__) or [""])
     for _ in range(100):

@@ -12,14 +12,14 @@ from support.races.fakes import arm
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.race.recording import Recorder
 from shootout.report.progress import Progress
-from shootout.worker import remembered
+from shootout.worker import availability
 
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, Device]]:
     """What was tried; numpy works at first, openvino and everything on a GPU never, of which there is a driver."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(remembered.cuda_driver, "library", lambda: "a driver")
+    monkeypatch.setattr(availability.cuda_driver, "library", lambda: "a driver")
     found: list[tuple[str, Device]] = []
 
     def available(pairs, others):
@@ -28,15 +28,15 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, De
         works = {pair: pair[0] in ("numpy", "tiny") and pair[1] is Device.CPU for pair in pairs}
         return {pair: Availability(version="1.0") if ok else broken for pair, ok in works.items()}
 
-    monkeypatch.setattr(remembered, "available", available)
+    monkeypatch.setattr(availability, "available", available)
     return found
 
 
 def again(tried: list[tuple[str, Device]], *pairs: tuple[str, Device]) -> list[tuple[str, Device]]:
     """What a second run tries; its answers are those of the first."""
-    first = remembered.known_available(pairs)
+    first = availability.known_available(pairs)
     tried.clear()
-    assert remembered.known_available(pairs) == first
+    assert availability.known_available(pairs) == first
     return tried
 
 
@@ -51,12 +51,12 @@ def test_only_what_worked_on_the_cpu_is_not_tried_again(tried):
 )
 def test_what_is_no_note_of_ours_is_tried_again_and_replaced(tried, odd):
     pair = ("numpy", Device.CPU)
-    remembered.known_available([pair])
-    (key,) = remembered.store.read_facts(remembered.WORKED)
-    remembered.store.write_facts(remembered.WORKED, {key: odd, "no state": odd, "": odd})
-    remembered.forget(["openvino"])
+    availability.known_available([pair])
+    (key,) = availability.store.read_facts(availability.WORKED)
+    availability.store.write_facts(availability.WORKED, {key: odd, "no state": odd, "": odd})
+    availability.forget(["openvino"])
     tried.clear()
-    assert remembered.known_available([pair])[pair].ok
+    assert availability.known_available([pair])[pair].ok
     assert tried == [pair]
     assert again(tried, pair) == []
 
@@ -64,7 +64,7 @@ def test_what_is_no_note_of_ours_is_tried_again_and_replaced(tried, odd):
 def test_what_lacks_a_gpu_is_not_tried_again_until_there_is_a_driver(tried, monkeypatch: pytest.MonkeyPatch):
     on_gpu, third = ("numpy", Device.CUDA), ("tiny", Device.CUDA)
     with monkeypatch.context() as without:
-        without.setattr(remembered.cuda_driver, "library", lambda: None)
+        without.setattr(availability.cuda_driver, "library", lambda: None)
         assert again(tried, on_gpu, third) == [third]
     assert again(tried, on_gpu) == [on_gpu]
 
@@ -79,25 +79,25 @@ def test_it_is_tried_again_when_anything_changed(tried, monkeypatch: pytest.Monk
     numpy = ("numpy", Device.CPU)
     assert again(tried, numpy) == []
     if what == "library":
-        monkeypatch.setattr(remembered.environment, "libraries", lambda: {"numpy": "9"})
+        monkeypatch.setattr(availability.environment, "libraries", lambda: {"numpy": "9"})
     elif what == "path":
         monkeypatch.syspath_prepend("/elsewhere")
     else:
         monkeypatch.setenv("OMP_WAIT_POLICY", "active")
-    remembered.known_available([numpy])
+    availability.known_available([numpy])
     assert tried == [numpy]
 
 
 def test_it_is_tried_again_after_it_failed_and_where_asked_to(tried):
     numpy = ("numpy", Device.CPU)
     assert again(tried, numpy) == []
-    remembered.forget(["openvino"])
-    remembered.known_available([numpy])
+    availability.forget(["openvino"])
+    availability.known_available([numpy])
     assert tried == [], "another one failed"
-    remembered.forget(["numpy"])
-    remembered.known_available([numpy])
+    availability.forget(["numpy"])
+    availability.known_available([numpy])
     assert tried == [numpy]
-    remembered.known_available([numpy], fresh=True)
+    availability.known_available([numpy], fresh=True)
     assert tried == [numpy] * 2
 
 
@@ -114,11 +114,11 @@ def test_only_a_failure_of_the_library_makes_a_run_forget_it(
     tried, tmp_path: Path, kind: NotRunKind, during: str, forgotten: bool
 ):
     numpy = ("numpy", Device.CPU)
-    remembered.known_available([numpy])
+    availability.known_available([numpy])
     tried.clear()
     history = SimpleNamespace(lines=())
     file = SimpleNamespace(append=lambda *_: None)
     recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
     recorder.note("a group", arm("numpy"), NotRun(kind, "it broke", during=during))
-    remembered.known_available([numpy])
+    availability.known_available([numpy])
     assert (tried == [numpy]) is forgotten

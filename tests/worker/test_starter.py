@@ -22,8 +22,8 @@ from shootout import backends
 from shootout.contract import Arm, Target
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
+from shootout.worker.fork_server import Forked, NotForked, Starter
 from shootout.worker.process import WorkerProcess
-from shootout.worker.starter import Forked, NotForked, Starter
 
 IMPORT_S, HELD_BYTES = 1e6, 50_000_000
 HEAVY = f"""
@@ -159,7 +159,7 @@ class Unborn:
 
 @pytest.fixture
 def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Starter, Unborn]]:
-    monkeypatch.setattr("shootout.worker.starter.Child", Unborn)
+    monkeypatch.setattr("shootout.worker.fork_server.Child", Unborn)
     found = Starter((), environment={"SAME": "x" * 200_000})
     yield found, cast("Unborn", found._child)
     found.kill()
@@ -182,7 +182,7 @@ def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[Starter, Unborn], 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shootout.worker.starter.Forked", interrupt)
+        patch.setattr("shootout.worker.fork_server.Forked", interrupt)
         child.pipe.send(b"1")
         with pytest.raises(KeyboardInterrupt):
             starter.fork([], {"SAME": "x" * 200_000, "OTHER": "y"}, [0, 1, 2])
@@ -201,7 +201,7 @@ def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):
         both.wait()
         return found
 
-    monkeypatch.setattr("shootout.worker.starter.select", SimpleNamespace(select=woken))
+    monkeypatch.setattr("shootout.worker.fork_server.select", SimpleNamespace(select=woken))
     process = Forked(os.posix_spawn("/bin/sh", ["sh", "-c", "exit 3"], {}))
     with ThreadPoolExecutor(2) as pool:
         assert [one.result() for one in [pool.submit(process.wait, 30), pool.submit(process.wait)]] == [3, 3]

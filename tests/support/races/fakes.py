@@ -15,7 +15,7 @@ from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Hold, on_gpu
 from shootout.race.protocols import Context, Gpus, Notes, Placed
-from shootout.race.race import Race
+from shootout.race.queue import Race
 from shootout.stats.verdicts import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})

@@ -14,8 +14,8 @@ from shootout.host.placement import place
 from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header
-from shootout.race import campaign
-from shootout.race.campaign import Campaign
+from shootout.race import runner
+from shootout.race.runner import Campaign
 from shootout.report.progress import Progress
 from shootout.study.feasibility import Here
 from shootout.study.plan import Plan, plan_groups
@@ -91,8 +91,8 @@ def header(asked: Study) -> Header:
 def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
     """The stage that campaigns get from now on; put another one in its place to change what happens."""
     current = [ByBatch()]
-    patch.setattr(campaign, "LiveStage", lambda **_: current[0])
-    patch.setattr(campaign, "LiveWatch", lambda _: FakeWatch())
+    patch.setattr(runner, "LiveStage", lambda **_: current[0])
+    patch.setattr(runner, "LiveWatch", lambda _: FakeWatch())
     return current
 
 

@@ -24,9 +24,9 @@ from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
-from shootout.race import halving, pace, queue
-from shootout.race.call_cap import Caps
+from shootout.race import pace, queue, stopping
 from shootout.race.live import LiveStage, LiveWatch
+from shootout.race.pace import Caps
 from shootout.race.pausing import Hold
 from shootout.race.protocols import Context, Notes
 from shootout.race.queue import Entrant
@@ -317,7 +317,7 @@ class Campaign:
         return [
             replace(one.group, record=record, skips={})
             for one in self.entrants
-            if (record := halving.confirmation(one.group.record, one.race.sound)) and record.name not in names
+            if (record := stopping.confirmation(one.group.record, one.race.sound)) and record.name not in names
         ]
 
     def _confirm(self, found: Sequence[PlannedGroup]) -> None:

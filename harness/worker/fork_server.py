@@ -1,0 +1,436 @@
+"""Fork workers from one process that has imported what they begin with, and draw where their memory lies.
+
+Every arm's worker is forked, so that all lie in memory in one way: an arm that was started differed from its forked
+copy by 1 %. It also saves time. Importing torch takes 1.5 s of CPU time, and what every worker needs, NumPy among it,
+0.3 s. A starter does it once for the arms that share these imports, and is gone when all are loaded.
+Every restart has starters of its own, each started like any process (see `Child`). So address layout, hash seed and
+padding are drawn anew, and the arms that share a starter share that draw. A restart stays independent of the others.
+
+A starter with threads or processes of its own forks nothing: locks and pools don't survive a fork. What an arm
+needs beyond the shared imports, its worker imports itself.
+
+A forked worker has a session, a temporary folder, CPUs and descriptors of its own. It is the child of the process
+that asked for it: an orphan that this process adopts. If a fork fails, `fork` raises `NotForked` and the worker is
+started, which also tells what is wrong with a library.
+
+`shift_heap` draws the place where a worker's heap goes on. `malloc` puts an array wherever the imports before it left
+the heap, on any multiple of 16 bytes. The same product takes up to a quarter longer if its matrix begins off a cache
+line. That place is alike in all restarts of one program and differs between two, so no number of restarts would average
+it out. Here the draw decides instead.
+
+The starter's own process runs `python -m shootout.worker.fork_server`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shootout import clock
+from shootout.constants import LOAD_TIMEOUT_S
+from shootout.contract import Array
+from shootout.host.child import Child, leave_with
+from shootout.host.placement import TASKS
+from shootout.messages import HeadStart
+
+if TYPE_CHECKING:
+    from shootout.worker.interpreters import Interpreter
+
+WORKER = "shootout.worker"
+LONGEST_MESSAGE = 1 << 17
+READY = b"ready"
+PAGEMAP = Path("/proc/self/pagemap")
+_IS_FILES, _ENTRY_BYTES = np.uint64(0b101 << 61), 8
+"""Of an entry: a page is present, and a file's rather than a process's own copy."""
+_PATIENCE_S, _LOOK_S = 1.0, 0.001
+
+
+def main() -> None:
+    """Import what every worker imports, then the modules that are asked for, and fork one worker for each message."""
+    number, *modules, parent = sys.argv[1:]
+    leave_with(int(parent))
+    os.set_inheritable(int(number), False)  # what a library starts must not hold the pipe open
+    worker: Any = import_module(f"{WORKER}.__main__")
+    before = worker.resident_bytes()
+    with clock.collected_once(), clock.Stopwatch() as watch:
+        for module in modules:
+            import_module(module)
+    if not is_alone():
+        sys.exit(f"{', '.join(modules)} left threads or processes: each worker imports it by itself")
+    head_start, pages = HeadStart(import_s=watch.seconds, rss_before_bytes=before), touched_pages()
+    with socket.socket(fileno=int(number)) as pipe:
+        try:
+            pipe.send(READY)
+            while True:
+                message, files, _, _ = socket.recv_fds(pipe, LONGEST_MESSAGE, 3)
+                if not message:
+                    return
+                arguments, environment, folder, cpus = json.loads(message)
+                _fork(pipe, files, _Life(arguments, environment, folder, cpus, pages, head_start))
+        except ConnectionError:  # who asked may be killed
+            pass
+        except OSError:
+            traceback.print_exc()  # as long as the pipe is open: then this process is ended
+
+
+def is_alone() -> bool:
+    """Whether this process has one thread and no children, once it has forked.
+
+    OpenBLAS, which NumPy brings, starts its threads when it is imported, ends them before a fork and starts them again
+    when they are needed; so a first fork, for nothing, shows who else has any.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if not (child := os.fork()):
+            os._exit(0)
+    os.waitpid(child, 0)
+    patience = clock.Deadline(_PATIENCE_S)
+    while len(list(TASKS.iterdir())) > 1:  # a thread that was joined may still be on its way out
+        if patience.left_s < 0:
+            return False
+        clock.sleep(_LOOK_S)
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """What a worker begins with."""
+
+    arguments: Sequence[str]
+    variables: Mapping[str, str]
+    folder: str
+    cpus: Sequence[int]
+    pages: Array
+    head_start: HeadStart
+
+
+def _fork(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
+    told, tells = os.pipe()
+    between = os.fork()
+    if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
+        try:
+            parent = os.getpid()
+            if not os.fork():
+                pipe.close()
+                os.setsid()  # before anybody knows it: it is ended by its group
+                os.write(tells, str(os.getpid()).encode())
+                os.close(told)
+                os.close(tells)
+                _live(parent, files, life)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(tells)
+    os.waitpid(between, 0)
+    pipe.send(os.read(told, 20))
+    for one in (told, *files):
+        os.close(one)
+
+
+def _live(between: int, files: Sequence[int], life: _Life) -> None:
+    """Be a worker in this forked process, to its end, once it is adopted: a worker ends where its parent has."""
+    commands, out, errors = files
+    while os.getppid() == between:
+        clock.sleep(0)
+    os.sched_setaffinity(0, life.cpus)
+    os.chdir(life.folder)
+    for file, number in ((out, 1), (errors, 2)):
+        os.dup2(file, number)
+        os.close(file)
+    mark(life.variables["TMPDIR"])
+    os.environ.update(life.variables)
+    tempfile.tempdir = None
+    touch(life.pages)
+    sys.argv = [WORKER, str(commands), *life.arguments[1:]]  # there its descriptor has another number
+    code = 0
+    try:
+        worker: Any = import_module(f"{WORKER}.__main__")
+        worker.main(life.head_start)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def mark(folder: str) -> None:
+    """Let the kernel tell this process's temporary folder, and no longer the one of what it was forked from.
+
+    `host.scratch` knows by it whom a folder's end is to end. The kernel tells variables from where they lay when the
+    process was started, so this is written in their place: the paths of two scratch folders are of one length.
+    """
+    start, end = (
+        int(word)
+        for word in Path("/proc/self/stat")
+        .read_text(encoding="utf-8", errors="replace")
+        .rpartition(")")[2]
+        .split()[47:49]
+    )
+    before, name, behind = (b"\0" + ctypes.string_at(start, end - start)).partition(b"\0TMPDIR=")
+    if name:
+        room = len(behind.partition(b"\0")[0])
+        ctypes.memmove(start + len(before + name) - 1, os.fsencode(folder).ljust(room, b"\0"), room)
+
+
+def touched_pages() -> Array:
+    """Runs of pages of files (code, mostly) that this process has in memory: a fork doesn't inherit them.
+
+    A started worker has them, so a forked one takes them in again: its memory and its first calls are then the same.
+
+    Returns:
+        A row for each run: the addresses of its first page and of the one behind it.
+    """
+    found = [np.empty((0, 2), np.int64)]
+    page = mmap.PAGESIZE
+    with (
+        Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps,
+        PAGEMAP.open("rb", buffering=0) as pagemap,
+    ):
+        for line in maps:
+            span, mode, _, _, inode, *_ = line.split()
+            if inode == "0" or mode[0] != "r":
+                continue
+            start, end = (int(address, 16) for address in span.split("-"))
+            pagemap.seek(start // page * _ENTRY_BYTES)
+            entries = np.frombuffer(pagemap.read((end - start) // page * _ENTRY_BYTES), np.uint64)
+            there = ((entries & _IS_FILES) == _IS_FILES).astype(np.int8)
+            edges = np.flatnonzero(np.diff(there, prepend=0, append=0))  # in and out of a run, by turns
+            found.append(start + page * edges.reshape(-1, 2))
+    return np.concatenate(found)
+
+
+def touch(pages: Array) -> None:
+    """Have these pages in memory."""
+    for start, end in pages:
+        for address in range(start, end, mmap.PAGESIZE):
+            ctypes.string_at(address, 1)
+
+
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_ADOPTING = Lock()
+
+
+class NotForked(Exception):
+    """A worker could not be forked; whoever might hold its descriptors all the same needs others than the next one."""
+
+
+class Forked:
+    """A forked worker, as `subprocess.Popen` tells of one that was started."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._ends = os.pidfd_open(pid)
+        self._reaping = Lock()
+        weakref.finalize(self, os.close, self._ends)  # and no sooner: another thread may wait on it
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended (0 where somebody else reaped it); may be called from any thread.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+        """
+        if self.returncode is None:
+            if not select.select([self._ends], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(WORKER, timeout or 0)
+            with self._reaping:
+                if self.returncode is None:
+                    try:
+                        self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                    except ChildProcessError:
+                        self.returncode = 0
+        return self.returncode
+
+
+def can_fork() -> bool:
+    """Whether the system has all that a starter needs: Linux from 5.3 on, with /proc."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return TASKS.is_dir() and os.access(PAGEMAP, os.R_OK)
+
+
+class Starter:
+    """The process that workers are forked from, and this one's end of the pipe to it.
+
+    Args:
+        modules: what it imports; this, the environment, the CPUs and the interpreter are its workers' too.
+    """
+
+    def __init__(
+        self,
+        modules: Iterable[str],
+        *,
+        environment: Mapping[str, str],
+        cpus: frozenset[int] | None = None,
+        log: Path | None = None,
+        interpreter: Interpreter | None = None,
+    ) -> None:
+        if log:
+            log.parent.mkdir(parents=True, exist_ok=True)
+        self._environment = interpreter.environment(environment) if interpreter else dict(environment)
+        self._pipe, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._forking = Lock()
+        self._ready: bool | None = None
+        with theirs:
+            self._child = Child(
+                __name__,
+                [str(theirs.fileno()), *modules],
+                environment=self._environment,
+                executable=interpreter.path if interpreter else None,
+                cpus=cpus,
+                log=log,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
+    def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
+        """Whether it can fork, once it has imported everything; it can't where an import failed or left threads.
+
+        One that takes longer than `timeout_s` seconds is ended: nobody waits for it again.
+        """
+        with self._forking:
+            if self._ready is None:
+                self._pipe.settimeout(timeout_s)
+                with self._ending_unless_done(), suppress(OSError):
+                    self._ready = self._pipe.recv(len(READY)) == READY
+            return bool(self._ready)
+
+    def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Forked:
+        """A worker with these arguments, on this thread's CPUs.
+
+        Args:
+            environment: the starter's own, but for what differs from worker to worker and no library reads.
+            files: descriptors of its commands, its standard output and its standard error.
+
+        Raises:
+            NotForked: the starter can't, or has gone, or failed at this one, and then it forks no other either.
+        """
+        if not self.is_ready():
+            raise NotForked
+        changed = {name: text for name, text in environment.items() if self._environment.get(name) != text}
+        cpus = sorted(os.sched_getaffinity(0))
+        message = json.dumps([list(arguments), changed, str(Path.cwd()), cpus]).encode()
+        if len(message) > LONGEST_MESSAGE:
+            raise NotForked
+        with self._forking, _adopting():
+            if self._ready:
+                self._ready = None  # the next answer is this worker's, or nobody's
+                with self._ending_unless_done(), suppress(OSError, ValueError):
+                    socket.send_fds(self._pipe, [message], files)
+                    found = Forked(int(self._pipe.recv(LONGEST_MESSAGE)))
+                    self._ready = True
+                    return found
+        raise NotForked
+
+    @contextmanager
+    def _ending_unless_done(self) -> Iterator[None]:
+        """End it where what is inside didn't come to be ready: an answer that comes later must be nobody's."""
+        try:
+            yield
+        finally:
+            if not self._ready:
+                self._ready = False
+                self.end()
+
+    def end(self) -> None:
+        """Make whoever waits for it hear that it died. May be called from any thread; `kill` cleans up."""
+        if self._pipe.fileno() >= 0:  # its process id may be another's once it was killed
+            self._child.signal(signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End it; its workers live on."""
+        self._pipe.close()
+        self._child.kill()
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Orphans among this process's descendants become its own children inside, and not init's."""
+    control: Any = ctypes.CDLL(None).prctl
+    was = ctypes.c_int()
+    with _ADOPTING:
+        control(_PR_GET_CHILD_SUBREAPER, ctypes.byref(was))
+        control(_PR_SET_CHILD_SUBREAPER, 1)
+        try:
+            yield
+        finally:
+            control(_PR_SET_CHILD_SUBREAPER, was.value)
+
+
+_LARGEST_BYTES, _SMALLEST_BYTES = 65536, 256
+"""Sizes of the free blocks that are taken. Larger arrays get whole pages from the system, most smaller ones come from
+caches.
+"""
+_LEAST_BYTES = 4096
+"""More than any cache of free blocks holds."""
+_MOST_BYTES = 32 << 20
+"""The most that is taken in all: another allocator than glibc's shows no end of its gaps."""
+
+
+class _Statistics(ctypes.Structure):
+    """glibc's `struct mallinfo2`; `keepcost` is what is free at the end of the main heap."""
+
+    _fields_ = (("other", ctypes.c_size_t * 9), ("keepcost", ctypes.c_size_t))
+
+
+def shift_heap(offset: int) -> None:
+    """Let the arrays that follow lie `offset` bytes further, by memory that is never freed.
+
+    Blocks that the imports freed are taken first: an array that fills one would lie where that one begins.
+
+    Args:
+        offset: bytes, rounded to the 16 that `malloc` keeps to.
+    """
+    library: Any = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    if hasattr(library, "mallinfo2"):  # glibc from 2.33 on
+        library.mallinfo2.restype = _Statistics
+        _fill_gaps(library)
+    library.malloc(_LEAST_BYTES + offset)
+
+
+def _fill_gaps(library: Any) -> None:
+    """Take free blocks of each size until one comes from the end of the heap: then no gap is so large."""
+    size, left = _LARGEST_BYTES, _MOST_BYTES
+    while size >= _SMALLEST_BYTES:
+        end = library.mallinfo2().keepcost
+        while library.mallinfo2().keepcost == end and left >= size:
+            library.malloc(size)
+            left -= size
+        size //= 2
+
+
+if __name__ == "__main__":
+    main()
