@@ -281,7 +281,7 @@ class Tuned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class RateStep:
     """Requests that arrive by themselves, for one turn of an arm that serves.
 
     Attributes:
@@ -314,7 +314,7 @@ class Turn:
     """
 
     latency_ns: Mapping[Scope, Array]
-    offer: Offer | None = None
+    offer: RateStep | None = None
     start_late_ns: float = 0.0
     gpu: GpuState | None = None
     fault: str = ""

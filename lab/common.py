@@ -27,8 +27,8 @@ from shootout.host.noise import Disturbance, NoiseMeter, Own
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
-from shootout.race.live import LiveStage, LiveWatch
-from shootout.race.protocols import Context, Gpus, Notes, Performance, Player, Stage, Starters
+from shootout.race.live import Launcher, NoiseWatch
+from shootout.race.protocols import Context, Gpus, Performance, Player, RaceEvents, Stage, Starters
 from shootout.race.queue import block_medians
 from shootout.race.restart import Restart
 from shootout.stats.verdicts import log_ratios
@@ -118,9 +118,9 @@ class Bench:
         exported = obtain(Request(model=arm.model, parameters=arm.parameters, batch=arm.batch))
         return workshop.prepare(arm, exported, environment.libraries().get(arm.target.backend, ""))
 
-    def stage(self, built: Sequence[Built]) -> LiveStage:
+    def stage(self, built: Sequence[Built]) -> Launcher:
         """Return a stage for these artifacts; their arms' labels must differ."""
-        return LiveStage(
+        return Launcher(
             built={one.arm.label: one for one in built}, placement=self.placement, logs=self.folder / "logs"
         )
 
@@ -149,7 +149,7 @@ def copies(built: Built, count: int) -> list[Built]:
 class Disturbances:
     """A watch that counts disturbed rounds and flags none, so that a bench on a busy machine ends and says so."""
 
-    inner: LiveWatch
+    inner: NoiseWatch
     rounds: int = 0
     disturbed: int = 0
 
@@ -169,7 +169,7 @@ class Disturbances:
 
 def watch(placement: Placement) -> Disturbances:
     """A fresh watch over the arms' CPUs."""
-    return Disturbances(LiveWatch(NoiseMeter(placement.arms, parent=placement.parent)))
+    return Disturbances(NoiseWatch(NoiseMeter(placement.arms, parent=placement.parent)))
 
 
 @dataclass(slots=True)
@@ -245,7 +245,7 @@ def restart(
     def fault(arm: Arm, why: NotRun) -> None:
         faults.append(f"{arm.label}: {why.reason}")
 
-    notes = Notes(say=lambda _: None, setback=setback or fault)
+    notes = RaceEvents(say=lambda _: None, setback=setback or fault)
     context = Context(stage=stage, watch=eye, notes=notes)
     found = Restart(index=index, arms=arms, context=context, rng=rng).run()
     if faults:

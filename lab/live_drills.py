@@ -18,7 +18,7 @@ from shootout.constants import ALPHA
 from shootout.contract import Arm
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
-from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.live import ArmProcess, Launcher
 from shootout.stats.verdicts import compare
 
 from .common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
@@ -42,7 +42,7 @@ def figures(bench: Bench) -> Tables:
 class Unheld:
     """A player that runs on whatever it is told about holding still."""
 
-    def __init__(self, player: LivePlayer) -> None:
+    def __init__(self, player: ArmProcess) -> None:
         self._player = player
 
     def __getattr__(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class Unheld:
 class UnheldStage:
     """A live stage without SIGSTOP."""
 
-    def __init__(self, inner: LiveStage) -> None:
+    def __init__(self, inner: Launcher) -> None:
         self._inner = inner
 
     lanes = 1

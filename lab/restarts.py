@@ -26,7 +26,7 @@ from shootout.contract import Arm, Array
 from shootout.host.placement import on_cpus
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
-from shootout.race.live import LiveStage
+from shootout.race.live import Launcher
 from shootout.race.protocols import Performance, Player, Starters
 from shootout.stats.verdicts import compare
 
@@ -179,8 +179,8 @@ def _starts(played: Sequence[Sequence[Performance]], scope: Scope) -> dict[str, 
 class _OneStarted:
     """A stage that forks all arms but a target's third copy, which it starts."""
 
-    forking: LiveStage
-    starting: LiveStage
+    forking: Launcher
+    starting: Launcher
 
     @property
     def lanes(self) -> int:

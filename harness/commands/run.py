@@ -25,7 +25,7 @@ from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
-from shootout.race.runner import Bars, Breach, Campaign, no_bars, no_breach
+from shootout.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
 from shootout.report import dry_run as preview
 from shootout.report import more_time
 from shootout.report.lines import NAMED, fold
@@ -121,7 +121,7 @@ def measure(
 
     Args:
         limit: when all of it ends, exports and builds among it; put off by the wait for this machine.
-        breach, bars: see `Campaign`.
+        breach, bars: see `RaceRunner`.
         trace: when all is measured, also write where the time of each arm's calls goes.
         goes_on: whether a finished run is taken up again.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
@@ -153,7 +153,7 @@ def measure(
                 file.append(header(plan, {**facts, "ceilings": ceilings}, command))
             elif nearest := find_nearest(_groups(history)):
                 progress.say(f"going on with {out}. {more_time.tell_nearest(nearest)}")
-            campaign = Campaign(
+            campaign = RaceRunner(
                 plan=plan,
                 out=out,
                 file=file,
@@ -205,7 +205,7 @@ def _groups(history: History) -> list[Group]:
     return [group_of(history, record) for record in history.groups]
 
 
-def _ended(campaign: Campaign, *, played: bool, complete: bool, settled: bool) -> Ended:
+def _ended(campaign: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:
     why = "nothing is left to measure" if complete else "--max-time"
     if (killed := played and not complete) and campaign.deadline.seconds is None:
         why = "a target was killed"

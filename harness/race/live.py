@@ -37,14 +37,14 @@ from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
 from shootout.host.placement import Bounds, Placement, child_environment
 from shootout.host.scratch import scratch
-from shootout.messages import Loaded, Offer, OnGpu, Scope, Scores, Tuned, Turn, Verified, Warming
+from shootout.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.models.user.scoring import score
 from shootout.race.loading import OWN
 from shootout.race.pace import too_slow
-from shootout.race.pausing import Hold, on_gpu
+from shootout.race.pausing import Suspension, on_gpu
 from shootout.race.protocols import Gpus, Placed
 from shootout.units import duration
-from shootout.worker.fork_server import Starter, can_fork
+from shootout.worker.fork_server import ForkServer, can_fork
 from shootout.worker.interpreters import Interpreter
 from shootout.worker.process import WorkerProcess, log_name
 
@@ -110,7 +110,7 @@ BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AF
 """Where one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
 
 
-class LivePlayer:
+class ArmProcess:
     """One arm in one worker process, for one restart.
 
     Args:
@@ -118,7 +118,7 @@ class LivePlayer:
         first: whether it is its first restart, which alone looks at the accuracy, the cap and the energy.
     """
 
-    def __init__(self, process: WorkerProcess, built: Built, stage: LiveStage, *, first: bool) -> None:
+    def __init__(self, process: WorkerProcess, built: Built, stage: Launcher, *, first: bool) -> None:
         self._process = process
         self._built = built
         self._stage = stage
@@ -232,7 +232,7 @@ class LivePlayer:
         limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
         return self._timed("turn", limits_s, scopes, scopes=scopes)
 
-    def serve(self, offer: Offer) -> Turn:
+    def serve(self, offer: RateStep) -> Turn:
         """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
@@ -320,9 +320,9 @@ class LivePlayer:
 class LiveStarters:
     """The processes that a restart's arms are forked from: one for each way to begin."""
 
-    def __init__(self, stage: LiveStage) -> None:
+    def __init__(self, stage: Launcher) -> None:
         self._stage = stage
-        self._found: dict[Beginning, Starter] = {}
+        self._found: dict[Beginning, ForkServer] = {}
         self._over = False
         self._lock = Lock()
 
@@ -337,12 +337,12 @@ class LiveStarters:
             if starter is None or starter.is_ready(min(LOAD_TIMEOUT_S, part_s)):
                 return
 
-    def _made(self, key: Beginning, arm: Arm, lane: int, padding: int) -> Starter | None:
+    def _made(self, key: Beginning, arm: Arm, lane: int, padding: int) -> ForkServer | None:
         modules = key[0]
         with self._lock:
             if key not in self._found and not self._over:
                 with suppress(OSError):  # the system is short of something: the arm is started by itself
-                    self._found[key] = Starter(
+                    self._found[key] = ForkServer(
                         modules,
                         environment=child_environment(arm.threads, padding),
                         cpus=self._stage.place(arm, lane),
@@ -351,7 +351,7 @@ class LiveStarters:
                     )
             return self._found.get(key)
 
-    def of(self, arm: Arm) -> Starter | None:
+    def of(self, arm: Arm) -> ForkServer | None:
         """Return the starter that was prepared for an arm; None if the arm is started by itself."""
         found = (self._found[key] for key in self._stage.beginnings(arm) if key in self._found)
         return next((one for one in found if one.is_ready()), None)
@@ -372,7 +372,7 @@ class LiveStarters:
 
 
 @dataclass(slots=True, kw_only=True)
-class LiveStage:
+class Launcher:
     """Starts workers for a group's arms, or forks them.
 
     Attributes:
@@ -397,7 +397,7 @@ class LiveStage:
     max_call_s: float = 0.0
     max_error: float = 0.0
     metric: str = ""
-    hold: Hold = field(default_factory=Hold)
+    hold: Suspension = field(default_factory=Suspension)
     unsynchronised: bool = False
     energy: bool = False
     beside: Sequence[frozenset[int]] = ()
@@ -442,17 +442,17 @@ class LiveStage:
         self._starters = LiveStarters(self)
         return self._starters
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> LivePlayer:  # noqa: ARG002 - fakes go by it
+    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:  # noqa: ARG002 - fakes go by it
         """A fresh worker for `arm`."""
         environment = child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables)
         other = self.interpreters.get(arm.target.python)
         starter, log = self._starters.of(arm) if self._starters else None, self.logs / log_name(arm.label)
         process = WorkerProcess(environment, self.place(arm, OWN), log, other, starter)
-        return LivePlayer(process, self.built[arm.label], self, first=arm.label not in self.played)
+        return ArmProcess(process, self.built[arm.label], self, first=arm.label not in self.played)
 
 
 @dataclass(slots=True)
-class LiveWatch:
+class NoiseWatch:
     """Outside evidence from the kernel's own counters."""
 
     meter: NoiseMeter

@@ -34,7 +34,7 @@ from shootout.journal.records import Line, Played
 from shootout.messages import Scope, Tuned
 from shootout.race.loading import Entrance
 from shootout.race.protocols import Performance
-from shootout.race.serving import Terms, least_s
+from shootout.race.serving import LoadTest, least_s
 from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
@@ -50,7 +50,7 @@ def restart_s(left_s: float, owed: Iterable[int]) -> float:
     return left_s / max(1, sum(max(2, count) for count in owed))
 
 
-def foreseen_s(entrance: Entrance, terms: Terms | None) -> float:
+def foreseen_s(entrance: Entrance, terms: LoadTest | None) -> float:
     """Seconds of an arm's shortest way through a restart; a first call that compiles is no call's time."""
     loaded, verified = entrance.loaded, entrance.verified
     if entrance.error or loaded is None:

@@ -27,7 +27,7 @@ _MOST_CALLS = 10_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Hold:
+class Suspension:
     """How this run holds its arms: it stops them, until `found` says that those on the GPU had better wait.
 
     Attributes:

@@ -24,10 +24,10 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.host.noise import Disturbance, Own
-from shootout.messages import GpuState, Loaded, Offer, OnGpu, Scope, Tuned, Turn, Verified, Warming
+from shootout.messages import GpuState, Loaded, OnGpu, RateStep, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
-    from shootout.race.pausing import Hold
+    from shootout.race.pausing import Suspension
 
 
 Gpus = Mapping[str, tuple[int | None, GpuState]]
@@ -43,7 +43,7 @@ class Player(Protocol):
     def warm(self, calls: int, ns: int) -> Warming: ...  # noqa: D102
     def tune(self) -> Tuned: ...  # noqa: D102
     def turn(self, scopes: tuple[Scope, ...]) -> Turn: ...  # noqa: D102
-    def serve(self, offer: Offer) -> Turn: ...  # noqa: D102
+    def serve(self, offer: RateStep) -> Turn: ...  # noqa: D102
     def on_gpu(self) -> OnGpu | None: ...  # noqa: D102
     def placed(self) -> Placed: ...  # noqa: D102
     def peak_memory(self) -> int: ...  # noqa: D102
@@ -183,7 +183,7 @@ class Performance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
+class RaceEvents:
     """Who hears of a restart while it goes on: people (`say`) and the journal (`setback` and `checked`, at once)."""
 
     say: Callable[[str], None]
@@ -203,7 +203,7 @@ class Context:
 
     stage: Stage
     watch: Watch
-    notes: Notes
-    hold: Hold | None = None
+    notes: RaceEvents
+    hold: Suspension | None = None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     pace: Deadline = field(default_factory=lambda: Deadline(None))

@@ -25,7 +25,7 @@ from shootout.messages import Scope
 from shootout.race import pace, serving
 from shootout.race.protocols import Context, Performance
 from shootout.race.restart import Restart
-from shootout.race.serving import Terms
+from shootout.race.serving import LoadTest
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
@@ -64,7 +64,7 @@ class Race:
     barred: set[str] = field(default_factory=set)
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
-    terms: serving.Terms | None = None
+    terms: serving.LoadTest | None = None
 
     def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
         """Who plays the next restart; nobody when the race is over. `pressing`: see `state`."""
@@ -170,7 +170,7 @@ def flagged_blocks(performance: Performance, flagged: tuple[int, ...]) -> tuple[
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Entrant:
+class ScheduledGroup:
     """One group in the run.
 
     Attributes:
@@ -272,7 +272,7 @@ class Entrant:
         return (2, not self.pressing, self.nearest, self.index)
 
 
-def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None) -> Race:
+def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None) -> Race:
     """A group's race, where its part of the journal left it."""
     return Race(
         arms={arm.label: arm for arm in arms},
@@ -286,7 +286,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: Terms | None
     )
 
 
-def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entrant | None:
+def first(waiting: Iterable[ScheduledGroup], allows: Callable[[float], bool]) -> ScheduledGroup | None:
     """Who plays next; None where no restart ends in time.
 
     Args:
@@ -297,7 +297,7 @@ def first(waiting: Iterable[Entrant], allows: Callable[[float], bool]) -> Entran
     return min(allowed, key=lambda one: one.order) if len(allowed) > 1 else next(iter(allowed), None)
 
 
-def left_s(waiting: Sequence[Entrant]) -> float:
+def left_s(waiting: Sequence[ScheduledGroup]) -> float:
     """Seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
     return sum(one.left * one.next_s for one in waiting)
 

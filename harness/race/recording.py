@@ -25,7 +25,7 @@ from shootout.journal.records import (
 )
 from shootout.messages import Loaded, Progress, Verified
 from shootout.race.protocols import Performance
-from shootout.race.queue import Entrant, block_medians, flagged_blocks
+from shootout.race.queue import ScheduledGroup, block_medians, flagged_blocks
 from shootout.race.restart import Restart
 from shootout.race.serving import served_in
 from shootout.study.plan import PlannedGroup
@@ -50,7 +50,7 @@ class Recorder:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
-        breach: as `Campaign` has it: who left because of limits that are no more goes on.
+        breach: as `RaceRunner` has it: who left because of limits that are no more goes on.
         installed: by group and label, what its runtime takes on disk, where that is known.
     """
 
@@ -149,7 +149,7 @@ class Recorder:
         )
         self.file.append(line)
 
-    def restart(self, one: Entrant, played: Restart) -> list[Played]:
+    def restart(self, one: ScheduledGroup, played: Restart) -> list[Played]:
         """Write the restart that a group has just played; its lines go out at once, closed by their `rounds` line.
 
         Returns:

@@ -33,12 +33,12 @@ from shootout.constants import (
 from shootout.contract import Arm, Array, Device, NotRun
 from shootout.errors import ArmOut, Hung, NotRunKind, SkippedArm
 from shootout.host.noise import Disturbance, Own, undisturbed
-from shootout.messages import Offer, Scope
+from shootout.messages import RateStep, Scope
 from shootout.race import pace
 from shootout.race.loading import Entrance, Loading
-from shootout.race.pausing import Hold, on_gpu
+from shootout.race.pausing import Suspension, on_gpu
 from shootout.race.protocols import Context, Gpus, Performance, Player, WarmUp, cpu_ns
-from shootout.race.serving import Desk, Terms, desk_of, needed_s
+from shootout.race.serving import LoadTest, RateSearch, desk_of, needed_s
 from shootout.stats.warmup import steady_from
 from shootout.units import span
 
@@ -74,14 +74,14 @@ class Restart:
     arms: Sequence[Arm]
     context: Context
     rng: random.Random
-    terms: Terms | None = None
+    terms: LoadTest | None = None
     baseline: str | None = None
     tails: bool = False
     hung: Collection[str] = ()
     performances: list[Performance] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
     rounds: int = field(default=0, init=False)
-    desk: Desk | None = field(default=None, init=False)
+    desk: RateSearch | None = field(default=None, init=False)
     spent_s: dict[str, float] = field(default_factory=dict, init=False)
     killed: list[str] = field(default_factory=list, init=False)
     is_late: bool = field(default=False, init=False)
@@ -227,7 +227,7 @@ class Restart:
             self.disturbed, self.rounds = [], 0
         return bool(lost)
 
-    def _settle(self, hold: Hold) -> None:
+    def _settle(self, hold: Suspension) -> None:
         """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
         if not (arms := hold.untried(self.performances)):
             return
@@ -277,9 +277,9 @@ class Restart:
                 return False
         return True
 
-    def _offers(self) -> dict[str, Offer]:
+    def _offers(self) -> dict[str, RateStep]:
         """What each arm that serves is asked in the next round, by label."""
-        found: dict[str, Offer] = {}
+        found: dict[str, RateStep] = {}
         if not (desk := self.desk):
             return found
 
@@ -290,7 +290,7 @@ class Restart:
             self._guarded(performance.arm, performance.player, "a round", partial(ask, performance))
         return found
 
-    def _fit(self, offers: Mapping[str, Offer]) -> bool:
+    def _fit(self, offers: Mapping[str, RateStep]) -> bool:
         """Keep those out that there is no time to ask so, and as often as is left; False where there is for nobody."""
         left = SERVE_ROUNDS - self.rounds
         needs_s = {one.arm.label: needed_s(offers[one.arm.label], one, left) for one in self.performances}
@@ -300,7 +300,7 @@ class Restart:
         self.performances[:] = [one for one in self.performances if one.arm not in out]
         return True
 
-    def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...], offer: Offer | None) -> None:
+    def _take_turn(self, performance: Performance, scopes: tuple[Scope, ...], offer: RateStep | None) -> None:
         player = performance.player
         player.release()
         with self._spending("rounds"):

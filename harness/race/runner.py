@@ -25,11 +25,11 @@ from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
 from shootout.race import pace, queue, stopping
-from shootout.race.live import LiveStage, LiveWatch
+from shootout.race.live import Launcher, NoiseWatch
 from shootout.race.pace import Caps
-from shootout.race.pausing import Hold
-from shootout.race.protocols import Context, Notes
-from shootout.race.queue import Entrant
+from shootout.race.pausing import Suspension
+from shootout.race.protocols import Context, RaceEvents
+from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
 from shootout.race.serving import terms_of
 from shootout.stats.verdicts import Rules
@@ -51,7 +51,7 @@ def no_bars(_: Path) -> Mapping[str, Collection[str]]:
 
 
 @dataclass(kw_only=True)
-class Campaign:
+class RaceRunner:
     """One run in progress.
 
     Attributes:
@@ -77,11 +77,11 @@ class Campaign:
     bars: Bars = no_bars
     groups: Sequence[PlannedGroup] = field(init=False)
     built: dict[str, dict[str, Built]] = field(default_factory=dict)
-    entrants: list[Entrant] = field(default_factory=list)
+    entrants: list[ScheduledGroup] = field(default_factory=list)
     recorder: Recorder = field(init=False)
     caps: Caps = field(init=False)
     search: Search = field(init=False)
-    hold: Hold = field(init=False)
+    hold: Suspension = field(init=False)
     budget: Deadline = field(init=False)
     beside: Sequence[frozenset[int]] = field(init=False)
 
@@ -93,7 +93,7 @@ class Campaign:
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)
         self.beside = lanes_near(self.plan.placement)[1:]  # of all CPUs: in the race this thread is bound to a few
-        self.hold = Hold(found=self.history.holding, note=self.file.append)
+        self.hold = Suspension(found=self.history.holding, note=self.file.append)
         if cuda_driver.is_shared():
             self.hold.share(arm for group in self.plan.groups for arm in group.playing)
 
@@ -149,11 +149,11 @@ class Campaign:
         """Whether racing for so long still ends in time."""
         return self.deadline.allows(seconds) and self.budget.allows(seconds)
 
-    def _mute(self, waiting: Sequence[Entrant]) -> Entrant | None:
+    def _mute(self, waiting: Sequence[ScheduledGroup]) -> ScheduledGroup | None:
         """A group that can have no verdict yet: a budget that nobody asked for does not end its race untold."""
         return queue.first([one for one in waiting if one.race.played < one.fewest], self.deadline.allows)
 
-    def _is_hopeless(self, one: Entrant) -> bool:
+    def _is_hopeless(self, one: ScheduledGroup) -> bool:
         """Whether a group's nearest verdict would take far longer than a budget that nobody asked for still allows."""
         here = one.race.played - one.recalled  # who runs the same command again wants more of it
         if self.budget.seconds is None or here < FORESEEING or one.race.played < one.fewest:
@@ -169,7 +169,7 @@ class Campaign:
             self._learn(one)
         self._look(entered)
 
-    def _entrant(self, group: PlannedGroup, place: float) -> Entrant:
+    def _entrant(self, group: PlannedGroup, place: float) -> ScheduledGroup:
         name, known = group.record.name, group_of(self.history, group.record)
         known = replace(known, rules=going_on(known.rules, known.next_restart))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
@@ -179,7 +179,7 @@ class Campaign:
         terms = terms_of(self.plan.study, group.playing, known.played)
         race = queue.race_of(known, arms, seed=f"{self.plan.study.seed} {name}", terms=terms)
         race.hung = [arm.label for arm in arms if self.recorder.hung(name, arm)]
-        one = Entrant(index=len(self.entrants), place=place, group=group, race=race, known=known)
+        one = ScheduledGroup(index=len(self.entrants), place=place, group=group, race=race, known=known)
         if known.rounds:
             last = known.rounds[-1]
             one.last_s, one.last_arms = last.lasting_s, known.players(last.restart)
@@ -189,7 +189,7 @@ class Campaign:
     def _play(self) -> bool:
         """Restart by restart, until nobody has to play any more; False when none of them ends in time."""
         place = self.plan.placement
-        watch = LiveWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
+        watch = NoiseWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
         while playing := [one for one in self.entrants if one.players]:
             if len(playing) == 1:
                 self._thin(*playing)
@@ -214,14 +214,14 @@ class Campaign:
     def _left_s(self) -> float:
         return min(self.deadline.left_s, self.budget.left_s)
 
-    def _thin(self, one: Entrant) -> None:
+    def _thin(self, one: ScheduledGroup) -> None:
         """Leave the slowest of the only group out where they have no time; a budget ends no race before a verdict."""
         one.thin(self.deadline.left_s if one.race.played < one.fewest else self._left_s)
 
-    def _restart(self, one: Entrant, watch: LiveWatch, waiting: Sequence[Entrant]) -> bool:
+    def _restart(self, one: ScheduledGroup, watch: NoiseWatch, waiting: Sequence[ScheduledGroup]) -> bool:
         """Play one and write it down; False when time was over before its first round."""
         name = one.group.record.name
-        stage = LiveStage(
+        stage = Launcher(
             built=self.built.get(name, {}),
             played=one.race.steady_from,
             placement=self.plan.placement,
@@ -236,7 +236,7 @@ class Campaign:
             beside=self.beside,
             deadline=self.deadline,
         )
-        notes = Notes(
+        notes = RaceEvents(
             say=self.progress.detail,
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
@@ -257,14 +257,14 @@ class Campaign:
             self._let_go(one, performance.arm, line)
         return True
 
-    def _let_go(self, one: Entrant, arm: Arm, line: Played) -> None:
+    def _let_go(self, one: ScheduledGroup, arm: Arm, line: Played) -> None:
         """Let an arm leave that breaks what the run is for; the baseline and its copy stay for the others."""
         installed = self.recorder.installed.get((line.group, line.arm))
         if not arm.control and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
             self.recorder.note(line.group, arm, why)
             one.race.out.add(arm.label)
 
-    def _bar(self, one: Entrant) -> None:
+    def _bar(self, one: ScheduledGroup) -> None:
         """Find out who of a group is barred, before its first verdict and then ever more rarely: it takes a while."""
         played = one.race.played
         if not one.race.rules.selects and played >= max(one.fewest, 2 * one.barred_at):
@@ -276,13 +276,13 @@ class Campaign:
         """By group, the arms that break what the run is for."""
         return {one.group.record.name: one.race.barred for one in self.entrants}
 
-    def _learn(self, one: Entrant) -> None:
+    def _learn(self, one: ScheduledGroup) -> None:
         """Tell the search for crossovers what a group has shown."""
         one.known.setbacks.clear()
         one.known.setbacks.update(self.recorder.of_group(one.group.record.name))
         self.search.learn(one.known)
 
-    def _look(self, changed: Sequence[Entrant]) -> None:
+    def _look(self, changed: Sequence[ScheduledGroup]) -> None:
         """Who plays next in the groups that changed, and in those of which a crossover needs other things now."""
         for one in changed:
             self._bar(one)
@@ -328,7 +328,7 @@ class Campaign:
         self.groups = [*self.groups, *found]
         self._enter(found)
 
-    def _leave_out(self, one: Entrant) -> None:
+    def _leave_out(self, one: ScheduledGroup) -> None:
         """Skip what would take too long, by what smaller cells took."""
         for arm in one.players:
             if why := self.caps.setback(arm):

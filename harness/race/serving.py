@@ -19,7 +19,7 @@ from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
 from shootout.journal.group import counting
 from shootout.journal.records import Played, Served, Step
-from shootout.messages import Offer, Scope, Turn
+from shootout.messages import RateStep, Scope, Turn
 from shootout.race.protocols import Performance
 from shootout.stats import quantiles
 from shootout.study.schema import Study
@@ -35,7 +35,7 @@ _BACKLOG = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class LoadTest:
     """What arms that serve are asked.
 
     Attributes:
@@ -49,7 +49,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class RateSearch:
     """What every arm of one restart is asked, turn by turn.
 
     Attributes:
@@ -64,7 +64,7 @@ class Desk:
     shift: float
     first: bool
 
-    def offer(self, performance: Performance, flagged: Collection[int]) -> Offer:
+    def offer(self, performance: Performance, flagged: Collection[int]) -> RateStep:
         """The next thing to ask an arm, from its turns so far.
 
         Args:
@@ -78,7 +78,7 @@ class Desk:
         # Who is given more than it can do falls behind from the first second on: a step need not wait for all the rest.
         counted = min(rate, _alone_per_s(performance)) if self.rate_per_s else rate
         requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(counted * SERVE_STEP_S)))
-        return Offer(
+        return RateStep(
             rate_per_s=rate,
             requests=requests,
             lead_in=round(SERVE_LEAD_IN * requests),
@@ -101,7 +101,7 @@ class Desk:
         return next_rate(_alone_per_s(performance) / 2 * self.shift, tried)
 
 
-def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> Terms | None:
+def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> LoadTest | None:
     """What the arms of a group that serve are asked; None where they don't serve.
 
     Args:
@@ -111,12 +111,12 @@ def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Pl
         return None
     earlier = next((line.served.limit_ns for lines in played.values() for line in lines if line.served), None)
     limit_ns = study.p99_limit_ms * 1e6 if study.p99_limit_ms else earlier
-    return Terms(rate_per_s=study.rate, limit_ns=limit_ns)
+    return LoadTest(rate_per_s=study.rate, limit_ns=limit_ns)
 
 
 def desk_of(
-    terms: Terms, performances: Sequence[Performance], baseline: str | None, restart: int, seed: int
-) -> Desk | None:
+    terms: LoadTest, performances: Sequence[Performance], baseline: str | None, restart: int, seed: int
+) -> RateSearch | None:
     """What a restart's arms are asked; None where none of them is left.
 
     Args:
@@ -126,7 +126,7 @@ def desk_of(
         return None
     unloaded = {p.arm.label: p.tuned.call_ns[Scope.END_TO_END] for p in performances}
     default_ns = SERVE_LIMIT_FACTOR * unloaded.get(baseline or "", max(unloaded.values()))
-    return Desk(
+    return RateSearch(
         rate_per_s=terms.rate_per_s,
         limit_ns=terms.limit_ns or default_ns,
         seed=seed,
@@ -135,13 +135,13 @@ def desk_of(
     )
 
 
-def least_s(terms: Terms) -> float:
+def least_s(terms: LoadTest) -> float:
     """Seconds in which the fewest requests of a restart arrive at a given rate; 0 where a rate is searched."""
     requests = SERVE_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 
 
-def needed_s(offer: Offer, performance: Performance, rounds: int) -> float:
+def needed_s(offer: RateStep, performance: Performance, rounds: int) -> float:
     """Seconds of so many steps of an arm: this one, and others like it; after it, a search may be as fast as one call
     after the other.
     """
@@ -200,7 +200,7 @@ def held(turn: Turn) -> bool:
     return turn.offer is not None and bound is not None and bound <= turn.offer.limit_ns and _kept_up(turn, turn.offer)
 
 
-def _kept_up(turn: Turn, offer: Offer) -> bool:
+def _kept_up(turn: Turn, offer: RateStep) -> bool:
     """Whether the arm answered as fast as requests came.
 
     At R requests a second, an arm that can do C < R is behind by T (R/C - 1) at the end of a step of T seconds. A limit
@@ -231,7 +231,7 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     return (1e9 / best,) if best else ()
 
 
-def served_in(desk: Desk | None, performance: Performance) -> Served | None:
+def served_in(desk: RateSearch | None, performance: Performance) -> Served | None:
     """What an arm did in a restart, for the journal; None where it didn't serve."""
     if desk is None:
         return None

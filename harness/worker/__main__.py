@@ -31,8 +31,8 @@ from shootout.messages import (
     HeadStart,
     Loaded,
     Looked,
-    Offer,
     OnGpu,
+    RateStep,
     Scope,
     Tuned,
     Turn,
@@ -157,7 +157,7 @@ class Worker:
             fault = self._recheck(watch.seconds)
         return Turn(latency_ns=latency_ns, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
-    def serve(self, offer: Offer) -> Turn:
+    def serve(self, offer: RateStep) -> Turn:
         """Requests that arrive as offered."""
         assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
         with clock.Stopwatch() as whole:

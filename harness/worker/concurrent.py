@@ -25,7 +25,7 @@ from shootout import clock
 from shootout.clock import Call
 from shootout.constants import BLOCK_CALLS, GPU_LEAD_IN_NS, LEAD_IN_CALLS, LONG_CALL_NS, SHORT_CALL_NS, WINDOW_NS
 from shootout.contract import Array, Arrays
-from shootout.messages import Offer, Scope, Tuned
+from shootout.messages import RateStep, Scope, Tuned
 from shootout.session import Session
 from shootout.worker.blocks import Blocks
 
@@ -83,7 +83,7 @@ class Instances:
         clock.quiet_collector()
         return {scope: np.array([self._window(scope)]) for scope in scopes}
 
-    def serve(self, offer: Offer) -> tuple[Array, float]:
+    def serve(self, offer: RateStep) -> tuple[Array, float]:
         """Serve requests as they arrive.
 
         Returns:

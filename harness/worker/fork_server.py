@@ -277,7 +277,7 @@ def can_fork() -> bool:
     return TASKS.is_dir() and os.access(PAGEMAP, os.R_OK)
 
 
-class Starter:
+class ForkServer:
     """The process that workers are forked from, and this one's end of the pipe to it.
 
     Args:

@@ -29,7 +29,7 @@ from shootout.worker.__main__ import Worker
 from shootout.worker.fork_server import NotForked
 
 if TYPE_CHECKING:
-    from shootout.worker.fork_server import Starter
+    from shootout.worker.fork_server import ForkServer
     from shootout.worker.interpreters import Interpreter
 
 _GOODBYE_S = 5.0
@@ -55,7 +55,7 @@ class WorkerProcess:
         cpus: frozenset[int],
         log: Path,
         interpreter: Interpreter | None = None,
-        starter: Starter | None = None,
+        starter: ForkServer | None = None,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._interpreter = interpreter

@@ -24,7 +24,7 @@ from shootout.clock import Stopwatch
 from shootout.constants import LEAD_IN_CALLS
 from shootout.contract import Arm, NotRun
 from shootout.messages import Scope, Turn
-from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.live import ArmProcess, Launcher
 from shootout.race.protocols import Performance, Player, Starters
 
 BASELINE = "torch-eager"
@@ -68,7 +68,7 @@ class Switches:
 class CountingPlayer:
     """A live player that also looks how often its process gave its CPU away during its turns."""
 
-    def __init__(self, player: LivePlayer, switches: Switches) -> None:
+    def __init__(self, player: ArmProcess, switches: Switches) -> None:
         self._player, self._switches = player, switches
 
     def __getattr__(self, name: str) -> Any:
@@ -88,7 +88,7 @@ class CountingPlayer:
 class CountingStage:
     """A live stage whose players count; by arm label."""
 
-    inner: LiveStage
+    inner: Launcher
     switches: defaultdict[str, Switches] = field(default_factory=lambda: defaultdict(Switches))
 
     lanes: ClassVar[int] = 1

@@ -25,15 +25,15 @@ from shootout.journal import journal
 from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
-from shootout.messages import Loaded, Offer, Scope, Scores, Tuned, Turn
+from shootout.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn
 from shootout.race import pace, restart
-from shootout.race.live import TOO_LATE, LivePlayer
+from shootout.race.live import TOO_LATE, ArmProcess
 from shootout.race.loading import Entrance
-from shootout.race.protocols import Context, Notes
+from shootout.race.protocols import Context, RaceEvents
 from shootout.race.queue import Race
 from shootout.race.recording import Recorder
 from shootout.race.restart import Restart
-from shootout.race.serving import Terms
+from shootout.race.serving import LoadTest
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.stats.verdicts import Rules
@@ -53,7 +53,7 @@ class Told(Deadline):
 
 
 def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> Context:
-    notes = Notes(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    notes = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
     return Context(stage=world, watch=FakeWatch(), notes=notes, deadline=Told(left))
 
 
@@ -75,7 +75,7 @@ def test_a_restart_ends_with_the_last_round_that_fits() -> None:
     assert not found.is_cut
 
 
-def two(terms: Terms | None = None) -> Race:
+def two(terms: LoadTest | None = None) -> Race:
     """a, the baseline, and b."""
     scenario = Scenario.SERVE if terms else Scenario.LATENCY
     arms = {arm.label: replace(arm, scenario=scenario) for arm in map(fakes.arm, "ab")}
@@ -172,12 +172,12 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     """There is time for whole rounds, and then for the step of one arm."""
     served: list[float] = []
 
-    def serve(player: fakes.FakePlayer, offer: Offer) -> Turn:
+    def serve(player: fakes.FakePlayer, offer: RateStep) -> Turn:
         served.append((offer.requests + offer.lead_in) / offer.rate_per_s)
         return Turn(latency_ns={Scope.END_TO_END: player._latency(offer.requests)}, offer=offer)
 
     monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
-    race = two(Terms(rate_per_s=rate_per_s, limit_ns=1e7))
+    race = two(LoadTest(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
     found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
     assert {len(one.turns) for one in found.performances} == {found.rounds}
@@ -205,7 +205,7 @@ def test_where_the_time_is_short_the_slowest_stay_out() -> None:
 def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_once() -> None:
     """At 200 a second, nine steps of 1,100 requests take 49.5 s."""
     out: dict[str, NotRun] = {}
-    given, terms = context(World({}), lambda: 60.0, out), Terms(rate_per_s=200.0)
+    given, terms = context(World({}), lambda: 60.0, out), LoadTest(rate_per_s=200.0)
     arms = entrance("b", 0.002), entrance("a", 0.001)
     found = Restart(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._in_time(arms)
     assert found == [arms[1]]
@@ -215,7 +215,7 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
     world = World({"a": 1e5})
     found = Restart(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
-    offer = Offer(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
+    offer = RateStep(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
     found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
     player = SimpleNamespace(cpu_ns=lambda: 0)
@@ -233,7 +233,7 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
     """A thousand requests at a tenth of what an arm can do take as long as ten thousand calls."""
     left, served = [70.0], list[str]()
 
-    def serve(player: fakes.FakePlayer, offer: Offer) -> Turn:
+    def serve(player: fakes.FakePlayer, offer: RateStep) -> Turn:
         served.append(player.arm.label)
         left[0] -= (offer.requests + offer.lead_in) / offer.rate_per_s
         holds = player.arm.target.backend == "a" and offer.rate_per_s < 2e4
@@ -241,7 +241,7 @@ def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their
         return Turn(latency_ns={Scope.END_TO_END: latency_ns}, offer=offer)
 
     monkeypatch.setattr(fakes.FakePlayer, "serve", serve, raising=False)
-    race, out = two(Terms(limit_ns=1e7)), dict[str, NotRun]()
+    race, out = two(LoadTest(limit_ns=1e7)), dict[str, NotRun]()
     found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e6}), lambda: left[0], out))
     assert (found.is_cut, found.rounds, sorted(race.blocks)) == (False, SERVE_ROUNDS, ["a:cpu:fp32"])
     assert {label: why.kind for label, why in out.items()} == {"b:cpu:fp32": NotRunKind.NOT_REACHED}
@@ -269,7 +269,7 @@ def test_no_arm_is_waited_for_beyond_its_part_of_the_time(left_s: float, asked_s
     process: Any = SimpleNamespace(ask=ask)
     built: Any = None
     with pytest.raises(Hung if left_s > 0 else SkippedArm) as found:
-        LivePlayer(process, built, stage, first=False).load()
+        ArmProcess(process, built, stage, first=False).load()
     assert asked == [asked_s]
     assert found.value.why.kind is kind
 
@@ -280,7 +280,7 @@ def test_an_answer_that_takes_most_of_the_time_is_waited_for() -> None:
     limits: list[float] = []
     process: Any = SimpleNamespace(ask=lambda command, limit_s, **_: limits.append(limit_s))
     built: Any = None
-    player = LivePlayer(process, built, stage, first=False)
+    player = ArmProcess(process, built, stage, first=False)
     for call_s in (0.1, 30.0, 80.0):
         player._call_s = call_s
         player.recheck()
@@ -307,7 +307,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
 
     stage: Any = SimpleNamespace(deadline=Told(left), loaded_by=Told(lambda: 30.0 - gone[0]))
     process, built = SimpleNamespace(ask=hang), SimpleNamespace()
-    live: Any = LivePlayer(process, built, SimpleNamespace(**vars(stage), max_call_s=0.0), first=False)  # type: ignore[arg-type]
+    live: Any = ArmProcess(process, built, SimpleNamespace(**vars(stage), max_call_s=0.0), first=False)  # type: ignore[arg-type]
 
     class Hangs(fakes.FakePlayer):
         def _command(self, name: str) -> None:
@@ -371,7 +371,7 @@ def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: p
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
     process: Any = None
     built: Any = None
-    player = LivePlayer(process, built, stage, first=True)
+    player = ArmProcess(process, built, stage, first=True)
     if left_s > 0:
         assert player._score(Path("outputs"), np.arange(3)).fault == "m.py:cost hung"
     else:
@@ -388,7 +388,7 @@ def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: py
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
     absent: Any = None
     with pytest.raises(Hung) as found:
-        LivePlayer(absent, absent, stage, first=True)._score(Path("outputs"), np.arange(3))
+        ArmProcess(absent, absent, stage, first=True)._score(Path("outputs"), np.arange(3))
     assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert found.value.why.reason == "--max-time left it no more time: m.py:cost hung"
 
@@ -404,7 +404,7 @@ def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -
         raise Hung("hung")
 
     process, built = SimpleNamespace(ask=ask), SimpleNamespace(exported=SimpleNamespace(report_calls=30))
-    player = LivePlayer(process, built, stage, first=first)  # type: ignore[arg-type]
+    player = ArmProcess(process, built, stage, first=first)  # type: ignore[arg-type]
     with pytest.raises(Hung):
         player.verify()  # of one second each, as far as is known
     assert limits == [max(50.0, 2.0 * calls) + GRACE_S]

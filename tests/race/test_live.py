@@ -23,9 +23,9 @@ from shootout.host.placement import Bounds, place
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.race import restart
-from shootout.race.live import LivePlayer, LiveStage
-from shootout.race.pausing import Hold
-from shootout.race.protocols import Context, Notes
+from shootout.race.live import ArmProcess, Launcher
+from shootout.race.pausing import Suspension
+from shootout.race.protocols import Context, RaceEvents
 from shootout.race.restart import Restart
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
@@ -116,7 +116,7 @@ class InProcess:
 class InProcessStage:
     """Live players over workers in this process."""
 
-    def __init__(self, live: LiveStage, workers: dict[str, InProcess]) -> None:
+    def __init__(self, live: Launcher, workers: dict[str, InProcess]) -> None:
         self.live, self.workers = live, workers
 
     lanes = 1
@@ -127,15 +127,15 @@ class InProcessStage:
     def starters(self) -> fakes.NoStarters:
         return fakes.NoStarters()
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> LivePlayer:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
 
 
 NO_REPORT = SimpleNamespace(report_calls=0)
 
 
-def player_of(worker: InProcess, arm: Arm, live: LiveStage, *, first: bool) -> LivePlayer:
-    return LivePlayer(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm, exported=NO_REPORT)), live, first=first)
+def player_of(worker: InProcess, arm: Arm, live: Launcher, *, first: bool) -> ArmProcess:
+    return ArmProcess(cast("Any", worker), cast("Any", SimpleNamespace(arm=arm, exported=NO_REPORT)), live, first=first)
 
 
 @pytest.fixture
@@ -153,10 +153,10 @@ def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
 def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[Any]:
     """A restart of live players over these workers ("c" on the CPU, the others on the GPU); who failed."""
     arms = {name: fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in workers}
-    live = LiveStage(built={}, placement=place(1), logs=tmp_path, **asked)
+    live = Launcher(built={}, placement=place(1), logs=tmp_path, **asked)
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
-    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
+    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
     context = Context(stage=stage, watch=FakeWatch(), notes=notes, hold=live.hold)
     Restart(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
     return heard
@@ -164,7 +164,7 @@ def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[A
 
 def test_no_arm_is_stopped_with_work_pending_on_its_device(tmp_path: Path, device: queued.Device) -> None:
     workers = {name: InProcess(queued.Session(device)) for name in "ab"}
-    hold = Hold()
+    hold = Suspension()
     assert alive(tmp_path, workers, hold=hold) == []
     assert hold.found == Holding(mode="stop", ratio=1.0, pairs=HOLD_PAIRS)
     for worker in workers.values():
@@ -220,7 +220,7 @@ def test_arms_that_wait_on_their_pipes_get_no_signal_and_those_on_the_cpu_do(
     tmp_path: Path, device: queued.Device
 ) -> None:
     workers = {name: InProcess(queued.Session(device)) for name in "abc"}
-    assert alive(tmp_path, workers, hold=Hold(found=PIPE)) == []
+    assert alive(tmp_path, workers, hold=Suspension(found=PIPE)) == []
     assert not {"stop", "continue"} & {*workers["a"].events, *workers["b"].events}
     assert {"stop", "continue"} <= set(workers["c"].events)
 
@@ -251,14 +251,14 @@ def test_figures_on_the_gpu_are_asked_as_the_study_says(tmp_path: Path, device: 
 
 
 def test_energy_is_counted_in_the_first_restart_only(tmp_path: Path, device: queued.Device) -> None:
-    live = LiveStage(built={}, placement=place(1), logs=tmp_path, energy=True)
+    live = Launcher(built={}, placement=place(1), logs=tmp_path, energy=True)
     worker = InProcess(queued.Session(device))
     player_of(worker, fakes.arm("a", device=Device.CUDA), live, first=False).on_gpu()
     assert worker.asked["on_gpu"]["energy_s"] == 0.0
 
 
 def test_energy_is_asked_of_nvidia_s_gpu_only(tmp_path: Path, device: queued.Device) -> None:
-    live, asked = LiveStage(built={}, placement=place(1), logs=tmp_path, energy=True), []
+    live, asked = Launcher(built={}, placement=place(1), logs=tmp_path, energy=True), []
     for on in (Device.CUDA, Device.VULKAN):
         worker = InProcess(queued.Session(device))
         player_of(worker, fakes.arm("a", device=on), live, first=True).on_gpu()

@@ -24,9 +24,9 @@ from shootout.errors import ArmFailed
 from shootout.host.placement import Placement
 from shootout.messages import Loaded
 from shootout.race import live
-from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.live import ArmProcess, Launcher
 from shootout.race.loading import Entrance, Loading
-from shootout.race.protocols import Context, Notes
+from shootout.race.protocols import Context, RaceEvents
 from shootout.race.restart import Restart
 from shootout.worker.fork_server import can_fork
 
@@ -154,7 +154,7 @@ def test_an_interrupt_is_no_failure_of_an_arm():
         player.ended.wait(30)
         raise ArmFailed("killed")
 
-    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
+    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
     context = Context(stage=Beside(meeting=meet), watch=FakeWatch(), notes=notes)
     with pytest.raises(KeyboardInterrupt):
         Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
@@ -163,7 +163,7 @@ def test_an_interrupt_is_no_failure_of_an_arm():
 
 def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     world, told = Beside(), list[tuple[str, str]]()
-    notes = Notes(
+    notes = RaceEvents(
         say=str,
         setback=lambda arm, why: told.append((arm.label, f"{why.kind}: {why.reason}")),
         checked=lambda arm, *_: told.append((arm.label, "checked")),
@@ -188,7 +188,7 @@ def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
         if arm.target.backend == "b":
             raise ArmFailed("its line is too long")
 
-    notes = Notes(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
+    notes = RaceEvents(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
     context = Context(stage=Beside(), watch=FakeWatch(), notes=notes)
     found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     assert {one.arm.target.backend for one in found.performances} == {"a", "c"}
@@ -287,7 +287,7 @@ def started(
     monkeypatch.setattr(live, "Starter", Recorded)
     monkeypatch.setattr(live, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
-    stage = LiveStage(built={}, placement=place, logs=tmp_path, **how)
+    stage = Launcher(built={}, placement=place, logs=tmp_path, **how)
     starters = stage.starters()
     for number, arm in enumerate(group):
         starters.prepare(arm, number % stage.lanes, 0)
@@ -350,22 +350,22 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
     place = Placement(parent=frozenset({first}), arms=frozenset({second}), threads=1)
     arms = [Arm(target=Target(backend="numpy"), model="identity", ordinal=number) for number in (1, 2)]
     built = [backends.get("numpy").build(obtain("identity", {}, 1), arm, tmp_path) for arm in arms]
-    stage = LiveStage(
+    stage = Launcher(
         built={one.arm.label: one for one in built},
         placement=place,
         logs=tmp_path / "logs",
         beside=[frozenset({first})],
     )
-    both, plain = threading.Barrier(2, timeout=60), LivePlayer.load
+    both, plain = threading.Barrier(2, timeout=60), ArmProcess.load
     seen: set[int] = set()
 
-    def load(player: LivePlayer) -> Loaded:
+    def load(player: ArmProcess) -> Loaded:
         both.wait()
         found = plain(player)
         seen.update(player._process.ask("bounds", 60).cpus)
         return found
 
-    monkeypatch.setattr(LivePlayer, "load", load)
+    monkeypatch.setattr(ArmProcess, "load", load)
     entrances = [Entrance(arm=arm, padding=0) for arm in arms]
     with ExitStack() as players:
         Loading(stage=stage, index=1, players=players, say=lambda _: None).run(entrances)
@@ -373,7 +373,7 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
         forked = {one.arm.ordinal for one in entrances if one.loaded and one.loaded.forked}
         assert forked == ({1, 2} if can_fork() else set())
         for one in entrances:
-            assert isinstance(one.player, LivePlayer)
+            assert isinstance(one.player, ArmProcess)
             tasks = [int(task.name) for task in Path(f"/proc/{one.player._process.pid}/task").iterdir()]
             assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset({second})}
             one.player.release()

@@ -26,7 +26,7 @@ from shootout.models import get
 from shootout.race import pace
 from shootout.race.loading import Entrance
 from shootout.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
-from shootout.race.protocols import Context, Notes
+from shootout.race.protocols import Context, RaceEvents
 from shootout.race.restart import Restart
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Rules
@@ -206,7 +206,7 @@ def test_the_time_left_is_parted_into_restarts_of_all_groups_that_wait():
 
 
 def restart(world: World, due_s: float | None) -> Restart:
-    notes = Notes(say=lambda _: None, setback=lambda *_: None)
+    notes = RaceEvents(say=lambda _: None, setback=lambda *_: None)
     given = Context(stage=world, watch=FakeWatch(), notes=notes, pace=Deadline(due_s))
     arms = [fakes.arm(name) for name in world.call_ns]
     return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
@@ -276,7 +276,7 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
 
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     out: dict[str, NotRun] = {}
-    notes = Notes(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    notes = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
     given = Context(stage=World({}), watch=FakeWatch(), notes=notes, deadline=Deadline(20.0))
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     arms = [

@@ -19,8 +19,8 @@ from shootout.errors import ArmFailed
 from shootout.journal import journal
 from shootout.journal.records import Holding
 from shootout.messages import Tuned, Turn, Warming
-from shootout.race.pausing import Hold, decide, pairs_in_time
-from shootout.race.protocols import Context, Notes
+from shootout.race.pausing import Suspension, decide, pairs_in_time
+from shootout.race.protocols import Context, RaceEvents
 from shootout.race.restart import Restart
 from shootout.report.notes import tell_holding
 from shootout.results.analysis import analyse
@@ -76,17 +76,17 @@ def test_the_trial_is_short() -> None:
 
 @pytest.mark.parametrize("found", [None, STOP, PIPE])
 def test_an_arm_on_the_cpu_is_always_stopped(found: Holding | None) -> None:
-    assert Hold(found=found).stops(fakes.arm("a"))
-    assert Hold(found=found).stops(cuda("a")) is (found is not PIPE)
+    assert Suspension(found=found).stops(fakes.arm("a"))
+    assert Suspension(found=found).stops(cuda("a")) is (found is not PIPE)
 
 
 # The trial in a restart
 
 
-def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Hold:
+def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Suspension:
     """What a restart of the world's arms, on these devices, finds out."""
     arms = [fakes.arm(name, device=device) for name, device in zip(world.call_ns, devices, strict=True)]
-    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
+    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
     context = Context(stage=world, watch=FakeWatch(), notes=notes, hold=world.hold)
     Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
     return world.hold
@@ -98,7 +98,7 @@ THREE = {"a": 3e5, "b": 1e5, "c": 2e5}
 
 def test_stopped_neighbours_that_cost_nothing_stay_stopped() -> None:
     noted: list[Holding] = []
-    found = tried(World(THREE, hold=Hold(note=noted.append)), GPU, GPU, CPU).found
+    found = tried(World(THREE, hold=Suspension(note=noted.append)), GPU, GPU, CPU).found
     assert found is not None
     assert (found.mode, found.pairs) == ("stop", HOLD_PAIRS)
     assert found.ratio == pytest.approx(1.0, abs=0.01)
@@ -117,7 +117,7 @@ def test_stopped_neighbours_that_cost_time_wait_on_their_pipes_from_then_on() ->
 
 def test_those_who_share_one_process_s_context_wait_and_nothing_is_tried() -> None:
     noted: list[Holding] = []
-    hold = Hold(note=noted.append)
+    hold = Suspension(note=noted.append)
     hold.share([fakes.arm("c")])
     hold.share([fakes.arm("d", device=Device.VULKAN)])
     assert (hold.found, noted) == (None, []), "no arm on CUDA"
@@ -188,7 +188,7 @@ def test_calls_too_long_for_the_trial_decide_nothing() -> None:
 
 
 def test_what_is_known_is_not_tried_again() -> None:
-    assert tried(World(THREE, stopped={"a": 0.1}, hold=Hold(found=STOP)), GPU, GPU, CPU).found is STOP
+    assert tried(World(THREE, stopped={"a": 0.1}, hold=Suspension(found=STOP)), GPU, GPU, CPU).found is STOP
 
 
 def test_an_arm_that_fails_in_the_trial_leaves_and_the_others_are_held() -> None:
@@ -271,7 +271,7 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
     monkeypatch.setattr("shootout.host.gpu.Gpu.open", lambda: card)
     meters: list[Any] = []
-    monkeypatch.setattr("shootout.race.runner.LiveWatch", lambda meter: meters.append(meter) or FakeWatch())
+    monkeypatch.setattr("shootout.race.runner.NoiseWatch", lambda meter: meters.append(meter) or FakeWatch())
     assert planted.run(tmp_path / "cuda", cuda_study(1))
     assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]

@@ -18,7 +18,7 @@ from shootout.constants import FORESEEING
 from shootout.journal import journal
 from shootout.journal.records import Added, Rounds
 from shootout.race import queue, runner
-from shootout.race.queue import Entrant
+from shootout.race.queue import ScheduledGroup
 from shootout.report import more_time, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
@@ -184,15 +184,17 @@ class Standing:
         return {("some", "other"): self._nearest}
 
 
-def entrant(index: int, *, played: int, nearest: float = 3.0, pressing: Any = (), last_s: float = 1.0) -> Entrant:
+def entrant(
+    index: int, *, played: int, nearest: float = 3.0, pressing: Any = (), last_s: float = 1.0
+) -> ScheduledGroup:
     race: Any = Standing(played, nearest)
     unused: Any = None
-    one = Entrant(index=index, place=float(-index), group=unused, race=race, known=unused, last_s=last_s)
+    one = ScheduledGroup(index=index, place=float(-index), group=unused, race=race, known=unused, last_s=last_s)
     one.look(dict(pressing))
     return one
 
 
-def chosen(*waiting: Entrant, allows: float = 1e9) -> int | None:
+def chosen(*waiting: ScheduledGroup, allows: float = 1e9) -> int | None:
     found = queue.first(waiting, lambda seconds: seconds <= allows)
     return None if found is None else found.index
 
@@ -209,7 +211,7 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
     unused: Any = None
     raced = fakes.race(World({"a": 2e5, "b": 1e5}), ["a", "b"])
     players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
-    one = Entrant(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
+    one = ScheduledGroup(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
     assert one.standing == "b leads, 2 targets open"
     raced.out.add("b:cpu:fp32")
     assert one.standing == "a leads, 2 targets open"

@@ -19,8 +19,8 @@ from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own, undisturbed
 from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
-from shootout.race.live import LiveWatch
-from shootout.race.protocols import Context, Gpus, Notes
+from shootout.race.live import NoiseWatch
+from shootout.race.protocols import Context, Gpus, RaceEvents
 from shootout.race.queue import Race
 from shootout.race.restart import Restart, rounds_for, warm_up
 from shootout.stats.verdicts import Rules, Verdict, comparison
@@ -28,7 +28,7 @@ from shootout.stats.verdicts import Rules, Verdict, comparison
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
 
-def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: Notes = QUIET):
+def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: RaceEvents = QUIET):
     arms = [fakes.arm(name) for name in world.call_ns]
     context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
     return Restart(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
@@ -139,7 +139,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     def hear(arm: Arm, why: NotRun) -> None:
         heard.append((arm.label, why.reason, why.failed, [one.alive for one in world.players if one.arm is arm]))
 
-    found = restart(world, notes=Notes(say=lambda _: None, setback=hear))
+    found = restart(world, notes=RaceEvents(say=lambda _: None, setback=hear))
     assert heard == [("b:cpu:fp32", "it broke", True, [False])]
     assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
     assert all(len(p.turns) == ROUNDS for p in found.performances)
@@ -150,7 +150,7 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
 def test_an_arm_that_was_killed_is_begun_anew_once_and_all_play_as_many_rounds(command: str) -> None:
     heard: list[str] = []
     world = World(THREE, kills={("b:cpu:fp32", command): 1})
-    found = restart(world, notes=Notes(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
+    found = restart(world, notes=RaceEvents(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
     assert (heard, found.killed) == ([], ["b:cpu:fp32"])
     assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
     assert found.rounds == ROUNDS
@@ -196,7 +196,7 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
 def test_an_arm_that_is_killed_again_leaves_the_restart_and_one_killed_at_its_end_stays() -> None:
     heard: list[tuple[str, NotRunKind]] = []
     world = World(THREE, kills={("b:cpu:fp32", "warm"): 2, ("c:cpu:fp32", "memory"): 1})
-    notes = Notes(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
+    notes = RaceEvents(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
     found = restart(world, notes=notes)
     assert heard == [("b:cpu:fp32", NotRunKind.KILLED)]
     assert sorted(found.killed) == ["b:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"]
@@ -324,7 +324,7 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     assert comparison(busy.blocks, "b:cpu:fp32", "a:cpu:fp32", busy.rules).verdict is Verdict.SLOWER
 
 
-def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: Notes = QUIET):
+def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: RaceEvents = QUIET):
     """A restart of one CPU arm, c, and the others on the GPU."""
     arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
     context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
@@ -381,7 +381,7 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
 def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
     heard = []
     world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
-    found = on_gpus(world, notes=Notes(say=lambda _: None, setback=lambda *left: heard.append(left)))
+    found = on_gpus(world, notes=RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)))
     assert [(arm.label, why.during) for arm, why in heard] == [("a:cuda:fp32", "leaving")]
     assert {p.arm.label for p in found.performances} == {"b:cuda:fp32", "c:cpu:fp32"}
 
@@ -389,7 +389,7 @@ def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> N
 def test_a_live_watch_hands_all_evidence_on() -> None:
     told = Mark(now_ns=0, idle_jiffies=0, total_jiffies=0, harness_ns=0)
     marks = iter([told, replace(told, now_ns=10**9, total_jiffies=100, gpu_processes=3)])
-    watch = LiveWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
+    watch = NoiseWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
     watch.begin()
     found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, Own(gpu_processes=2, cpu_ns=10**8))
     assert [str(reason).partition(" (a)")[0] for reason in found] == [

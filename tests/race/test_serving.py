@@ -14,12 +14,12 @@ from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 from shootout import clock as harness_clock
 from shootout.constants import SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
-from shootout.messages import Offer, Scope, Turn
+from shootout.messages import RateStep, Scope, Turn
 from shootout.race import serving
-from shootout.race.protocols import Context, Notes
+from shootout.race.protocols import Context, RaceEvents
 from shootout.race.queue import Race, flagged_blocks
 from shootout.race.restart import Restart
-from shootout.race.serving import P99, Terms, next_rate
+from shootout.race.serving import P99, LoadTest, next_rate
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Rules, Verdict, comparison
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
@@ -147,7 +147,7 @@ def test_too_many_late_requests_end_the_service(clock: Clock) -> None:
 
 @pytest.mark.parametrize(("load", "holds"), [(0.9, True), (1.1, False), (4.0, False)])
 def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, load: float, *, holds: bool) -> None:
-    offer = Offer(rate_per_s=load * 1e9 / SERVICE_NS, requests=1_000, lead_in=100, seed=4, limit_ns=math.inf)
+    offer = RateStep(rate_per_s=load * 1e9 / SERVICE_NS, requests=1_000, lead_in=100, seed=4, limit_ns=math.inf)
     queue = Service.beginning(
         schedule_ns(offer.rate_per_s, 1_100, offer.seed), counted=100, limit_ns=math.inf, most_late=math.inf
     )
@@ -192,7 +192,7 @@ def test_the_search_closes_in_on_the_highest_rate_that_holds(capacity: float) ->
 class Queue(FakePlayer):
     """A planted arm whose requests really queue: one server, by Lindley's recursion."""
 
-    def serve(self, offer: Offer) -> Turn:
+    def serve(self, offer: RateStep) -> Turn:
         self._command("serve")
         count = offer.lead_in + offer.requests
         due, free, latency = schedule_ns(offer.rate_per_s, count, offer.seed), 0.0, np.zeros(count)
@@ -225,7 +225,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
 
 
-def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
+def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race:
     """a (the baseline) against b, to the verdict."""
     arms = [serves("a"), serves("b"), serves("a", control=True)]
     labels = [arm.label for arm in arms]
@@ -240,10 +240,10 @@ def raced(world: World, terms: Terms, watch: FakeWatch | None = None) -> Race:
 @pytest.mark.usefixtures("quick")
 def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "SERVE_REQUESTS", 5_000)
-    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms())
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest())
     found = comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules)
     assert found.verdict is Verdict.SLOWER
-    assert race.terms == Terms(limit_ns=5e6), "five times the baseline's call"
+    assert race.terms == LoadTest(limit_ns=5e6), "five times the baseline's call"
     rates_per_s = [float(1e9 / blocks[0]) for blocks in race.blocks["a:cpu:fp32"].values()]
     assert p99_deterministic(0.55) < 5 * SERVICE_NS < p99_deterministic(0.6)
     assert 480 < np.median(rates_per_s) < 620, "the bound of 5,000 requests lies above p99, so a little less"
@@ -252,7 +252,7 @@ def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.
 
 def step(rate_per_s: float, *, ok: bool) -> Turn:
     """A step of a search at this rate, all of whose requests took a quarter of the limit, or twice it."""
-    offer = Offer(rate_per_s=rate_per_s, requests=1_000, lead_in=0, seed=0, limit_ns=4e6, most_late=3)
+    offer = RateStep(rate_per_s=rate_per_s, requests=1_000, lead_in=0, seed=0, limit_ns=4e6, most_late=3)
     return Turn(latency_ns={Scope.END_TO_END: np.full(1_000, 1e6 if ok else 8e6)}, offer=offer)
 
 
@@ -284,7 +284,7 @@ def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
 def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
     watch = FakeWatch(frozenset(flags))
     context = Context(stage=Serving({"a": 1e6}), watch=watch, notes=QUIET)
-    terms = Terms(limit_ns=5e6)
+    terms = LoadTest(limit_ns=5e6)
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
     (performance,) = restart.performances
     assert len(performance.turns) == SERVE_ROUNDS
@@ -296,7 +296,7 @@ def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
 @pytest.mark.usefixtures("quick")
 def test_at_a_given_rate_each_round_has_a_figure_and_its_flag() -> None:
     watch = FakeWatch(frozenset({1, 4}))
-    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(rate_per_s=300.0, limit_ns=5e6), watch)
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(rate_per_s=300.0, limit_ns=5e6), watch)
     assert race.blocks["a:cpu:fp32"][0].size == SERVE_ROUNDS - 2
 
 
@@ -306,22 +306,22 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
     rate_per_s: float, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would work for minutes, at a rate of which nobody doubts any more that it can't."""
-    context, terms = Context(stage=Serving({"a": 1e5}), watch=FakeWatch(), notes=QUIET), Terms(limit_ns=5e6)
+    context, terms = Context(stage=Serving({"a": 1e5}), watch=FakeWatch(), notes=QUIET), LoadTest(limit_ns=5e6)
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
     (performance,) = restart.performances
     monkeypatch.setattr(serving, "SERVE_STEP_S", 1.0)
-    desk = serving.Desk(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
+    desk = serving.RateSearch(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
     assert desk.offer(performance, ()).requests == requests
 
 
 @pytest.mark.usefixtures("quick")
 def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
-    notes = Notes(say=lambda _: None, setback=lambda *left: heard.append(left))
+    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
     context = Context(stage=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), notes=notes)
     restart = Restart(
-        index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=Terms(), baseline=arms[0].label
+        index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=LoadTest(), baseline=arms[0].label
     ).run()
     assert [p.arm.label for p in restart.performances] == ["a:cpu:fp32"]
     assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "give more time with --p99")]
@@ -337,7 +337,7 @@ def test_a_restart_in_which_no_rate_holds_counts_as_badly_as_it_went():
 
 @pytest.mark.usefixtures("quick")
 def test_a_limit_that_is_wide_beside_a_step_finds_the_capacity() -> None:
-    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(limit_ns=1e9))
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(limit_ns=1e9))
     for label, capacity_per_s in (("a:cpu:fp32", 1_000), ("b:cpu:fp32", 800)):
         found = [1e9 / float(blocks[0]) for blocks in race.blocks[label].values()]
         assert 0.9 * capacity_per_s < np.median(found) < 1.05 * capacity_per_s
@@ -345,7 +345,7 @@ def test_a_limit_that_is_wide_beside_a_step_finds_the_capacity() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
-    race = raced(Serving({"a": 1e6, "b": 1.25e6}), Terms(rate_per_s=500.0, limit_ns=5e6))
+    race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(rate_per_s=500.0, limit_ns=5e6))
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
     assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
     assert comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules).verdict is Verdict.SLOWER

@@ -22,7 +22,7 @@ from shootout.clock import Deadline
 from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
-from shootout.messages import Offer, Scope
+from shootout.messages import RateStep, Scope
 from shootout.race import live, restart, serving, stopping
 from shootout.race.protocols import Context
 from shootout.race.queue import Race
@@ -296,7 +296,7 @@ def test_two_instances_serve_one_queue(two: tuple[Instances, list[Fake]]) -> Non
     instances, sessions = two
     before = [len(session.seen) for session in sessions]
     sessions[0].crowd.await_both()
-    offer = Offer(rate_per_s=3_000.0, requests=60, lead_in=6, seed=1, limit_ns=math.inf)
+    offer = RateStep(rate_per_s=3_000.0, requests=60, lead_in=6, seed=1, limit_ns=math.inf)
     latency_ns, _ = instances.serve(offer)
     assert latency_ns.size == 60
     assert latency_ns.min() >= CALL_S * 1e9
@@ -358,7 +358,7 @@ def test_time_per_item_is_a_rate() -> None:
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fork_workers(monkeypatch.setattr)
-    monkeypatch.setattr(live.LiveWatch, "reasons", lambda *_: ())
+    monkeypatch.setattr(live.NoiseWatch, "reasons", lambda *_: ())
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))  # no time is read here
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     # Each rate holds, so that no stall of the machine may fail a step: tests/race/test_serving.py plants capacities.

@@ -32,7 +32,7 @@ from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
 from shootout.race import live, restart, runner
-from shootout.race.live import LivePlayer
+from shootout.race.live import ArmProcess
 from shootout.race.queue import block_medians
 from shootout.race.recording import Recorder
 from shootout.report.progress import Progress
@@ -126,7 +126,7 @@ class InProcess(FakePlayer):
         worker._blocks, session.staged = worker._timed(built), False
         process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
         live: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
-        self.player = LivePlayer(process, built, live, first=False)
+        self.player = ArmProcess(process, built, live, first=False)
 
     def tune(self) -> Tuned:
         return self.player.tune()
@@ -194,7 +194,7 @@ def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.
     placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
     monkeypatch.setattr(live, "WorkerProcess", lambda _, cpus, *rest: started.append(cpus))
     arm = Arm(target=Target(backend="numpy"), model="m")
-    live.LiveStage(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
+    live.Launcher(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
     assert started == [placement.arms]
 
 
@@ -341,8 +341,8 @@ def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
 
     monkeypatch.setattr(live, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
-    stage = live.LiveStage(built={}, placement=place(1), logs=tmp_path, metric="m.py:f")
-    verified = LivePlayer(process, built, stage, first=first).verify()
+    stage = live.Launcher(built={}, placement=place(1), logs=tmp_path, metric="m.py:f")
+    verified = ArmProcess(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []
     file: Any = SimpleNamespace(append=told.append)
@@ -360,7 +360,7 @@ def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
 ):
     stages, world = list[dict[str, Any]](), planted.ByBatch()
     planted.on_stage(monkeypatch)
-    monkeypatch.setattr(runner, "LiveStage", lambda **given: stages.append(given) or world)
+    monkeypatch.setattr(runner, "Launcher", lambda **given: stages.append(given) or world)
     one: Any = SimpleNamespace(exported=SimpleNamespace(has_report=has_report, model="digits"))
     monkeypatch.setattr(
         planted.Planted,

@@ -59,7 +59,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     """Make the package in this process deaf, and change the constants named, by `change`."""
     everything = {
         **FEW,
-        "shootout.race.runner.LiveWatch": Deaf,
+        "shootout.race.runner.NoiseWatch": Deaf,
         "shootout.host.locks.machine_lock_path": own_lock,
         **changes,
     }
@@ -67,13 +67,13 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
         module, _, name = place.rpartition(".")
         assert hasattr(import_module(module), name), f"nothing is called {place}"
         change(import_module(module), name, value)
-    assert runner.LiveWatch is Deaf
+    assert runner.NoiseWatch is Deaf
     assert locks.machine_lock_path is own_lock
 
 
 def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
     """Stop this process, and not its workers, at the first turn of a restart; `wanted_here` is asked there."""
-    spawn, turn, begun = live.LiveStage.spawn, live.LivePlayer.turn, []
+    spawn, turn, begun = live.Launcher.spawn, live.ArmProcess.turn, []
 
     def note(self: Any, arm: Any, restart: int, padding: int) -> Any:
         begun.append(restart)
@@ -86,7 +86,7 @@ def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None
                 os.kill(os.getpid(), signal.SIGSTOP)
         return turn(self, scopes)
 
-    live.LiveStage.spawn, live.LivePlayer.turn = note, stop  # type: ignore[method-assign]
+    live.Launcher.spawn, live.ArmProcess.turn = note, stop  # type: ignore[method-assign]
 
 
 def stop_in_builds() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from shootout.host import child
 from shootout.race import live
-from shootout.worker.fork_server import WORKER, Forked, NotForked, Starter, can_fork
+from shootout.worker.fork_server import WORKER, Forked, ForkServer, NotForked, can_fork
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""
@@ -32,7 +32,7 @@ class Nursery:
 
     _lock = threading.Lock()
     _environment: Mapping[str, str] | None = None
-    _starter: Starter | None = None
+    _starter: ForkServer | None = None
 
     @classmethod
     def fork(cls, arguments: Sequence[str], how: Mapping[str, Any]) -> Forked:
@@ -42,7 +42,7 @@ class Nursery:
             if cls._environment != environment:
                 cls.end()
                 cls._environment = environment
-                cls._starter = _MAKER.submit(Starter, MODULES, environment=environment).result()
+                cls._starter = _MAKER.submit(ForkServer, MODULES, environment=environment).result()
             assert cls._starter
             files = [*how["pass_fds"], how["stdout"].fileno(), how["stderr"].fileno()]
             return cls._starter.fork(arguments, how["env"], files)

@@ -30,7 +30,7 @@ from shootout.host.placement import allowed_cpus
 from shootout.host.scratch import _those_in
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn
 from shootout.worker.__main__ import Worker
-from shootout.worker.fork_server import Starter
+from shootout.worker.fork_server import ForkServer
 from shootout.worker.process import WorkerProcess, worker
 
 IN_LOAD = ["raises-in-load", "exits", "killed", "crashes", "eats"]
@@ -47,8 +47,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def starter(path: str) -> Iterator[Starter]:
-    found = Starter((), environment=environment(PYTHONPATH=path))
+def starter(path: str) -> Iterator[ForkServer]:
+    found = ForkServer((), environment=environment(PYTHONPATH=path))
     yield found
     found.kill()
 
@@ -284,7 +284,7 @@ def test_workers_die_with_a_killed_parent_while_they_are_held(tmp_path: Path):
         until(lambda: not any(map(state, workers)))
 
 
-def test_the_system_tells_each_workers_own_folder_also_of_a_forked_one(process: WorkerProcess, starter: Starter):
+def test_the_system_tells_each_workers_own_folder_also_of_a_forked_one(process: WorkerProcess, starter: ForkServer):
     """By it those are found and ended that outlive a worker, and nobody else is."""
 
     process.ask("memory", 60)

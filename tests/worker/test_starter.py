@@ -22,7 +22,7 @@ from shootout import backends
 from shootout.contract import Arm, Target
 from shootout.host.placement import allowed_cpus
 from shootout.messages import Loaded
-from shootout.worker.fork_server import Forked, NotForked, Starter
+from shootout.worker.fork_server import Forked, ForkServer, NotForked
 from shootout.worker.process import WorkerProcess
 
 IMPORT_S, HELD_BYTES = 1e6, 50_000_000
@@ -60,13 +60,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def heavy(place: Path) -> Iterator[Starter]:
-    found = Starter(["heavy"], environment=environment(PYTHONPATH=str(place), SHOOTOUT_PADDING="its own"), cpus=CPUS)
+def heavy(place: Path) -> Iterator[ForkServer]:
+    found = ForkServer(["heavy"], environment=environment(PYTHONPATH=str(place), SHOOTOUT_PADDING="its own"), cpus=CPUS)
     yield found
     found.kill()
 
 
-def forked(starter: Starter, place: Path, log: Path, cpus: frozenset[int] = CPUS) -> WorkerProcess:
+def forked(starter: ForkServer, place: Path, log: Path, cpus: frozenset[int] = CPUS) -> WorkerProcess:
     return WorkerProcess(environment(PYTHONPATH=str(place), SHOOTOUT_PADDING="x"), cpus, log, None, starter)
 
 
@@ -75,7 +75,7 @@ def resident_bytes(pid: int, kind: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(kind))
 
 
-def test_its_figures_hold_the_import_that_it_was_spared(heavy: Starter, place: Path, tmp_path: Path):
+def test_its_figures_hold_the_import_that_it_was_spared(heavy: ForkServer, place: Path, tmp_path: Path):
     arm = Arm(target=Target(backend="numpy"), model="identity")
     built = backends.get("numpy").build(obtain("identity", {}, 1), arm, tmp_path)
     process = forked(heavy, place, tmp_path / "log")
@@ -91,7 +91,7 @@ def test_its_figures_hold_the_import_that_it_was_spared(heavy: Starter, place: P
 
 
 def test_it_has_the_memory_of_a_started_one_but_cpus_and_variables_of_its_own(
-    heavy: Starter, place: Path, tmp_path: Path
+    heavy: ForkServer, place: Path, tmp_path: Path
 ):
     one = frozenset({max(CPUS)})
     process = forked(heavy, place, tmp_path / "log", one)
@@ -108,7 +108,7 @@ def test_it_has_the_memory_of_a_started_one_but_cpus_and_variables_of_its_own(
 
 
 def test_one_that_cannot_fork_says_why_and_its_workers_are_started(place: Path, tmp_path: Path):
-    starter = Starter(["sociable"], environment=environment(PYTHONPATH=str(place)), log=tmp_path / "import")
+    starter = ForkServer(["sociable"], environment=environment(PYTHONPATH=str(place)), log=tmp_path / "import")
     try:
         assert not starter.is_ready()
         assert "sociable left threads or processes" in (tmp_path / "import").read_text()
@@ -121,7 +121,7 @@ def test_one_that_cannot_fork_says_why_and_its_workers_are_started(place: Path, 
 
 @pytest.mark.parametrize("stingy", ["outer", "inner"])
 def test_a_worker_is_started_where_the_system_lets_nobody_fork(place: Path, tmp_path: Path, stingy: str):
-    starter = Starter([stingy], environment=environment(PYTHONPATH=str(place)), log=tmp_path / "import")
+    starter = ForkServer([stingy], environment=environment(PYTHONPATH=str(place)), log=tmp_path / "import")
     try:
         assert starter.is_ready()
         process = forked(starter, place, tmp_path / "log")
@@ -134,7 +134,7 @@ def test_a_worker_is_started_where_the_system_lets_nobody_fork(place: Path, tmp_
         starter.kill()
 
 
-def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(heavy: Starter):
+def test_only_what_differs_is_sent_and_too_much_of_it_costs_the_others_nothing(heavy: ForkServer):
     assert heavy.is_ready()
     with pytest.raises(NotForked):
         heavy.fork(["0", "1"], {"SHOOTOUT_PADDING": "x" * 200_000}, [0, 1, 2])
@@ -158,14 +158,14 @@ class Unborn:
 
 
 @pytest.fixture
-def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Starter, Unborn]]:
+def unborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ForkServer, Unborn]]:
     monkeypatch.setattr("shootout.worker.fork_server.Child", Unborn)
-    found = Starter((), environment={"SAME": "x" * 200_000})
+    found = ForkServer((), environment={"SAME": "x" * 200_000})
     yield found, cast("Unborn", found._child)
     found.kill()
 
 
-def test_an_import_that_hangs_is_waited_for_once(unborn: tuple[Starter, Unborn]):
+def test_an_import_that_hangs_is_waited_for_once(unborn: tuple[ForkServer, Unborn]):
     starter, child = unborn
     assert not starter.is_ready(0.01)
     assert child.signals == [signal.SIGKILL]
@@ -173,7 +173,7 @@ def test_an_import_that_hangs_is_waited_for_once(unborn: tuple[Starter, Unborn])
     assert not starter.is_ready(0.01)
 
 
-def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[Starter, Unborn], monkeypatch: pytest.MonkeyPatch):
+def test_an_answer_that_nobody_heard_is_nobodys(unborn: tuple[ForkServer, Unborn], monkeypatch: pytest.MonkeyPatch):
     starter, child = unborn
     child.pipe.send(b"ready")
     assert starter.is_ready()
@@ -208,6 +208,6 @@ def test_two_threads_hear_how_it_ended(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_openblas_threads_are_no_hindrance(tmp_path: Path):
-    starter = Starter(["numpy"], environment=environment(OPENBLAS_NUM_THREADS="2"), log=tmp_path / "import")
+    starter = ForkServer(["numpy"], environment=environment(OPENBLAS_NUM_THREADS="2"), log=tmp_path / "import")
     assert starter.is_ready(), (tmp_path / "import").read_text()
     starter.kill()

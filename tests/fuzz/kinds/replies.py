@@ -25,7 +25,7 @@ from shootout.errors import ArmFailed, ArmOut
 from shootout.host.placement import Bounds, place
 from shootout.journal import samples
 from shootout.messages import Scope
-from shootout.race.live import LivePlayer, LiveStage
+from shootout.race.live import ArmProcess, Launcher
 from shootout.race.restart import warm_up
 from shootout.sealed import sealed
 from shootout.worker.process import WorkerProcess
@@ -184,9 +184,9 @@ def _process(answer: Any) -> WorkerProcess:
 def _use(command: str, process: WorkerProcess, folder: Path) -> None:
     """What the parent does with an answer to this command."""
     arm = Arm(target=Target(backend="numpy", device=Device.CUDA if command == "on_gpu" else Device.CPU), model="m")
-    stage = LiveStage(built={}, placement=place(1), logs=folder)
+    stage = Launcher(built={}, placement=place(1), logs=folder)
     built: Any = SimpleNamespace(arm=arm, exported=SimpleNamespace(report_calls=0))
-    player = LivePlayer(process, built, stage, first=True)
+    player = ArmProcess(process, built, stage, first=True)
     kept: Any = None
     match command:
         case "warm":

@@ -13,8 +13,8 @@ from shootout.errors import ArmFailed, NotRunKind
 from shootout.exported.fidelity import NOTHING
 from shootout.host.noise import Disturbance, DisturbanceKind, Own
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
-from shootout.race.pausing import Hold, on_gpu
-from shootout.race.protocols import Context, Gpus, Notes, Placed
+from shootout.race.pausing import Suspension, on_gpu
+from shootout.race.protocols import Context, Gpus, Placed, RaceEvents
 from shootout.race.queue import Race
 from shootout.stats.verdicts import Rules
 
@@ -57,7 +57,7 @@ class World:
     fails: Mapping[tuple[str, str], str] = field(default_factory=dict)
     gpu: Mapping[str, list[GpuState]] = field(default_factory=dict)
     cpu_ns: int = 0
-    hold: Hold = field(default_factory=Hold)
+    hold: Suspension = field(default_factory=Suspension)
     kills: dict[tuple[str, str], int] = field(default_factory=dict)
     holds: bool = True
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -233,7 +233,7 @@ class InOrder(random.Random):
         return list(population)[:k]
 
 
-QUIET = Notes(say=lambda _: None, setback=lambda arm, why: None)
+QUIET = RaceEvents(say=lambda _: None, setback=lambda arm, why: None)
 
 
 def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: float = 0.005) -> Race:

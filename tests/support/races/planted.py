@@ -15,7 +15,7 @@ from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header
 from shootout.race import runner
-from shootout.race.runner import Campaign
+from shootout.race.runner import RaceRunner
 from shootout.report.progress import Progress
 from shootout.study.feasibility import Here
 from shootout.study.plan import Plan, plan_groups
@@ -43,7 +43,7 @@ class ByBatch(World):
         return super().spawn(arm, restart, padding)
 
 
-class Planted(Campaign):
+class Planted(RaceRunner):
     """Nothing is built: the stage needs no artifact."""
 
     def _prepared(self, groups: Any) -> dict[str, dict[str, Any]]:
@@ -91,8 +91,8 @@ def header(asked: Study) -> Header:
 def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
     """The stage that campaigns get from now on; put another one in its place to change what happens."""
     current = [ByBatch()]
-    patch.setattr(runner, "LiveStage", lambda **_: current[0])
-    patch.setattr(runner, "LiveWatch", lambda _: FakeWatch())
+    patch.setattr(runner, "Launcher", lambda **_: current[0])
+    patch.setattr(runner, "NoiseWatch", lambda _: FakeWatch())
     return current
 
 
