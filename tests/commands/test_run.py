@@ -70,7 +70,7 @@ def test_the_wait_for_the_machine_is_no_part_of_the_time(
         given.update(parts)
         raise Seen
 
-    monkeypatch.setattr(run, "Campaign", campaign)
+    monkeypatch.setattr(run, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lock)
     how: dict[str, Any] = {"fresh": False, "limit": limit, "wait": limit if counts else None}
     with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
@@ -123,7 +123,7 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
         raise Seen
 
     asked = study(1, crossover=None, **fields)
-    monkeypatch.setattr(run, "Campaign", campaign)
+    monkeypatch.setattr(run, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
         run.measure(planned(asked), tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)

@@ -30,7 +30,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         return Plan(study=asked, groups=groups, available=here.available, placement=place(1), here=here, identity="0")
 
     monkeypatch.setattr(run, "make_plan", plan)
-    monkeypatch.setattr(run, "Campaign", planted.Planted)
+    monkeypatch.setattr(run, "RaceRunner", planted.Planted)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
     monkeypatch.setattr(run, "known_ceilings", lambda *_: {})
     monkeypatch.setattr(environment, "facts", lambda: {"machine": "made"})

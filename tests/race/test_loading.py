@@ -284,7 +284,7 @@ def started(
         def kill(self) -> None:
             pass
 
-    monkeypatch.setattr(live, "Starter", Recorded)
+    monkeypatch.setattr(live, "ForkServer", Recorded)
     monkeypatch.setattr(live, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
     stage = Launcher(built={}, placement=place, logs=tmp_path, **how)

@@ -221,11 +221,11 @@ def test_another_study_is_refused_and_the_run_is_left_alone(study: Path):
 def test_a_newer_run_is_refused_even_to_resume(study: Path):
     out = study.parent / "out"
     out.mkdir()
-    newer = b'{"kind":"header","schema_version":3,"new":true}\n'
+    newer = b'{"kind":"header","schema_version":4,"new":true}\n'
     (out / journal.NAME).write_bytes(newer)
     done = again(study)
     assert done.code == 2
-    assert "written by a newer shootout (schema 3, this one reads 2): upgrade" in done.err
+    assert "written by a newer shootout (schema 4, this one reads 3): upgrade" in done.err
     assert (out / journal.NAME).read_bytes() == newer
 
 

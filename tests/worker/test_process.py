@@ -255,9 +255,9 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from shootout.worker.process import WorkerProcess
-from shootout.worker.fork_server import Starter
+from shootout.worker.fork_server import ForkServer
 from shootout.host.placement import allowed_cpus, child_environment
-starter = Starter((), environment=child_environment(1, 0))
+starter = ForkServer((), environment=child_environment(1, 0))
 how = [(Path(sys.argv[1], "a"), None, starter), (Path(sys.argv[1], "b"), None, None)]
 workers = [WorkerProcess(child_environment(1, 0), frozenset(allowed_cpus()), *rest) for rest in how]
 starter.kill()
