@@ -305,7 +305,7 @@ def _interrupt(*_: Any) -> NoReturn:
 def main() -> None:
     """The `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
-    from shootout.errors import ShootoutError, UsageError
+    from shootout.errors import ExitCode, ShootoutError
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -318,14 +318,14 @@ def main() -> None:
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         tell("interrupted")
-        raise SystemExit(130) from None
+        raise SystemExit(ExitCode.INTERRUPTED) from None
     except UnicodeEncodeError as error:
         if "UTF8" in error.encoding.upper().replace("-", ""):  # then the name itself is at fault, not the locale
             tell(f"{error.object!a} holds bytes that aren't UTF-8: rename the file or folder")
         else:
             tell(f"{error.object!a} can't be written in this locale's encoding, {error.encoding}: set PYTHONUTF8=1")
-        raise SystemExit(UsageError.exit_code) from None
+        raise SystemExit(ExitCode.USAGE) from None
     except OSError as error:
         where = f": {error.filename}" if error.filename else ""
         tell(f"{error.strerror or error}{where}; what was measured is kept")
-        raise SystemExit(ShootoutError.exit_code) from None
+        raise SystemExit(ExitCode.ERROR) from None

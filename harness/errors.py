@@ -9,12 +9,26 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
 """Keep so many letters of a library's words: the journal holds them, and a person reads them."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class ExitCode(IntEnum):
+    """What a command ends with; docs/install.md tells users."""
+
+    OK = 0
+    ERROR = 1  # it broke, or a self-test got a verdict wrong
+    USAGE = 2  # the request itself is wrong
+    NOTHING = 3  # nothing was measured, or nothing meets a policy's limits
+    FAILED = 4  # a target that was asked for failed
+    REFUSED = 5  # the gate: the candidate must not replace what is shipped
+    UNAVAILABLE = 6  # a target that was asked for can't run on this machine
+    UNDECIDED = 7  # a verdict or decision was required, and the figures don't give it
+    INTERRUPTED = 130  # Ctrl-C or SIGTERM, as shells have it
 
 
 class NotRunKind(StrEnum):
@@ -76,13 +90,13 @@ class NotRun:
 class ShootoutError(Exception):
     """Root of all errors raised on purpose; `exit_code` is what the command line ends with."""
 
-    exit_code = 1
+    exit_code = ExitCode.ERROR
 
 
 class UsageError(ShootoutError):
     """The request itself is wrong: an unknown name, a bad value, a folder that can't be used."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class ModelError(ShootoutError):
@@ -93,7 +107,7 @@ class ModelError(ShootoutError):
         kind: what sort of reason it is: it broke, or its export was killed.
     """
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
     def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
         super().__init__(reason)
@@ -103,19 +117,19 @@ class ModelError(ShootoutError):
 class Interrupted(ShootoutError):
     """Ctrl-C or SIGTERM; what was measured is on disk."""
 
-    exit_code = 130
+    exit_code = ExitCode.INTERRUPTED
 
 
 class Unavailable(ShootoutError):
     """What the whole command asked for isn't on this machine; the message ends with the fix."""
 
-    exit_code = 6
+    exit_code = ExitCode.UNAVAILABLE
 
 
 class NothingMeasured(ShootoutError):
     """No target has a time; the message says why the first one has none, and where the run is."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOTHING
 
 
 class OutOfTime(NothingMeasured):
@@ -125,13 +139,13 @@ class OutOfTime(NothingMeasured):
 class Infeasible(ShootoutError):
     """Nothing meets every limit of a policy."""
 
-    exit_code = 3
+    exit_code = ExitCode.NOTHING
 
 
 class Undecided(ShootoutError):
     """A verdict was required, and there is none; what was measured is on disk."""
 
-    exit_code = 7
+    exit_code = ExitCode.UNDECIDED
 
 
 class ArmOut(ShootoutError):
@@ -145,7 +159,7 @@ class ArmOut(ShootoutError):
 class ArmFailed(ArmOut):
     """It broke, hung, was killed or lied about what it ran."""
 
-    exit_code = 4
+    exit_code = ExitCode.FAILED
 
     def __init__(self, reason: str, kind: NotRunKind = NotRunKind.FAILED) -> None:
         super().__init__(NotRun(kind, reason))
@@ -176,7 +190,7 @@ class SkippedArm(ArmOut):
         kind: what sort of reason it is.
     """
 
-    exit_code = 6
+    exit_code = ExitCode.UNAVAILABLE
 
     def __init__(self, reason: str, fix: str = "", kind: NotRunKind = NotRunKind.UNAVAILABLE) -> None:
         super().__init__(NotRun(kind, reason, fix))

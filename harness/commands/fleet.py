@@ -8,9 +8,9 @@ from typing import Any
 
 from shootout.clock import Deadline
 from shootout.commands.decisions.merge import print_merged
-from shootout.commands.output import FAILED, NOTHING, print_answer, print_document, show_progress
+from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.compare.merge import merge_runs
-from shootout.errors import Interrupted, UsageError
+from shootout.errors import ExitCode, Interrupted, UsageError
 from shootout.fleet import table
 from shootout.fleet.cluster import Cluster
 from shootout.fleet.dispatch import Dispatch
@@ -127,7 +127,7 @@ def print_runs(out: Path, *, full: bool, as_json: bool, to: Sequence[Path]) -> i
     """
     runs = find_parts(out)
     if not runs:  # interrupted before any node had begun
-        return NOTHING
+        return ExitCode.NOTHING
     if len(runs) == 1:
         document = analyse(runs[0])
         write_files(document, to)
@@ -152,7 +152,7 @@ def _words(sent: Shipment, options: RunOptions) -> dict[str, Any]:
 def exit_code(work: Dispatch) -> int:
     """4 where groups were left unmeasured, else the first part's that isn't 0; 3 where no part measured anything."""
     if work.abandoned:
-        return FAILED
-    bad: Sequence[int] = [code for code in work.codes if code not in (0, NOTHING)]
-    nothing = bool(work.codes) and all(code == NOTHING for code in work.codes)
-    return next(iter(bad), NOTHING if nothing else 0)
+        return ExitCode.FAILED
+    bad: Sequence[int] = [code for code in work.codes if code not in (0, ExitCode.NOTHING)]
+    nothing = bool(work.codes) and all(code == ExitCode.NOTHING for code in work.codes)
+    return next(iter(bad), ExitCode.NOTHING if nothing else 0)

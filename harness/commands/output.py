@@ -1,4 +1,4 @@
-"""What all commands print, and the exit codes that they share (README has them all; errors bring their own)."""
+"""Print what all commands print: progress on stderr, an answer as text or JSON on stdout."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from shootout.formats.json_text import json_text
 from shootout.report import table
 from shootout.report.progress import Progress
 from shootout.results.document import Document
-
-BROKEN, NOTHING, FAILED, UNAVAILABLE = 1, 3, 4, 6
 
 
 class PlainConsole(Console):

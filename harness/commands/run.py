@@ -11,10 +11,10 @@ from pathlib import Path
 from shootout.ceilings.measure import known_ceilings
 from shootout.clock import Deadline
 from shootout.commands.decisions.decide import print_decision
-from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, print_answer, print_document, show_progress
+from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
 from shootout.decide.racing import choose_study, find_barred, find_breach, refuse_several, refuse_unpriced_here
-from shootout.errors import Interrupted, Undecided
+from shootout.errors import ExitCode, Interrupted
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.locks import machine_lock
@@ -221,7 +221,7 @@ def _undecided(document: Document, options: RunOptions, progress: Progress) -> i
     if not document.open_questions or not options.get("require_verdict"):
         return 0
     progress.say(f"shootout: undecided: {'; '.join(fold(document.open_questions, NAMED))}")
-    return Undecided.exit_code
+    return ExitCode.UNDECIDED
 
 
 def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
@@ -236,7 +236,7 @@ def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
     ran = {(row.group, family(row.arm)) for row in mine if row.outcome == "measured"}  # in another setting
     skipped = [row for row in mine if row.outcome == "skipped" and (row.group, family(row.arm)) not in ran]
     if skipped:
-        return UNAVAILABLE
+        return ExitCode.UNAVAILABLE
     if any(row.outcome == "failed" for row in (document.rows if strict else mine)):
-        return FAILED
-    return 0 if any(row.outcome == "measured" for row in document.rows) else NOTHING
+        return ExitCode.FAILED
+    return 0 if any(row.outcome == "measured" for row in document.rows) else ExitCode.NOTHING

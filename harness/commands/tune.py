@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from shootout.clock import Deadline
-from shootout.commands.output import FAILED, NOTHING, UNAVAILABLE, show_progress
+from shootout.commands.output import show_progress
 from shootout.commands.run import measure
 from shootout.commands.show import show
-from shootout.errors import Interrupted
+from shootout.errors import ExitCode, Interrupted
 from shootout.host import gpu
 from shootout.host.placement import pass_on
 from shootout.report.progress import Progress
@@ -49,9 +49,9 @@ def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
 def exit_code(found: Tuning, *, named: bool) -> int:
     """6 a target can't run here, 4 one failed (both where somebody `named` it); 3 nothing was measured; else 0."""
     outcomes = {one.conclusion.outcome for one in found.found.values()}
-    ended = {Outcome.SKIPPED: UNAVAILABLE, Outcome.FAILED: FAILED}
+    ended = {Outcome.SKIPPED: ExitCode.UNAVAILABLE, Outcome.FAILED: ExitCode.FAILED}
     worst = next((code for outcome, code in ended.items() if named and outcome in outcomes), 0)
-    return worst or (0 if outcomes - set(ended) else NOTHING)
+    return worst or (0 if outcomes - set(ended) else ExitCode.NOTHING)
 
 
 def _search(options: TuneOptions) -> Search:

@@ -22,6 +22,7 @@ from shootout.decide.objective import Measure, compare, measure, order
 from shootout.decide.policy import Policy
 from shootout.decide.quantities import Limit
 from shootout.decide.stability import find_stability
+from shootout.errors import ExitCode
 from shootout.results.answer import Chosen, Rival
 from shootout.results.choice import find_leader, find_untold
 from shootout.results.comparisons import Part, Ratio, ratio_of
@@ -30,7 +31,12 @@ from shootout.study import reproduce
 from shootout.study.group import short
 
 Outcome = Literal["chosen", "tied", "undecided", "infeasible"]
-EXIT_CODES: Mapping[Outcome, int] = {"chosen": 0, "tied": 0, "infeasible": 3, "undecided": 7}
+EXIT_CODES: Mapping[Outcome, ExitCode] = {
+    "chosen": ExitCode.OK,
+    "tied": ExitCode.OK,
+    "infeasible": ExitCode.NOTHING,
+    "undecided": ExitCode.UNDECIDED,
+}
 
 
 class Judged(Part):
@@ -95,7 +101,7 @@ class Decision(Part):
     warnings: tuple[str, ...] = ()
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """0 where one is chosen, 3 where nothing may be, 7 where nobody knows."""
         return EXIT_CODES[self.outcome]
 

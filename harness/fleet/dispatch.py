@@ -10,7 +10,7 @@ from typing import Any
 
 from shootout.clock import Deadline, sleep
 from shootout.contract import NotRun, NotRunKind
-from shootout.errors import Interrupted, OutOfTime
+from shootout.errors import ExitCode, Interrupted
 from shootout.fleet.cluster import Cluster, Job, Lost, Worker
 from shootout.fleet.folders import find_parts, give_up, read_for, write_piece
 from shootout.fleet.nodes import Kind, Node
@@ -134,7 +134,7 @@ class Dispatch:
             return
         if ended is not None and "error" in ended:
             told = f"the process on the node {one.node.place.name} ended: {ended['error']}"
-            late = int(ended["code"]) == OutOfTime.exit_code
+            late = int(ended["code"]) == ExitCode.NOTHING
             kind, fix = (NotRunKind.NOT_REACHED, "give it more time") if late else (NotRunKind.KILLED, "")
             self._lose(one, NotRun(kind, told, fix, during="" if late else "run"))
         elif ended is not None:
@@ -171,7 +171,7 @@ class Dispatch:
         if why.failed:
             self.lost.update((one.part.kind, name) for name in left)
         elif not self.limit.allows(0.0):  # for anybody
-            self.codes.append(OutOfTime.exit_code)
+            self.codes.append(ExitCode.NOTHING)
             return
         again = tuple(name for name in left if self.lost[one.part.kind, name] < MOST_LOST)
         if self.together:  # what is looked for between groups is none of two runs

@@ -12,7 +12,7 @@ from pydantic import Field
 from shootout.contract import NotRun, NotRunKind
 from shootout.decide.limits import Standing
 from shootout.decide.racing import find_breach
-from shootout.errors import Unavailable
+from shootout.errors import ExitCode, Unavailable
 from shootout.gate.evidence import Check, find_evidence
 from shootout.gate.limits import Limits
 from shootout.gate.reference import Reference
@@ -25,7 +25,11 @@ from shootout.results.document import Row
 from shootout.units import counted, duration, span
 
 Outcome = Literal["pass", "fail", "undecided"]
-EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "fail": 5, "undecided": 7}
+EXIT_CODES: Mapping[Outcome, ExitCode] = {
+    "pass": ExitCode.OK,
+    "fail": ExitCode.REFUSED,
+    "undecided": ExitCode.UNDECIDED,
+}
 SCHEMA = 1
 
 
@@ -57,7 +61,7 @@ class Gate(Part):
     run: str
 
     @property
-    def exit_code(self) -> int:
+    def exit_code(self) -> ExitCode:
         """Of the command."""
         return EXIT_CODES[self.outcome]
 

@@ -12,8 +12,7 @@ from support.fleets.nodes import GROUPS, node
 
 from shootout.clock import Deadline
 from shootout.commands.fleet import exit_code
-from shootout.commands.output import FAILED, NOTHING
-from shootout.errors import Interrupted, NotRunKind
+from shootout.errors import ExitCode, Interrupted, NotRunKind
 from shootout.fleet import dispatch
 from shootout.fleet.dispatch import Dispatch
 from shootout.fleet.folders import find_finished, find_held, find_parts
@@ -107,7 +106,7 @@ def test_a_node_that_is_lost_before_its_first_line_leaves_failed_rows_too(tmp_pa
     (only,) = find_parts(tmp_path / "out")
     assert failed(only) == [(name, NotRunKind.KILLED) for name in GROUPS]
     assert len(work.abandoned) == len(GROUPS)
-    assert exit_code(work) == FAILED
+    assert exit_code(work) == ExitCode.FAILED
 
 
 def test_what_two_nodes_were_lost_with_is_not_begun_again(tmp_path: Path):
@@ -117,7 +116,7 @@ def test_what_two_nodes_were_lost_with_is_not_begun_again(tmp_path: Path):
     work = prepared(cluster, tmp_path / "out")
     work.run()
     assert asked(cluster) == [("n1", ["g1"]), ("n2", ["g1"])]
-    assert exit_code(work) == FAILED
+    assert exit_code(work) == ExitCode.FAILED
 
 
 def test_a_node_that_others_hold_is_given_up_and_another_measures_its_part(
@@ -136,7 +135,7 @@ def test_a_node_that_was_busy_before_begins_its_part_over(tmp_path: Path, monkey
     monkeypatch.setattr(dispatch, "CLAIM_S", 0.0)
     work = prepared(FakeCluster([node("held")], tmp_path / "nodes", busy=["held"]), tmp_path / "out")
     work.run()
-    assert exit_code(work) == FAILED
+    assert exit_code(work) == ExitCode.FAILED
     free = FakeCluster([node("held")], tmp_path / "again")
     prepared(free, tmp_path / "out").run()
     (folder,) = find_parts(tmp_path / "out")
@@ -158,7 +157,7 @@ def test_who_was_busy_until_the_time_was_over_has_measured_nothing_and_nobody_fa
     cluster = FakeCluster([node("held"), node("other")], tmp_path / "nodes", busy=["held", "other"])
     work = prepared(cluster, tmp_path / "out", limit=Deadline(0.0))
     work.run()
-    assert exit_code(work) == NOTHING
+    assert exit_code(work) == ExitCode.NOTHING
 
 
 def test_a_process_that_fails_leaves_failed_rows_and_another_node_measures_the_rest(tmp_path: Path):
@@ -179,7 +178,7 @@ def test_a_process_that_fails_where_there_is_no_other_node_is_told(tmp_path: Pat
     work = prepared(cluster, tmp_path / "out")
     work.run()
     assert failed(find_parts(tmp_path / "out")[0]) == [(name, NotRunKind.KILLED) for name in GROUPS]
-    assert exit_code(work) == FAILED
+    assert exit_code(work) == ExitCode.FAILED
 
 
 def test_what_spans_groups_begins_whole_on_another_node(tmp_path: Path):

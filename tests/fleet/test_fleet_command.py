@@ -13,9 +13,8 @@ from support.fleets.cluster import FakeCluster
 from support.fleets.nodes import node
 
 from shootout.commands import fleet
-from shootout.commands.output import FAILED, NOTHING
 from shootout.contract import Device, Precision, Target
-from shootout.errors import UsageError
+from shootout.errors import ExitCode, UsageError
 from shootout.fleet import dispatch, survey
 from shootout.fleet.shipment import Archive, Shipment
 
@@ -49,7 +48,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
     monkeypatch.setattr(fleet, "connect", connect)
     monkeypatch.setattr(fleet, "pack", lambda _: SENT)
-    monkeypatch.setattr(fleet, "print_runs", lambda *_, **__: NOTHING)
+    monkeypatch.setattr(fleet, "print_runs", lambda *_, **__: ExitCode.NOTHING)
     for module in (dispatch, survey):
         monkeypatch.setattr(module, "LOOK_S", 0.0)
     return made
@@ -91,7 +90,7 @@ def test_a_dry_run_after_the_run_has_nothing_left(
 
 def test_what_the_run_ended_with_goes_before_what_can_be_shown(cluster: FakeCluster, tmp_path: Path):
     cluster.fails_after = dict.fromkeys(("a1", "a2", "b1"), 0)
-    assert run(tmp_path / "out") == FAILED
+    assert run(tmp_path / "out") == ExitCode.FAILED
 
 
 @pytest.mark.parametrize("name", ["policy", "trace"])

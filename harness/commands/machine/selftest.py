@@ -19,11 +19,11 @@ from rich.text import Text
 
 from shootout import backends
 from shootout.clock import Deadline
-from shootout.commands.output import BROKEN, print_answer, show_progress
+from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, SAME_WITHIN
 from shootout.contract import Arm, Device, Target
-from shootout.errors import ShootoutError, Unavailable, unknown
+from shootout.errors import ExitCode, ShootoutError, Unavailable, unknown
 from shootout.export.client import Request
 from shootout.host import gpu
 from shootout.host.placement import pass_on
@@ -117,7 +117,7 @@ def selftest(
     with show_progress() as progress:
         report = run(quick=quick, progress=progress, device=Device(on), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)
-    return BROKEN if any(one.wrong for one in report.planted) else 0
+    return ExitCode.ERROR if any(one.wrong for one in report.planted) else 0
 
 
 def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> Report:
