@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout import backends, models
-from shootout.commands.machine.catalogue import KINDS
+from shootout.commands.list import KINDS
 from shootout.contract import Device, Precision, Scenario, is_among
 from shootout.decide.policy import Objective
 from shootout.errors import ShootoutError, UsageError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.clock import Deadline
-from shootout.commands.decisions.merge import print_merged
+from shootout.commands.decide import print_merged
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.compare.merge import merge_runs
 from shootout.errors import ExitCode, Interrupted, UsageError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shootout.ceilings.measure import known_ceilings
 from shootout.clock import Deadline
-from shootout.commands.decisions.decide import print_decision
+from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
 from shootout.decide.racing import choose_study, find_barred, find_breach, refuse_several, refuse_unpriced_here

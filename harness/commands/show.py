@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.commands.decisions.decide import print_decision
-from shootout.commands.decisions.merge import print_merged
+from shootout.commands.decide import print_decision, print_merged
 from shootout.commands.output import print_answer, print_document, width
 from shootout.compare.merge import merge_runs
 from shootout.decide.policy import read_policy

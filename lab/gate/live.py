@@ -13,7 +13,7 @@ from typing import Any
 
 from lab.common import Bench, Table, Tables, say
 from shootout.clock import Deadline
-from shootout.commands.decisions.gate import race
+from shootout.commands.gate import race
 from shootout.commands.output import show_progress
 from shootout.contract import Arm, Target
 from shootout.export.client import Request

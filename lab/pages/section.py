@@ -18,7 +18,7 @@ from pathlib import Path
 from support.races.cells import cell, document, fidelity, row
 
 from lab.common import Bench, Table, Tables, say
-from shootout.commands.decisions.report import render
+from shootout.commands.report import render
 from shootout.constants import MAX_RESTARTS, ROUNDS
 from shootout.journal.records import Played
 from shootout.messages import Scope

@@ -133,7 +133,7 @@ def _raced(bench: Bench, target: str, label: str) -> dict[str, Any]:
     shipped = _ship(bench, label, target)
     out = _place(bench, "races", _file_name(target))
     limit = bench.max_time or ("30s" if bench.quick else f"{RACE_S}s")
-    words = ["--backends", f"{target},exported model:{shipped.folder}", "--baseline", label, "--goal", "resolve 1%"]
+    words = ["--backends", f"{target},shipped:{shipped.folder}", "--baseline", label, "--goal", "resolve 1%"]
     _shootout("run", TOY, *words, "--max-time", limit, "--out", str(out))
     document = open_run(out).document
     arm, folder = (next(row for row in document.rows if (row.arm == label) is own) for own in (True, False))

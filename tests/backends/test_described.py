@@ -11,7 +11,7 @@ from support.console import here
 
 from shootout import backends
 from shootout.backends import described
-from shootout.commands.machine import doctor
+from shootout.commands import doctor
 from shootout.contract import Availability, Device, Precision
 from shootout.host import checks
 from shootout.host.checks import Quiet

@@ -115,7 +115,7 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(finished: Path):
 
 EACH_TO_A_CLOSED_PIPE = """
 import os, sys
-import shootout.commands.machine.catalogue, shootout.commands.show
+import shootout.commands.list, shootout.commands.show
 from shootout.cli import main
 
 ours, theirs = os.pipe()
@@ -264,7 +264,7 @@ LONG = "x" * 300
     [
         f"run {LONG}",
         f"run {LONG}.py:make",
-        f"run --backends exported model:{LONG}",
+        f"run --backends shipped:{LONG}",
         f"init --out {LONG}.toml",
         f"show {LONG}",
         f"merge {LONG} {LONG}",

@@ -16,7 +16,7 @@ from rich.console import Console
 from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 
 from shootout import backends
-from shootout.commands.machine import doctor
+from shootout.commands import doctor
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.errors import Unavailable
 from shootout.host import checks, gpu

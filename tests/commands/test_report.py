@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.commands.decisions.report import report
+from shootout.commands.report import report
 from shootout.errors import UsageError
 from shootout.page.figures import charts
 

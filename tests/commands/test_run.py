@@ -30,8 +30,8 @@ from shootout.study.schema import Study
         ("run net.onnx --env TOKEN=secret", ""),
         ("run --model /home/me/net.onnx --inputs=/home/me/x.npz", "run --model ~/net.onnx --inputs ~/x.npz"),
         (
-            "run --backends exported model:/home/me/m,exported model:/home/me/n",
-            "run --backends exported model:~/m,exported model:~/n",
+            "run --backends shipped:/home/me/m,shipped:/home/me/n",
+            "run --backends shipped:~/m,shipped:~/n",
         ),
         ("run --python=new=/home/me/bin/python --batch=1,8", "run --python new=~/bin/python --batch=1,8"),
         ("run --model /home/meg/net.onnx", "run --model /home/meg/net.onnx"),

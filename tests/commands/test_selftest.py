@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from shootout.commands.machine import selftest
+from shootout.commands import selftest
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import Unavailable, UsageError
 from shootout.report.progress import Progress

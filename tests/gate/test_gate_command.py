@@ -12,8 +12,8 @@ import pytest
 from support.races import made
 
 from shootout.clock import Deadline
+from shootout.commands import gate as command
 from shootout.commands import run
-from shootout.commands.decisions import gate as command
 from shootout.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
 from shootout.gate import github
 from shootout.gate.contest import Contest

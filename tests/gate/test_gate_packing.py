@@ -13,7 +13,7 @@ from support.exports import bare_exported
 from support.races import made, planted
 
 from shootout.clock import Deadline
-from shootout.commands.decisions import gate as command
+from shootout.commands import gate as command
 from shootout.contract import Target
 from shootout.errors import OutOfTime, UsageError
 from shootout.gate import packing

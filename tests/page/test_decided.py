@@ -8,7 +8,7 @@ from typing import Any
 
 from support.races.cells import comparison
 
-from shootout.commands.decisions.report import render, report
+from shootout.commands.report import render, report
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, Judged, decide
 from shootout.decide.limits import Finding, Standing

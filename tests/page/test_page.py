@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.races.cells import cell, document, row
 
-from shootout.commands.decisions.report import render
+from shootout.commands.report import render
 from shootout.page.sources import Source
 from shootout.page.text import as_plain
 from shootout.report import answers

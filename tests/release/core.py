@@ -44,7 +44,7 @@ STEPS = (
     Step("run --dry-run", 0, "numpy:cpu:fp32"),
     Step("run --backends numpy", 2, INSTALL.format("torch")),
     Step("run nothing.onnx", 2, "nothing.onnx"),
-    Step("run --backends exported model:nothing", 2, "is it a shipped folder?"),
+    Step("run --backends shipped:nothing", 2, "is it a shipped folder?"),
     Step("run --ray 127.0.0.1:1", 2, INSTALL.format("cluster")),
 )
 DRAWN = Step("report {run} -o page.html", 0, "page.html")

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from lab.coverage.footprints import write_table
 from shootout import backends, cli
-from shootout.commands.decisions.report import render
+from shootout.commands.report import render
 from shootout.contract import Precision
 from shootout.page.sources import read
 from shootout.report import table

@@ -13,7 +13,7 @@ import pytest
 from support.exports import obtain
 from support.races import made
 
-from shootout.commands.decisions.ship import check_folder, ship
+from shootout.commands.ship import check_folder, ship
 from shootout.contract import Arm, Availability, Fidelity, Target
 from shootout.errors import ArmFailed, UsageError
 from shootout.exported.shipped import open_shipped

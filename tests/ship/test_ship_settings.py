@@ -16,7 +16,7 @@ from support.races.shipping import source_of
 from shootout import backends
 from shootout.backends._onnxruntime import shipping as onnxruntime
 from shootout.backends.adapter import Built, Shipment
-from shootout.commands.decisions import ship as command
+from shootout.commands import ship as command
 from shootout.contract import Arm, Scenario, Target
 from shootout.errors import ArmFailed
 from shootout.exported.shipped import CHECK, LOAD, Shipped, open_shipped, seal_shipped

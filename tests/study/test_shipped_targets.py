@@ -63,7 +63,7 @@ def test_a_file_that_changes_between_two_looks_is_seen(out: Path):
 
 def test_two_folders_of_one_name_are_refused(out: Path, tmp_path: Path):
     make_shipped(tmp_path / "b" / "out", MODEL)
-    with pytest.raises(UsageError, match="would both be exported model:out"):
+    with pytest.raises(UsageError, match="would both be shipped:out"):
         targets_of(study(f"shipped:{out}", f"shipped:{tmp_path / 'b' / 'out'}"))
     assert len(targets_of(study(f"shipped:{out}", f"shipped:{out}"))) == 2
 
@@ -132,4 +132,4 @@ def test_a_run_goes_on_with_the_same_folder_only(out: Path):
 
 def test_the_words_that_give_the_arm_again_name_the_folder(out: Path):
     arm = Arm(target=only(f"shipped:{out}"), model="residual_mlp", threads=3)
-    assert f"--backends exported model:{out} --threads 3" in reproduce.words(arm)
+    assert f"--backends shipped:{out} --threads 3" in reproduce.words(arm)

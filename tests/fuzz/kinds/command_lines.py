@@ -19,8 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from shootout import backends, cli, models
-from shootout.commands import run, sensitivity, tune  # noqa: F401 - patched below
-from shootout.commands.machine import ceilings, doctor, selftest  # noqa: F401 - patched below
+from shootout.commands import (  # noqa: F401 - patched below
+    doctor,
+    run,
+    sensitivity,
+    tune,
+)
 from shootout.contract import Availability, Device, Precision
 from shootout.errors import ShootoutError, printable
 from shootout.journal.journal import NAME
@@ -263,7 +267,7 @@ def _nothing_runs(folder: Path) -> Iterator[None]:
         stack.enter_context(chdir(folder))
         for name in ends:
             stack.enter_context(patch(f"shootout.commands.{name}", reach))
-        stack.enter_context(patch("shootout.commands.machine.ceilings.machine_lock", lambda *_, **__: nullcontext()))
+        stack.enter_context(patch("shootout.commands.doctor.machine_lock", lambda *_, **__: nullcontext()))
         # What draws has an engine of JavaScript, which reserves more memory than the campaign may have.
         drawn = {"vegalite_to_svg": lambda *_, **__: "<svg >", "vegalite_to_png": lambda *_, **__: b""}
         stack.enter_context(patch.multiple("vl_convert", **drawn))

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from shootout import backends
 from shootout.backends import described
-from shootout.commands.output import print_answer
+from shootout.ceilings.measure import obtain_ceilings
+from shootout.ceilings.model import read_ceilings
+from shootout.commands.output import print_answer, show_progress
 from shootout.contract import Availability, Device, NotRunKind, Precision
 from shootout.errors import Unavailable, UsageError, install
 from shootout.host import checks, cuda_driver, environment, gpu, locks, nvml
 from shootout.host.checks import Folder, Quiet
 from shootout.host.gpu import Gpu
+from shootout.host.locks import machine_lock
 from shootout.host.placement import pass_on, place
 from shootout.messages import GpuState
+from shootout.report.notes import render_ceilings
+from shootout.study.axes import read_whole
 from shootout.study.options import MachineOptions
 from shootout.worker.availability import available
 
@@ -264,3 +269,14 @@ def _cards(environment: Mapping[str, Any]) -> list[str]:
     return [
         f"GPU {gpu['index']}: {gpu['name']}, driver {gpu['driver']}, CUDA {environment['cuda_driver']}" for gpu in used
     ]
+
+
+def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
+    """Print what is remembered, or measure it now; returns the exit code."""
+    placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
+    facts = environment.facts()
+    found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
+    if found is None:
+        with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
+            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
+    return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)

@@ -1,0 +1,105 @@
+"""`shootout decide`, `compare`, `merge`: judge runs by a policy, two runs by each other, several machines as one.
+
+None of them measures.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group
+
+from shootout.commands.output import print_answer, width
+from shootout.compare.document import MergedDocument
+from shootout.compare.levels import compare_folders
+from shootout.compare.merge import merge_runs
+from shootout.decide.candidates import read_question
+from shootout.decide.decision import decide as find_decision
+from shootout.decide.policy import Policy, read_policy
+from shootout.errors import UsageError
+from shootout.formats.files import check_files, write_files
+from shootout.journal.merged import expand_several, is_merged, write_merged
+from shootout.report.answers import WIDEST
+from shootout.report.decision import render as render_decision
+from shootout.report.several.compared import render as render_compared
+from shootout.report.several.merged import render as render_merged
+from shootout.report.table import render_tables
+from shootout.results.document import Document
+
+
+def print_decision(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
+    """Print a run by a policy: the decision in place of the answer; returns the decision's exit code.
+
+    Args:
+        document: of a run with one cell; as JSON it comes with the key `decision`.
+    """
+    question = read_question([Path(document.run)])
+    found = find_decision(policy, question, today=date.today())
+    screen = render_decision(found, question, min(width(), WIDEST))
+    data = document.model_dump(mode="json", by_alias=True) | {"decision": found.model_dump(mode="json")}
+    print_answer(Group(*screen, render_tables(document, width(), full=full)), data, as_json=as_json)
+    return found.exit_code
+
+
+def decide(
+    folders: Sequence[Path], policy: Path | None, keys: dict[str, Any], *, group: str | None, as_json: bool
+) -> int:
+    """Print what to ship by a policy; returns the exit code: 0 chosen, 3 nothing may be, 7 nobody knows.
+
+    Args:
+        keys: of the policy, which stand above those of its file.
+        group: the cell to decide on, where the runs have several.
+    """
+    wanted = read_policy(policy, keys)
+    question = read_question(folders, group)
+    found = find_decision(wanted, question, today=date.today())
+    print_answer(
+        Group(*render_decision(found, question, min(width(), WIDEST))), found.model_dump(mode="json"), as_json=as_json
+    )
+    return found.exit_code
+
+
+def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: bool) -> int:
+    """Print what may be said of two runs; returns the exit code, 0 whatever it is: what guards is `gate`.
+
+    Args:
+        history: earlier runs of the same on the same machine.
+
+    Raises:
+        UsageError: no run is there, both are one race, or they ask different things; names the fields.
+    """
+    if merged := next((one for one in (a, b) if is_merged(one)), None):
+        raise UsageError(f"{str(merged)!r} holds several runs, of which `shootout show {merged}` says what holds")
+    document = compare_folders(a, b, history)
+    text = Group(*render_compared(document, width(), full=full))
+    return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
+
+
+def merge(folders: Sequence[Path], out: Path | None, *, full: bool, as_json: bool, to: Sequence[Path] = ()) -> int:
+    """Print what runs of several machines say together; returns the exit code.
+
+    Args:
+        out: a new folder for small copies of the runs, which every command reads as one.
+        to: files to write the document or its rows into.
+
+    Raises:
+        UsageError: there is but one run, one comes twice, or they ask different things; says which.
+    """
+    check_files(to)
+    runs = expand_several(folders)
+    document = merge_runs(runs)
+    if out:
+        write_merged(runs, out)
+        sys.stderr.write(f"{out}: {len(runs)} runs; show, decide and report take it\n")
+    write_files(document, to)
+    return print_merged(document, full=full, as_json=as_json)
+
+
+def print_merged(document: MergedDocument, *, full: bool, as_json: bool) -> int:
+    """A merged document as text, or as JSON."""
+    data = document.model_dump(mode="json", by_alias=True)
+    return print_answer(Group(*render_merged(document, width(), full=full)), data, as_json=as_json)
