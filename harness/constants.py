@@ -156,5 +156,5 @@ ENERGY_S = 2.0
 """Energy is counted over so many seconds of calls, since the counter moves in steps."""
 COPY = "#control"
 """How the label of the baseline's hidden copy ends."""
-SHIPPED = "exported"
+SHIPPED = "shipped"
 """In a backend's place in a target: what follows is a shipped folder."""

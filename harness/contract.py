@@ -112,7 +112,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `exported[@python]:DIR`.
+    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `shipped[@python]:DIR`.
 
     Attributes:
         python: the name that the user gave another interpreter (`--python new=path`), "" for our own.

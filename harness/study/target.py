@@ -1,5 +1,5 @@
 """Targets as people write them: `backend[+mode][@python][:device[:precision[/scheme]]]`, `*` for all of a backend's; or
-`exported[@python]:DIR`, a shipped folder.
+`shipped[@python]:DIR`, a shipped folder.
 """
 
 from __future__ import annotations
