@@ -89,7 +89,7 @@ def run(
         except Interrupted as interrupted:
             document = analyse(out)
             progress.say(f"shootout: {interrupted}")
-            code = interrupted.exit_code
+            code: int = interrupted.exit_code
         else:
             code = exit_code(document, plan, strict=options.get("strict", False))
             code = code or _undecided(document, options, progress)
