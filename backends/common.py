@@ -187,7 +187,7 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
     except ModuleNotFoundError as error:
         return Availability(why=NotRun(NotRunKind.NOT_INSTALLED, f"{error.name} is not installed", fix))
     except Exception as error:
-        from shootout.host.gpu_errors import find_old_driver
+        from shootout.host.gpu import find_old_driver
 
         if old := find_old_driver(error):
             return Availability(why=old.why)

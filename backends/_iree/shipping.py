@@ -9,7 +9,7 @@ from shootout.backends._iree.compiler import CPU, GENERIC, MODULE, SCOPE, WEIGHT
 from shootout.backends._iree.device import flags_of, name_of
 from shootout.backends._iree.session import ELEMENTS
 from shootout.backends.adapter import Built, Shipment
-from shootout.host.hardware import native_flags
+from shootout.host.environment import native_flags
 
 
 def ship(built: Built, folder: Path) -> Shipment:

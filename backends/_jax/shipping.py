@@ -14,7 +14,7 @@ from shootout.backends._jax.session import ASYNC_DISPATCH, BUFFERS, EXECUTABLE, 
 from shootout.backends.adapter import Built, Shipment
 from shootout.backends.common import DTYPES
 from shootout.contract import Precision
-from shootout.host.hardware import native_flags
+from shootout.host.environment import native_flags
 
 WEIGHTS = "weights.npz"
 

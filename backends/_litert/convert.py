@@ -13,8 +13,7 @@ from shootout.backends._litert.converter import alone, require_converter
 from shootout.backends.common_torch import float32_module
 from shootout.host.environment import version_of
 from shootout.host.scratch import scratch
-from shootout.host.store import cache_folder, mark_used
-from shootout.sealed import open_sealed, sealed
+from shootout.host.store import cache_folder, mark_used, open_sealed, sealed
 
 if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel

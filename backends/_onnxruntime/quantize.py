@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.errors import SkippedArm
-from shootout.host.hardware import SEVEN_BITS, prefers_signed, saturates
+from shootout.host.environment import SEVEN_BITS, prefers_signed, saturates
 from shootout.quantize import ort
 from shootout.quantize.ort import Sets, quietly
 from shootout.schemes import Scheme, parse

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.contract import Array
-from shootout.host.hardware import prefers_signed
+from shootout.host.environment import prefers_signed
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -12,7 +12,7 @@ from shootout.backends.adapter import Built, Shipment
 from shootout.backends.common import is_handed_out, is_shared
 from shootout.contract import Device
 from shootout.errors import SkippedArm
-from shootout.host.hardware import cpu_flags
+from shootout.host.environment import cpu_flags
 
 BLOCKED = b"\x3a\x13com.microsoft.nchwc"
 """A node's domain, in a graph's bytes: a convolution whose filters are laid out for this CPU's widest vectors."""

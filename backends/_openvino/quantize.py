@@ -22,7 +22,7 @@ from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Array, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install
 from shootout.exported.fidelity import rows
-from shootout.host.hardware import SEVEN_BITS, saturates
+from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from shootout.backends.common_torch import architecture, float32_module
 from shootout.backends.cuda_memory import capability, lacks_float8, require_float8
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.host.hardware import SEVEN_BITS, saturates
+from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:

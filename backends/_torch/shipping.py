@@ -12,7 +12,7 @@ from shootout.backends._torch.session import RESTS, policy_of
 from shootout.backends.adapter import Built, Shipment
 from shootout.backends.common import DTYPES
 from shootout.contract import Precision
-from shootout.host.hardware import native_flags
+from shootout.host.environment import native_flags
 
 
 def ship_package(built: Built, folder: Path) -> Shipment:

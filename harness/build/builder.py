@@ -31,9 +31,8 @@ from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment
 from shootout.host.scratch import scratch
-from shootout.host.store import mark_used
+from shootout.host.store import mark_used, open_sealed, sealed
 from shootout.messages import Progress
-from shootout.sealed import open_sealed, sealed
 from shootout.study.plan import scheme_of
 from shootout.worker import precision_checks, process
 from shootout.worker.interpreters import Interpreter

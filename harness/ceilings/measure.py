@@ -13,7 +13,7 @@ from shootout.ceilings import worker as figures
 from shootout.ceilings.model import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
 from shootout.clock import utc_now
 from shootout.errors import ArmFailed, ShootoutError
-from shootout.host import environment, hardware
+from shootout.host import environment
 from shootout.host.placement import Placement, child_environment
 from shootout.host.scratch import scratch
 from shootout.worker.process import worker
@@ -98,7 +98,7 @@ def measure_ceilings(placement: Placement, load: float) -> Ceilings:
         for precision, rate in _rates(placement, source, notes).items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)
-    levels = [(name, held) for name, own in CACHES.items() if (held := hardware.cache_held(own, placement.arms))]
+    levels = [(name, held) for name, own in CACHES.items() if (held := environment.cache_held(own, placement.arms))]
     bandwidth = [*_caches(placement, levels, notes), *_main_memory(placement, levels, notes)]
     if not peaks or not bandwidth:
         raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from shootout import backends
@@ -13,13 +17,15 @@ from shootout.backends import described
 from shootout.ceilings.measure import obtain_ceilings
 from shootout.ceilings.model import read_ceilings
 from shootout.commands.output import print_answer, show_progress
+from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision
 from shootout.errors import Unavailable, UsageError, install
-from shootout.host import checks, cuda_driver, environment, gpu, locks, nvml
-from shootout.host.checks import Folder, Quiet
+from shootout.host import cuda_driver, environment, gpu, locks
 from shootout.host.gpu import Gpu
 from shootout.host.locks import machine_lock
-from shootout.host.placement import pass_on, place
+from shootout.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
+from shootout.host.placement import Placement, pass_on, place
+from shootout.host.store import cache_folder
 from shootout.messages import GpuState
 from shootout.report.notes import render_ceilings
 from shootout.study.axes import read_whole
@@ -30,8 +36,49 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+LISTEN_S = 2.0
+ENOUGH_FREE_BYTES = 2 * 2**30
+ENOUGH_OPEN_FILES = 256
+_GIB = 2**30
+_LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU", "RLIMIT_NOFILE", "RLIMIT_NPROC")
+_HARMFUL = {"RLIMIT_AS": "memory (ulimit -v)", "RLIMIT_DATA": "memory (ulimit -d)", "RLIMIT_CPU": "time (ulimit -t)"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Quietness:
+    """Outside evidence over a short while; None where the system doesn't tell.
+
+    Attributes:
+        sources: the kinds of evidence there are here.
+        steal_share: CPU time the hypervisor took, of the arms' CPUs.
+        foreign_share: CPU time that other programs took, of the arms' CPUs.
+        throttled: how often the control group held us back.
+        load_average: tasks running or waiting over the last minute.
+        gpu_processes: how many processes have a context on the GPU while nothing of ours runs.
+        gpu_throttled: what holds the GPU's clock down, in NVML's words.
+    """
+
+    sources: tuple[str, ...]
+    steal_share: float | None
+    foreign_share: float | None
+    throttled: int | None
+    load_average: float | None
+    gpu_processes: int | None = None
+    gpu_throttled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderRoom:
+    """A folder that runs write to; `problem` is "" when it can be used."""
+
+    use: str
+    path: str
+    free_bytes: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendFinding:
     """Whether one backend works on one device, and what it has code for there: precisions, options of its own."""
 
     backend: str
@@ -43,7 +90,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DoctorReport:
     """What `shootout doctor` found.
 
     Attributes:
@@ -53,10 +100,10 @@ class Report:
         advice: what would make runs possible, safer or quieter, what matters most first.
     """
 
-    findings: tuple[Finding, ...]
-    quiet: Quiet
+    findings: tuple[BackendFinding, ...]
+    quiet: Quietness
     threads: int
-    folders: tuple[Folder, ...]
+    folders: tuple[FolderRoom, ...]
     memory_available_bytes: int
     limits: Mapping[str, int]
     lock_holder: str
@@ -72,6 +119,46 @@ def doctor(options: MachineOptions, *, as_json: bool) -> int:
         _choose_gpu(index)
     report = examine()
     return print_answer(render(report), as_data(report), as_json=as_json)
+
+
+def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
+    """Print what is remembered, or measure it now; returns the exit code."""
+    placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
+    facts = environment.facts()
+    found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
+    if found is None:
+        with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
+            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
+    return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)
+
+
+def examine() -> DoctorReport:
+    """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves."""
+    placement = place(None)
+    heard = listen(placement.arms)
+    holder = locks.machine_lock_holder()
+    facts = environment.facts()
+    folders = (look_at_cache(), look_at("temporary", Path(tempfile.gettempdir())))
+    memory, limits = environment.memory_available_bytes(), process_limits()
+    busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
+    return DoctorReport(
+        findings=_findings(),
+        quiet=heard,
+        threads=placement.threads,
+        folders=folders,
+        memory_available_bytes=memory,
+        limits=limits,
+        lock_holder=str(holder) if holder else "",
+        advice=(
+            *room_advice(folders, memory),
+            *limit_advice(limits),
+            *([busy] if holder else []),
+            *cpu_advice(placement, facts["cpu"]),
+            *noise_advice(heard),
+            *_gpu_advice(facts),
+        ),
+        environment=facts,
+    )
 
 
 def _choose_gpu(index: int) -> None:
@@ -92,47 +179,12 @@ def _choose_gpu(index: int) -> None:
         raise Unavailable(f"gpu {index}: no NVIDIA driver on this machine, and for Vulkan: {reason}; {found.fix}")
 
 
-def examine() -> Report:
-    """Look at everything: first how quiet it is (about 2 s), then the backends, whose probes make noise themselves."""
-    placement = place(None)
-    heard = checks.listen(placement.arms)
-    holder = locks.machine_lock_holder()
-    facts = environment.facts()
-    folders = (checks.look_at_cache(), checks.look_at("temporary", Path(tempfile.gettempdir())))
-    memory, limits = environment.memory_available_bytes(), checks.process_limits()
-    busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
-    return Report(
-        findings=_findings(),
-        quiet=heard,
-        threads=placement.threads,
-        folders=folders,
-        memory_available_bytes=memory,
-        limits=limits,
-        lock_holder=str(holder) if holder else "",
-        advice=(
-            *checks.room_advice(folders, memory),
-            *checks.limit_advice(limits),
-            *([busy] if holder else []),
-            *checks.cpu_advice(placement, facts["cpu"]),
-            *checks.noise_advice(heard),
-            *_gpu_advice(facts),
-        ),
-        environment=facts,
-    )
-
-
-def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    card = Gpu.open()
-    state, seen = card.state() if card else GpuState(), nvml.installed() is not None
-    return checks.gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
-
-
-def _findings() -> tuple[Finding, ...]:
+def _findings() -> tuple[BackendFinding, ...]:
     """Every backend on every device it has code for, in the registry's order."""
     known = {(name, device): found for name in backends.names() for device, found in _targets(name).items()}
     answers = available(list(known))
     return tuple(
-        Finding(
+        BackendFinding(
             backend=name,
             device=device,
             availability=answers[name, device],
@@ -169,12 +221,169 @@ def _needs(name: str) -> str:
         return ""  # a name claimed twice
 
 
+def listen(cpus: frozenset[int], seconds: float = LISTEN_S) -> Quietness:
+    """Watch `cpus` for so many seconds, in which nothing of ours runs."""
+    card = Gpu.open()
+    meter = NoiseMeter(cpus, gpu=card, parent=cpus)
+    before = meter.mark()
+    sleep(seconds)
+    after = meter.mark()
+    return Quietness(
+        sources=meter.sources(),
+        steal_share=steal_share(before, after),
+        foreign_share=foreign_share(before, after, own_ns=0),
+        throttled=throttle_count(before, after),
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        gpu_processes=after.gpu_processes,
+        gpu_throttled=card.state().throttled if card else (),
+    )
+
+
+def look_at_cache() -> FolderRoom:
+    """The folder of exported models and engines."""
+    try:
+        return look_at("cache", cache_folder())
+    except UsageError as error:
+        return FolderRoom(use="cache", path="", problem=str(error))
+
+
+def look_at(use: str, path: Path) -> FolderRoom:
+    """Whether `path` can be written, and the room on its disk."""
+    try:
+        free_bytes = shutil.disk_usage(path).free
+    except OSError as error:
+        return FolderRoom(use=use, path=str(path), problem=f"can't use the {use} folder {path}: {error.strerror}")
+    problem = "" if os.access(path, os.W_OK | os.X_OK) else f"can't write into the {use} folder {path}: chmod u+w it"
+    return FolderRoom(use=use, path=str(path), free_bytes=free_bytes, problem=problem)
+
+
+def process_limits() -> dict[str, int]:
+    """The soft limits on this process that are in force, by their name in `getrlimit`; unlimited ones are left out."""
+    soft = {name: resource.getrlimit(getattr(resource, name))[0] for name in _LIMITS if hasattr(resource, name)}
+    return {name: limit for name, limit in soft.items() if limit != resource.RLIM_INFINITY}
+
+
+def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    card = Gpu.open()
+    state, seen = card.state() if card else GpuState(), gpu.find_nvml() is not None
+    return gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
+
+
+def room_advice(folders: Iterable[FolderRoom], memory_bytes: int) -> tuple[str, ...]:
+    """What is wrong with the folders and the memory, one line each."""
+    lines = []
+    for folder in folders:
+        if folder.problem:
+            lines.append(folder.problem)
+        elif folder.free_bytes is not None and folder.free_bytes < ENOUGH_FREE_BYTES:
+            free = f"{folder.free_bytes / _GIB:.1f} GiB"
+            lines.append(f"only {free} of disk is free for the {folder.use} folder {folder.path}: make room")
+    if memory_bytes < ENOUGH_FREE_BYTES:
+        lines.append(f"only {memory_bytes / _GIB:.1f} GiB of memory is free: close programs or raise the limit")
+    return tuple(lines)
+
+
+def limit_advice(limits: Mapping[str, int]) -> tuple[str, ...]:
+    """Process limits that break runs, one line each."""
+    lines = [
+        f"this shell limits a process's {what} to {limits[name]:,}: lift it, libraries reserve far more than they use"
+        if name != "RLIMIT_CPU"
+        else f"this shell limits a process's {what} to {limits[name]:,} s: lift it, or long runs are killed"
+        for name, what in _HARMFUL.items()
+        if name in limits
+    ]
+    files = limits.get("RLIMIT_NOFILE", ENOUGH_OPEN_FILES)
+    if files < ENOUGH_OPEN_FILES:
+        lines.append(f"only {files} files may be open: ulimit -n 1024")
+    return tuple(lines)
+
+
+def cpu_advice(placement: Placement, cpu: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the CPUs given to us, and their clock, mean for a run; one line each.
+
+    Args:
+        placement: the default placement.
+        cpu: `environment.cpu_facts()`.
+    """
+    lines = [placement.note] if placement.note else []
+    quota, governor = cpu.get("quota_cpus"), cpu.get("governor")
+    if quota is not None and quota != int(quota):
+        lines.append(f"the container's quota is {quota:g} CPUs: give it a whole number, or it is throttled")
+    if governor not in (None, "performance"):
+        lines.append(f"the CPU governor is {governor!r}: sudo cpupower frequency-set --governor performance")
+    return tuple(lines)
+
+
+def noise_advice(quiet: Quietness) -> tuple[str, ...]:
+    """What was heard and what would help, one plain line each; empty on a quiet machine."""
+    lines = []
+    if (quiet.steal_share or 0.0) > STEAL_SHARE:
+        lines.append(
+            f"the hypervisor takes {quiet.steal_share:.1%} of the CPU time: use a dedicated or larger instance"
+        )
+    if (quiet.foreign_share or 0.0) > FOREIGN_SHARE:
+        lines.append(
+            f"other programs take {quiet.foreign_share:.0%} of the CPUs measured on: close them, or ratios get wider"
+        )
+    if quiet.throttled:
+        lines.append(f"the container was throttled {quiet.throttled} times: raise its CPU quota")
+    if quiet.gpu_processes:
+        many = "processes use" if quiet.gpu_processes > 1 else "process uses"
+        lines.append(
+            f"{quiet.gpu_processes} {many} the GPU (nvidia-smi lists them): stop them, or every round is flagged"
+        )
+    if quiet.gpu_throttled:
+        held = ", ".join(quiet.gpu_throttled)
+        lines.append(f"the GPU's clock is held down ({held}): see to its cooling and power limit (nvidia-smi -q)")
+    return tuple(line.replace("%", " %") for line in lines)
+
+
+def gpu_advice(gpus: Sequence[Mapping[str, Any]], state: GpuState, *, cuda: str | None, nvml: bool) -> tuple[str, ...]:
+    """What the GPU's settings mean for a run, one line each; empty on a machine without an NVIDIA driver.
+
+    Args:
+        gpus: `environment.gpu_facts()`.
+        state: of the one in use, while nothing of ours runs.
+        cuda: the newest CUDA that the driver knows; None without a driver.
+        nvml: whether the package nvidia-ml-py is installed.
+    """
+    if cuda is None:
+        return ()
+    if not nvml:
+        return (f"the GPU's clock, heat, memory and other users can't be seen: {install('gpu')} (nvidia-ml-py)",)
+    used = next((gpu for gpu in gpus if gpu.get("visible")), None)
+    others = [f"{len(gpus)} GPUs are here, the others stay idle: choose with --gpu N"] if len(gpus) > 1 and used else []
+    return (*others, *_setting_advice(used), *_clock_advice(used, state.sm_clock_mhz)) if used else ()
+
+
+def _setting_advice(gpu: Mapping[str, Any]) -> Iterator[str]:
+    if gpu["compute_mode"] not in (None, "default"):
+        mode = gpu["compute_mode"].replace("_", " ")
+        yield f"the GPU's compute mode is {mode}, but a race has several processes on it: sudo nvidia-smi -c DEFAULT"
+    if gpu["persistence"] is False:
+        yield "the GPU's persistence mode is off, so it may sleep between two processes: sudo nvidia-smi -pm 1"
+    if gpu["mig"]:
+        yield "the GPU is divided (MIG): figures are those of one instance, and its neighbours share clock and power"
+    if gpu["ecc"] is False:
+        yield "the GPU's ECC is off: figures don't compare with those of GPUs that have it on (sudo nvidia-smi -e 1)"
+
+
+def _clock_advice(gpu: Mapping[str, Any], now_mhz: int | None) -> Iterator[str]:
+    """NVML doesn't tell a locked clock from one that rests; but one that is far below its highest now can move."""
+    most_mhz = gpu["sm_clock_max_mhz"]
+    if now_mhz and most_mhz and now_mhz < SM_CLOCK_SHARE * most_mhz:
+        yield (
+            f"the GPU's clock is {now_mhz:,} MHz now and can rise to {most_mhz:,}: unless it is locked already, lock it"
+            " to one that it holds under load (sudo nvidia-smi -lgc MHZ; -rgc undoes it)"
+        )
+
+
 def state(found: Availability) -> str:
     """One word or two for people: does it work here?"""
     return "works" if found.ok else "builds only" if found.builds else "missing"
 
 
-def as_data(report: Report) -> dict[str, Any]:
+def as_data(report: DoctorReport) -> dict[str, Any]:
     """The report as JSON values."""
     findings = [asdict(finding) | {"availability": _flat(finding.availability)} for finding in report.findings]
     return asdict(report) | {"findings": findings}
@@ -185,7 +394,7 @@ def _flat(found: Availability) -> dict[str, Any]:
     return {name: getattr(found, name) for name in names}
 
 
-def render(report: Report) -> RenderableType:
+def render(report: DoctorReport) -> RenderableType:
     """The report for people: a table of backends, what is missing, how quiet it is, what would help, what to try."""
     from rich.console import Group
     from rich.table import Table
@@ -202,7 +411,7 @@ def render(report: Report) -> RenderableType:
     return Group(table, *map(Text, lines))
 
 
-def _fixes(report: Report) -> list[str]:
+def _fixes(report: DoctorReport) -> list[str]:
     """One line per fix, behind the backends that it helps; what need only be installed has a line of its own."""
     helped: dict[str, list[str]] = {}
     uninstalled = _runs_if_installed(report)
@@ -212,20 +421,20 @@ def _fixes(report: Report) -> list[str]:
     return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu(report)
 
 
-def _uninstalled(report: Report) -> list[str]:
+def _uninstalled(report: DoctorReport) -> list[str]:
     """What could be tried beside what is here, and the one command for it."""
     names = _runs_if_installed(report)
     extras = dict.fromkeys(backends.entry(name).extra for name in names)
     return [f"Also runs here: {', '.join(names)} ({install(','.join(extras))})"] if names else []
 
 
-def _runs_if_installed(report: Report) -> list[str]:
+def _runs_if_installed(report: DoctorReport) -> list[str]:
     """The backends that lack nothing but their library on a device that is here."""
     here = {Device.CPU, *([Device.CUDA] if report.environment.get("gpus") else [])}
     return list(dict.fromkeys(one.backend for one in report.findings if one.device in here and _is_absent(one)))
 
 
-def _is_absent(finding: Finding) -> bool:
+def _is_absent(finding: BackendFinding) -> bool:
     """Whether its own extra is all that it asks for."""
     why = finding.availability.why
     if why is None or why.kind is not NotRunKind.NOT_INSTALLED:
@@ -234,7 +443,7 @@ def _is_absent(finding: Finding) -> bool:
     return bool(extra) and why.fix == install(extra)
 
 
-def _gpu(report: Report) -> list[str]:
+def _gpu(report: DoctorReport) -> list[str]:
     """What an NVIDIA GPU would add, where none is used: each backend's targets, and what can be built without one."""
     on_gpu = [finding for finding in report.findings if finding.device is Device.CUDA]
     if not on_gpu or any(finding.availability.ok for finding in on_gpu):
@@ -242,13 +451,13 @@ def _gpu(report: Report) -> list[str]:
     return ["", "a machine with an NVIDIA GPU would add:", *map(_addition, on_gpu)]
 
 
-def _addition(finding: Finding) -> str:
+def _addition(finding: BackendFinding) -> str:
     version = finding.availability.version
     here = f"; builds here already, with {version}" if finding.availability.builds else ""
     return f"  {finding.backend}:cuda in {', '.join(finding.precisions) or 'no known precision'}{here}"
 
 
-def _summary(report: Report) -> list[str]:
+def _summary(report: DoctorReport) -> list[str]:
     cpu, heard = report.environment["cpu"], report.quiet
     shares = {"steal": heard.steal_share, "other programs": heard.foreign_share}
     told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
@@ -269,14 +478,3 @@ def _cards(environment: Mapping[str, Any]) -> list[str]:
     return [
         f"GPU {gpu['index']}: {gpu['name']}, driver {gpu['driver']}, CUDA {environment['cuda_driver']}" for gpu in used
     ]
-
-
-def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
-    """Print what is remembered, or measure it now; returns the exit code."""
-    placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
-    facts = environment.facts()
-    found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
-    if found is None:
-        with show_progress() as progress, machine_lock("shootout ceilings", progress.wait):
-            found = obtain_ceilings(placement, facts, progress.say, fresh=fresh)
-    return print_answer(render_ceilings(found), found.model_dump(mode="json"), as_json=as_json)

@@ -17,7 +17,7 @@ from shootout.decide.objective import EXACT
 from shootout.decide.policy import Objective, Policy, as_policy
 from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
-from shootout.host import environment, hardware
+from shootout.host import environment
 from shootout.journal.records import Played
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
@@ -129,7 +129,7 @@ def refuse_unpriced_here(policy: Policy) -> None:
         UsageError: it asks for one.
     """
     if policy.machines:
-        facts = {"machine": environment.machine_key(), "cpu": hardware.cpu_facts(), "gpus": hardware.gpu_facts()}
+        facts = {"machine": environment.machine_key(), "cpu": environment.cpu_facts(), "gpus": environment.gpu_facts()}
         refuse_unpriced(policy, [machine_of(facts)])
 
 

@@ -15,7 +15,7 @@ from shootout.export import labels
 from shootout.export.job import Given, Job
 from shootout.exported import data_files
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
-from shootout.host import hardware
+from shootout.host import environment
 from shootout.host.environment import providing
 from shootout.models.base import Whole
 from shootout.models.user import hfconfig, weights
@@ -90,7 +90,7 @@ def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutE
         return error
     job = replace(job, calibration=_calibration(request.calibration_npz))
     if scheme.is_quantized:
-        job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and hardware.saturates())
+        job = replace(job, base=job.keyed(), reduced=request.device is Device.CPU and environment.saturates())
     return replace(job, variant=request.variant).keyed()
 
 

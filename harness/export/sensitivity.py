@@ -20,7 +20,7 @@ from shootout.export.client import Request, obtain
 from shootout.export.job import error_from_json, error_to_json
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
-from shootout.host.hardware import saturates
+from shootout.host.environment import saturates
 from shootout.quantize.sensitivity import LayerSensitivity, ranked
 from shootout.schemes import parse
 

@@ -23,7 +23,7 @@ from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision
 from shootout.errors import ModelError
 from shootout.exported.npz import load_sets
 from shootout.exported.workload import Work
-from shootout.sealed import open_sealed, sealed
+from shootout.host.store import open_sealed, sealed
 
 SCHEMA = 2
 MANIFEST = "manifest.json"

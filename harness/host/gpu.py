@@ -1,32 +1,29 @@
-"""The one GPU that is used, the first that CUDA_VISIBLE_DEVICES leaves: is there one, and what does it say of itself?
+"""Choose the one GPU that is used, read its state by NVML, and explain errors: a full memory, an old driver.
 
-The driver says which GPU that is, since only it knows how CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are meant; NVML
-then tells about that one. What NVML doesn't tell is None, never a guess.
+The used GPU is the first that CUDA_VISIBLE_DEVICES leaves. The driver says which one that is, since only the driver
+knows how CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are meant; NVML then tells about that one. NVML comes with the
+optional package nvidia-ml-py and counts all GPUs of the machine, by PCI bus, whatever CUDA_VISIBLE_DEVICES says. What
+NVML doesn't tell is None, never a guess.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection
+import re
+import sys
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
+from importlib import metadata
+from types import ModuleType
 from typing import Any
 
 from shootout.contract import Device
 from shootout.errors import SkippedArm, Unavailable, UsageError
-from shootout.host import cuda_driver, nvml
+from shootout.host import cuda_driver
 from shootout.messages import GpuState
 
-HARMFUL = {
-    0x08: "hw_slowdown",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-}
-"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that somebody set, and the power cap,
-which a heavy arm meets by its own work at any time.
-"""
 CHOSEN = "SHOOTOUT_GPU"
 """The variable that tells a process which GPU was chosen by number."""
 COUNTING = {Device.VULKAN: "Vulkan", Device.XPU: "OpenVINO"}
@@ -39,8 +36,21 @@ SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
 """Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
 such a thread can't be believed. Without that cache each load compiles its shaders.
 """
+HARMFUL = {
+    0x08: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that somebody set, and the power cap,
+which a heavy arm meets by its own work at any time.
+"""
 POWER_CAP = 0x04
 """NVML's bit for the power limit."""
+NVML_SM_CLOCK = 1
+"""NVML_CLOCK_SM of nvml.h: the clock of the streaming multiprocessors."""
+NVML_MEMORY_CLOCK = 2
+"""NVML_CLOCK_MEM."""
 
 
 def require_gpu() -> None:
@@ -188,7 +198,7 @@ class Gpu:
 
     def state(self) -> GpuState:
         """Clock, and what holds it down now; the clock first, since it falls when nothing runs."""
-        clock_mhz = self._told(self._chip, "nvmlDeviceGetClockInfo", nvml.SM)
+        clock_mhz = self._told(self._chip, "nvmlDeviceGetClockInfo", NVML_SM_CLOCK)
         held_down = self._held_down() or 0
         return GpuState(
             sm_clock_mhz=clock_mhz,
@@ -245,27 +255,164 @@ class Gpu:
         return next((mask for name in names if (mask := self._told(self._chip, name)) is not None), None)
 
     def _told(self, handle: Any, name: str, *arguments: Any) -> Any:
-        return nvml.told(self._api, name, handle, *arguments)
+        return ask_nvml(self._api, name, handle, *arguments)
 
 
 @cache
 def _opened() -> Gpu | None:
-    api = nvml.api()
+    api = start_nvml()
     name = cuda_driver.uuid() if api is not None else None
     if name is None:
         return None
-    if (part := nvml.told(api, "nvmlDeviceGetHandleByUUID", f"MIG-{name}")) is not None:
-        return Gpu(api, part, nvml.told(api, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part))
-    whole = nvml.told(api, "nvmlDeviceGetHandleByUUID", f"GPU-{name}")
+    if (part := ask_nvml(api, "nvmlDeviceGetHandleByUUID", f"MIG-{name}")) is not None:
+        return Gpu(api, part, ask_nvml(api, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part))
+    whole = ask_nvml(api, "nvmlDeviceGetHandleByUUID", f"GPU-{name}")
     return None if whole is None else Gpu(api, whole, whole)
 
 
 def _machine_count() -> int | None:
-    api = nvml.api()
-    count: int | None = nvml.told(api, "nvmlDeviceGetCount") if api is not None else None
+    api = start_nvml()
+    count: int | None = ask_nvml(api, "nvmlDeviceGetCount") if api is not None else None
     return count
 
 
 def _some(count: int) -> str:
     """ "1 (index 0)", "4 (index 0 to 3)"."""
     return f"{count} (index 0{f' to {count - 1}' if count > 1 else ''})" if count else "none"
+
+
+def find_nvml() -> ModuleType | None:
+    """Return the module of nvidia-ml-py, or None."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    module: ModuleType = pynvml
+    return module
+
+
+def start_nvml() -> Any | None:
+    """Start NVML and return its module; None without the package, a driver, or the right to ask it.
+
+    It is never shut down before the process ends.
+    """
+    module = find_nvml()
+    if module is None:
+        return None
+    try:
+        module.nvmlInit()
+    except module.NVMLError:
+        return None
+    return module
+
+
+def ask_nvml(api: Any, name: str, *arguments: Any) -> Any:
+    """Return what one of NVML's functions says; None if this GPU, driver, package or user isn't told."""
+    try:
+        return getattr(api, name)(*arguments)
+    except (AttributeError, api.NVMLError, api.NVMLLibraryMismatchError):
+        return None
+
+
+def is_on(mode: int | None) -> bool | None:
+    """Read an NVML on/off value; None stays None."""
+    return None if mode is None else mode == 1
+
+
+def is_on_now(pair: Any) -> bool | None:
+    """Read an NVML mode that is told as (now, after the next reset): now."""
+    return None if pair is None else pair[0] == 1
+
+
+FULL = {
+    r"out.?of.?memory": "PyTorch, CUDA's runtime and driver, JAX, TensorRT, each in its own spelling",
+    r"RESOURCE_EXHAUSTED": "XLA",
+    r"cudaErrorMemoryAllocation": "CUDA's runtime",
+    r"Failed to allocate memory for requested buffer": "ONNX Runtime's arena",
+    r"is smaller than requested bytes": "ONNX Runtime's arena, with a limit",
+    r"Requested amount of GPU memory": "TensorRT",
+    r"(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED": "cuBLAS, cuDNN",
+}
+"""A memory is full: the device's, unless `HOST` has it."""
+HOST = {r"HostAlloc": "CUDA's runtime", r"DefaultCPUAllocator": "PyTorch", r"std::bad_alloc": "C++"}
+NEEDS = (
+    *("allocate", "allocating", "request for", "buffer of size", "requested bytes of"),
+    *(r"GPU memory \(", "[Ss]ize was"),
+)
+"""What comes before the bytes that were asked for."""
+FREE = ("of which", "Available memory of")
+"""What comes before the bytes that were free."""
+OLD_DRIVER = {
+    r"driver version is insufficient": "CUDA's runtime",
+    r"cudaErrorInsufficientDriver": "CUDA's runtime",
+    r"driver on your system is too old": "PyTorch",
+    r"CUDA initialization failure with error:? 35": "TensorRT",
+}
+_FOUND_VERSION = re.compile(r"found version (\d{4,6})")
+_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = r" ?(?P<number>[\d.]*\d) ?(?P<unit>[KMGT]iB)?"
+_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
+
+
+def explain_error(error: BaseException) -> str | None:
+    """What an error of a CUDA arm means, in one line; None where it is about something else.
+
+    Either the device's memory is full ("needs 16.0 GiB of device memory, has 5.1 GiB free", as far as the message or
+    NVML tell), or the driver is older than the library (both versions and the fix).
+    """
+    text = f"{type(error).__name__}: {error}"
+    if _says(FULL, text, re.IGNORECASE) and not _says(HOST, text):
+        return _explain_full(text)
+    old = find_old_driver(error)
+    return f"{old.reason}: {old.fix}" if old else None
+
+
+def find_old_driver(error: BaseException) -> SkippedArm | None:
+    """Reason and fix, if what a library says is that the driver is older than the CUDA that it was built for."""
+    if not _says(OLD_DRIVER, text := str(error), re.IGNORECASE):
+        return None
+    found = _FOUND_VERSION.search(text)  # as the driver counts, 12040; PyTorch tells it
+    has, needs = cuda_driver.dotted(int(found[1])) if found else cuda_driver.version(), built_for()
+    known = f"knows CUDA {has} at most" if has else "is too old"
+    wanted = f"CUDA {needs}" if needs else "a newer one"
+    build = f"install the library's build for CUDA {has.partition('.')[0]}" if has else "install an older build"
+    return SkippedArm(f"the NVIDIA driver {known}, the library needs {wanted}", f"{cuda_driver.UPDATE}, or {build}")
+
+
+def built_for() -> str | None:
+    """The CUDA that the libraries in this process need, e.g. `13.0`: torch's own word if it is imported, else the
+    newest runtime package that is installed; None where neither tells.
+    """
+    torch = sys.modules.get("torch")
+    own = getattr(getattr(torch, "version", None), "cuda", None)
+    return own or max(_installed(), key=lambda text: [int(part) for part in text.split(".")], default=None)
+
+
+def _installed() -> list[str]:
+    found = []
+    for name in _RUNTIMES:
+        try:
+            found.append(".".join(metadata.version(name).split(".")[:2]))
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _explain_full(text: str) -> str:
+    needs, free, card = _bytes(NEEDS, text), _bytes(FREE, text, after=" is (?:free|smaller)"), Gpu.open()
+    free = card.free_bytes() if free is None and card is not None else free
+    asked = "needs more device memory than there is" if needs is None else f"needs {_size(needs)} of device memory"
+    return asked if free is None else f"{asked}, has {_size(free)} free"
+
+
+def _says(table: Iterable[str], text: str, flags: int = 0) -> bool:
+    return re.search("|".join(table), text, flags) is not None
+
+
+def _bytes(before: Iterable[str], text: str, after: str = "") -> int | None:
+    found = re.search(f"(?:{'|'.join(before)}){_SIZE}{after}", text)
+    return None if found is None else int(float(found["number"]) * _UNITS.get(found["unit"] or "", 1))
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -4,11 +4,16 @@ runs.
 The folder is the user's own and closed to others, since an exported model's `model.pt2` may be unpickled. Who works
 with what it holds has it locked (flock on a file in it), many at a time; only when nobody does is anything taken out.
 It is a file, since hosts that share a network's disk share the locks of its files, and not those of its folders.
+
+The JSON files are sealed: a hash of the content stands in each of them. That guards against edits, torn writes and bad
+disks, not against an attacker with the user's own rights.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +25,6 @@ from shootout.constants import BIAS_FLOOR
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.host.scratch import scratch
-from shootout.sealed import open_sealed, sealed
 
 _BIAS_FLOOR = "bias-floor.json"
 _LOCK = ".lock"
@@ -38,6 +42,8 @@ KINDS = {
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
 """What the cache holds, as patterns below its folder; the small files of facts are none of it, and stay."""
+_SEAL = "sha256"
+"""The key of the hash; the content may not have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +233,34 @@ def write_bias_floor(floor: float) -> Path:
 
 def _path(name: str) -> Path:
     return cache_folder().parent / name
+
+
+def sealed(facts: Mapping[str, Any]) -> str:
+    """Return `facts` (JSON values) as the text of a file that `open_sealed` believes."""
+    content = json.loads(json.dumps(facts))  # as it will be read: tuples are lists, and keys are text
+    return json.dumps({**content, _SEAL: _digest(content)}, indent=1)
+
+
+def open_sealed(path: Path) -> dict[str, Any]:
+    """Read a sealed file.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it isn't as it was written; says so.
+    """
+    if not path.is_file() and path.exists():
+        raise ValueError(f"{path.name} is no ordinary file")
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        raise ValueError(f"{path.name} is torn or was changed") from None
+    if not isinstance(content, dict) or content.pop(_SEAL, None) != _digest(content):
+        raise ValueError(f"{path.name} was changed after it was written")
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def without_home(path: str) -> str:

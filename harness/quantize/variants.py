@@ -27,7 +27,7 @@ from shootout.exported.model import (
     open_exported,
 )
 from shootout.exported.npz import save_sets
-from shootout.host.hardware import SEVEN_BITS
+from shootout.host.environment import SEVEN_BITS
 from shootout.quantize import mixed, qdq
 
 SAME = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_REFERENCE)

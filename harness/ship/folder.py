@@ -35,7 +35,7 @@ from shootout.exported.shipped import (
     seal_shipped,
 )
 from shootout.formats.json_text import json_text
-from shootout.host import environment, hardware
+from shootout.host import environment
 from shootout.host.placement import THREAD_VARIABLES
 from shootout.host.store import without_home
 from shootout.results.document import FidelityFigures
@@ -204,9 +204,9 @@ def error_limit(found: FidelityFigures | None) -> float:
 def _isa_of(source: Source) -> tuple[str, ...]:
     """Of integers, a CPU whose sums are as wide as those of the machine that measured them."""
     target, flags = source.arm.target, source.document.environment.get("cpu", {}).get("flags") or ()
-    if target.device is not Device.CPU or target.precision not in INTEGERS or not hardware.VNNI & set(flags):
+    if target.device is not Device.CPU or target.precision not in INTEGERS or not environment.VNNI & set(flags):
         return ()
-    return ("|".join(sorted(hardware.VNNI)),)
+    return ("|".join(sorted(environment.VNNI)),)
 
 
 def _is_called_alone(source: Source) -> bool:

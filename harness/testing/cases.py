@@ -19,7 +19,7 @@ OURS = "shootout.testing.checks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ConformanceCase:
     """One target of one backend. Picklable; exported models travel with it to the fresh process.
 
     Attributes:
@@ -100,7 +100,7 @@ def probe_everywhere(backend: str) -> dict[Device, Availability]:
 
 
 @cache
-def case_of(target: Target) -> Case:
+def case_of(target: Target) -> ConformanceCase:
     """Everything that the checks need for one target; exports on first use.
 
     Raises:
@@ -111,7 +111,7 @@ def case_of(target: Target) -> Case:
     arm, requests = _needs(target)
     exported, probe = exported_models(*requests)
     arm = replace(arm, parameters=exported.parameters)
-    return Case(arm=arm, exported=exported, probe_exported=None if ignores_model else probe)
+    return ConformanceCase(arm=arm, exported=exported, probe_exported=None if ignores_model else probe)
 
 
 def export_for(targets: Iterable[Target]) -> None:

@@ -25,15 +25,15 @@ from shootout.errors import SkippedArm
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
 from shootout.session import Session
-from shootout.testing.cases import Case, lacks
+from shootout.testing.cases import ConformanceCase, lacks
 from shootout.worker import precision_checks
 
 
 @dataclass(frozen=True)
-class Bench:
+class CheckedTarget:
     """One target, ready to be checked: `session` is shared by the checks that leave it as it was."""
 
-    case: Case
+    case: ConformanceCase
     folder: Path
 
     @cached_property
@@ -65,7 +65,7 @@ class Bench:
         return built
 
 
-def build_in(case: Case, folder: Path) -> Built:
+def build_in(case: ConformanceCase, folder: Path) -> Built:
     """The case's arm, built into a folder; for `run_fresh`."""
     return backends.get(case.arm.target.backend).build(case.exported, case.arm, folder)
 
@@ -77,106 +77,106 @@ def call(session: Session, inputs: Any, slot: int = 0) -> Any:
     return session.fetch(raw)
 
 
-def probe_explains(bench: Bench) -> None:
+def probe_explains(checked: CheckedTarget) -> None:
     """The probe finds the device able and names the library's version."""
-    found = bench.adapter.probe(bench.case.device)
+    found = checked.adapter.probe(checked.case.device)
     assert isinstance(found, Availability)
     assert found.ok, f"not available: {found.reason} (fix: {found.fix})"
     assert found.version, "an available backend names its version"
 
 
-def names_shapes_dtypes(bench: Bench) -> None:
+def names_shapes_dtypes(checked: CheckedTarget) -> None:
     """Outputs have the model's names, order, shapes and dtypes."""
-    outputs = call(bench.session, bench.inputs[0])
-    fault = fidelity.check_outputs(bench.case.exported.outputs, outputs)
+    outputs = call(checked.session, checked.inputs[0])
+    fault = fidelity.check_outputs(checked.case.exported.outputs, outputs)
     assert fault is None, fault
-    assert list(outputs) == [spec.name for spec in bench.case.exported.outputs], "outputs in the model's order"
+    assert list(outputs) == [spec.name for spec in checked.case.exported.outputs], "outputs in the model's order"
 
 
-def error_within_error_bound(bench: Bench) -> None:
+def error_within_error_bound(checked: CheckedTarget) -> None:
     """Outputs lie within the precision's tolerance of the FP64 reference outputs."""
-    outputs = [call(bench.session, inputs, slot) for slot, inputs in enumerate(bench.inputs)]
-    found = fidelity.compare(outputs, bench.case.exported.reference_outputs())
-    target = bench.case.arm.target
-    is_whole = precision_checks.is_mostly_labelled(bench.session.executed, target)
-    error_bound = bench.case.exported.error_bound(target, bench.adapter.capabilities.rest, is_whole=is_whole)
+    outputs = [call(checked.session, inputs, slot) for slot, inputs in enumerate(checked.inputs)]
+    found = fidelity.compare(outputs, checked.case.exported.reference_outputs())
+    target = checked.case.arm.target
+    is_whole = precision_checks.is_mostly_labelled(checked.session.executed, target)
+    error_bound = checked.case.exported.error_bound(target, checked.adapter.capabilities.rest, is_whole=is_whole)
     fault = fidelity.gate(found, *error_bound)
     assert fault is None, fault
 
 
-def executed_matches_request(bench: Bench) -> None:
+def executed_matches_request(checked: CheckedTarget) -> None:
     """What the library says it ran is what was asked, with no fallback."""
-    executed = bench.session.executed
+    executed = checked.session.executed
     assert executed.library
     assert type(executed.version) is str, "who unpickled another type would import the library"
     assert executed.version
-    assert bench.case.device in executed.device.lower(), f"asked for {bench.case.device}, runs on {executed.device}"
+    assert checked.case.device in executed.device.lower(), f"asked for {checked.case.device}, runs on {executed.device}"
     assert executed.fallbacks == (), executed.fallbacks
-    if bench.case.probe_exported is not None:
+    if checked.case.probe_exported is not None:
         counts = executed.compute_nodes_by_precision
         assert sum(counts.values()) > 0, "no compute node was seen"
-        if bench.case.precision not in SCALED:
+        if checked.case.precision not in SCALED:
             # The harness allows more of FP32, too: a user's file in float64, which no fixture is.
-            is_tf32 = bench.case.precision is Precision.TF32
-            known = precision_checks.COUNTED[Precision.TF32] if is_tf32 else (bench.case.precision,)
+            is_tf32 = checked.case.precision is Precision.TF32
+            known = precision_checks.COUNTED[Precision.TF32] if is_tf32 else (checked.case.precision,)
             assert set(counts) <= set(known), counts
         else:
-            assert counts.get(bench.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
-            if backends.fixture(bench.case.arm.target.backend).tells_rest:
+            assert counts.get(checked.case.precision.partition("-")[0], 0) > sum(counts.values()) / 2, counts
+            if backends.fixture(checked.case.arm.target.backend).tells_rest:
                 assert executed.other_nodes_by_precision, "what does the float remainder run in?"
         assert executed.artifact_bytes > 0
 
 
-def threads_as_asked(bench: Bench) -> None:
+def threads_as_asked(checked: CheckedTarget) -> None:
     """The session runs as many threads as were asked for, where it can tell."""
-    asked, threads = bench.case.arm.threads, bench.session.executed.threads
+    asked, threads = checked.case.arm.threads, checked.session.executed.threads
     assert threads in (asked, None), f"asked for {asked} threads, runs {threads}"
 
 
-def probe_agrees(bench: Bench) -> None:
+def probe_agrees(checked: CheckedTarget) -> None:
     """The numbers themselves show the asked-for precision, on a model made to reveal it."""
-    if bench.case.probe_exported is None:
+    if checked.case.probe_exported is None:
         return
-    session = bench.adapter.load(bench.build(bench.case.probe_exported, "probe"))
-    outputs = call(session, bench.case.probe_exported.input_buffers()[0])
-    found = precision_checks.READERS[bench.case.probe_exported.model](outputs)
+    session = checked.adapter.load(checked.build(checked.case.probe_exported, "probe"))
+    outputs = call(session, checked.case.probe_exported.input_buffers()[0])
+    found = precision_checks.READERS[checked.case.probe_exported.model](outputs)
     session.close()
-    fault = precision_checks.probe_fault(found, bench.case.arm.target)
-    assert fault is None, f"asked for {bench.case.precision}, the probe shows {found}: {fault}"
+    fault = precision_checks.probe_fault(found, checked.case.arm.target)
+    assert fault is None, f"asked for {checked.case.precision}, the probe shows {found}: {fault}"
 
 
-def inputs_unchanged(bench: Bench) -> None:
+def inputs_unchanged(checked: CheckedTarget) -> None:
     """A call leaves the caller's arrays as they were."""
-    inputs = {name: array.copy() for name, array in bench.inputs[0].items()}
-    call(bench.session, inputs)
+    inputs = {name: array.copy() for name, array in checked.inputs[0].items()}
+    call(checked.session, inputs)
     for name, array in inputs.items():
-        np.testing.assert_array_equal(array, bench.inputs[0][name])
+        np.testing.assert_array_equal(array, checked.inputs[0][name])
 
 
-def outputs_survive(bench: Bench) -> None:
+def outputs_survive(checked: CheckedTarget) -> None:
     """What was fetched stays as it was when the session is called again."""
-    first = call(bench.session, bench.inputs[0], slot=0)
+    first = call(checked.session, checked.inputs[0], slot=0)
     kept = {name: array.copy() for name, array in first.items()}
-    call(bench.session, bench.inputs[1], slot=0)
-    call(bench.session, bench.inputs[2], slot=1)
+    call(checked.session, checked.inputs[1], slot=0)
+    call(checked.session, checked.inputs[2], slot=1)
     for name, array in first.items():
         np.testing.assert_array_equal(array, kept[name], err_msg="a later call changed a fetched output")
 
 
-def slots_are_independent(bench: Bench) -> None:
+def slots_are_independent(checked: CheckedTarget) -> None:
     """Inputs staged in several slots can be executed in any order."""
-    wanted = [{name: array.copy() for name, array in call(bench.session, one).items()} for one in bench.inputs]
-    handles = [bench.session.stage(inputs, slot) for slot, inputs in enumerate(bench.inputs)]
+    wanted = [{name: array.copy() for name, array in call(checked.session, one).items()} for one in checked.inputs]
+    handles = [checked.session.stage(inputs, slot) for slot, inputs in enumerate(checked.inputs)]
     for slot in (*reversed(range(len(handles))), 0):
-        raw = bench.session.execute(handles[slot])
-        bench.session.synchronize()
-        for name, array in bench.session.fetch(raw).items():
+        raw = checked.session.execute(handles[slot])
+        checked.session.synchronize()
+        for name, array in checked.session.fetch(raw).items():
             np.testing.assert_allclose(array, wanted[slot][name], rtol=1e-6, atol=1e-6, err_msg=f"slot {slot}")
 
 
-def wrong_inputs_are_refused(bench: Bench) -> None:
+def wrong_inputs_are_refused(checked: CheckedTarget) -> None:
     """A wrong, missing or surplus input is a ValueError that names it, and the session stays usable."""
-    spec, good = bench.case.exported.inputs[0], bench.inputs[0]
+    spec, good = checked.case.exported.inputs[0], checked.inputs[0]
     array = good[spec.name]
     wrong = {
         "shape": ({**good, spec.name: array[..., :-1]}, str(list(array[..., :-1].shape))),
@@ -186,41 +186,41 @@ def wrong_inputs_are_refused(bench: Bench) -> None:
     }
     for what, (inputs, named) in wrong.items():
         with pytest.raises(ValueError) as caught:  # noqa: PT011 - both names are looked for below
-            bench.session.stage(inputs, 0)
+            checked.session.stage(inputs, 0)
         assert named in str(caught.value), f"{what}: the message names neither side: {caught.value}"
         assert spec.name in str(caught.value), f"{what}: the message doesn't name {spec.name}: {caught.value}"
-    fault = fidelity.check_outputs(bench.case.exported.outputs, call(bench.session, good))
+    fault = fidelity.check_outputs(checked.case.exported.outputs, call(checked.session, good))
     assert fault is None, f"unusable afterwards: {fault}"
 
 
-def unknown_option_is_refused(bench: Bench) -> None:
+def unknown_option_is_refused(checked: CheckedTarget) -> None:
     """An option that the adapter doesn't know is a ValueError that names it."""
-    arm = replace(bench.case.arm, options={"no_such_option": "1"})
-    folder = bench.folder / "option"
+    arm = replace(checked.case.arm, options={"no_such_option": "1"})
+    folder = checked.folder / "option"
     folder.mkdir()
     with pytest.raises(ValueError, match="no_such_option"):
-        bench.adapter.build(bench.case.exported, arm, folder)
+        checked.adapter.build(checked.case.exported, arm, folder)
 
 
-def load_only_reads(bench: Bench) -> None:
+def load_only_reads(checked: CheckedTarget) -> None:
     """Loading writes nothing into the built folder, and what was noted at the build is plain JSON."""
-    built = bench.built
+    built = checked.built
     before = {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")}
-    bench.adapter.load(built).close()
+    checked.adapter.load(built).close()
     assert {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")} == before, "load wrote into the folder"
     json.dumps(dict(built.facts))
 
 
-def close_twice(bench: Bench) -> None:
+def close_twice(checked: CheckedTarget) -> None:
     """A second close is harmless, and closing one session leaves others alone."""
-    session = bench.adapter.load(bench.built)
-    call(session, bench.inputs[0])
+    session = checked.adapter.load(checked.built)
+    call(session, checked.inputs[0])
     session.close()
     session.close()
-    assert call(bench.session, bench.inputs[0]), "closing one session broke another"
+    assert call(checked.session, checked.inputs[0]), "closing one session broke another"
 
 
-CHECKS: dict[str, Callable[[Bench], None]] = {
+CHECKS: dict[str, Callable[[CheckedTarget], None]] = {
     check.__name__: check
     for check in (
         probe_explains,
@@ -240,27 +240,27 @@ CHECKS: dict[str, Callable[[Bench], None]] = {
 }
 
 
-def run_checks(case: Case, names: Collection[str] = tuple(CHECKS)) -> dict[str, str]:
+def run_checks(case: ConformanceCase, names: Collection[str] = tuple(CHECKS)) -> dict[str, str]:
     """Checks on one target, in this process: each one's name → what went wrong, "" if nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(case, Path(folder))
+        checked = CheckedTarget(case, Path(folder))
         try:
-            bench.built  # noqa: B018 - built once, for all checks
+            checked.built  # noqa: B018 - built once, for all checks
         except SkippedArm as skipped:
             return dict.fromkeys(names, f"SkippedArm: {skipped.reason}; fix: {skipped.fix}")
         except Exception:  # noqa: S110 - each check that needs it tells
             pass
-        return {name: _fault(CHECKS[name], bench) for name in names}
+        return {name: _fault(CHECKS[name], checked) for name in names}
 
 
-def conform(case: Case, names: Collection[str]) -> tuple[dict[str, str], bool]:
+def conform(case: ConformanceCase, names: Collection[str]) -> tuple[dict[str, str], bool]:
     """Run checks on one target, and return also whether it has to be a skip here: some fixtures ask their library."""
     return run_checks(case, names), lacks(case.arm.target)
 
 
-def _fault(check: Callable[[Bench], None], bench: Bench) -> str:
+def _fault(check: Callable[[CheckedTarget], None], checked: CheckedTarget) -> str:
     try:
-        check(bench)
+        check(checked)
     except (Exception, pytest.fail.Exception):
         return traceback.format_exc()
     return ""

@@ -69,7 +69,7 @@ def run_fresh(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # what it started may write there yet
         Path(folder, "call").write_bytes(pickle.dumps((function.__module__, function.__qualname__, arguments)))
         if warm:
-            code, words = Zygote.of(warm, environment).run(folder, timeout_s)
+            code, words = WarmInterpreter.of(warm, environment).run(folder, timeout_s)
         else:
             command = [sys.executable, "-m", "shootout.testing.fresh", folder]
             done = subprocess.run(  # noqa: S603
@@ -80,17 +80,17 @@ def run_fresh(
         return pickle.loads(Path(folder, "result").read_bytes())  # noqa: S301
 
 
-class Zygote:
+class WarmInterpreter:
     """A process that has imported modules and forks a child per call; it ends with this process, whose pipe it reads.
 
     What a library reads from its environment as it is imported holds for all children: so a call with another
-    environment or working folder gets a new zygote, in place of the one before.
+    environment or working folder gets a new interpreter, in place of the one before.
     """
 
-    _running: dict[str, Zygote] = {}  # noqa: RUF012 - one for each list of modules
+    _running: dict[str, WarmInterpreter] = {}  # noqa: RUF012 - one for each list of modules
 
     @classmethod
-    def of(cls, modules: str, environment: dict[str, str]) -> Zygote:
+    def of(cls, modules: str, environment: dict[str, str]) -> WarmInterpreter:
         """The one that has these modules, started if there is none in this environment."""
         place = ({name: text for name, text in environment.items() if name != "PYTEST_CURRENT_TEST"}, Path.cwd())
         running = cls._running.get(modules)
@@ -123,7 +123,7 @@ class Zygote:
         if code == -signal.SIGALRM:
             raise subprocess.TimeoutExpired(f"the call in {folder}", timeout_s)
         words = Path(folder, "words")
-        return code, words.read_bytes() if words.exists() else b"(the zygote itself)"
+        return code, words.read_bytes() if words.exists() else b"(the warm interpreter itself)"
 
     def end(self) -> None:
         """Let it end, by the end of what it reads, and wait for that."""

@@ -23,7 +23,7 @@ from shootout.contract import Arm, Device, NotRun, Scenario
 from shootout.errors import SkippedArm
 from shootout.exported.model import ExportedModel
 from shootout.host.child import leave_with
-from shootout.host.gpu_errors import explain_error
+from shootout.host.gpu import explain_error
 from shootout.host.placement import PADDING, Bounds, current_bounds
 from shootout.messages import (
     Fault,

@@ -19,7 +19,7 @@ from shootout.contract import Arm, Arrays, Device, Target
 from shootout.exported import onnx_files
 from shootout.exported.model import ExportedModel
 from shootout.exported.workload import COMPUTE_OPS
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker import precision_checks
@@ -167,7 +167,7 @@ def test_torch_counts_follow_autocast_and_the_flags():
     assert rounded == {"fp32": 1, "bf16": 1}
 
 
-def flags_after_load(case: Case) -> list[str]:
+def flags_after_load(case: ConformanceCase) -> list[str]:
     """What torch's flags say after loading a session in a process that had them at bf16."""
     import torch
 

@@ -12,9 +12,8 @@ from support.console import here
 from shootout import backends
 from shootout.backends import described
 from shootout.commands import doctor
+from shootout.commands.doctor import Quietness
 from shootout.contract import Availability, Device, Precision
-from shootout.host import checks
-from shootout.host.checks import Quiet
 from shootout.host.placement import MORE
 from shootout.worker import availability
 
@@ -215,8 +214,8 @@ def test_a_list_has_a_line_for_each_and_stays_json(installed: Path):
 @pytest.mark.usefixtures("installed")
 def test_the_doctor_has_a_row_for_each_and_asks_those_that_can_answer(monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    quiet = Quiet(sources=(), steal_share=0.0, foreign_share=None, throttled=0, load_average=0.0)
-    monkeypatch.setattr(checks, "listen", lambda _: quiet)
+    quiet = Quietness(sources=(), steal_share=0.0, foreign_share=None, throttled=0, load_average=0.0)
+    monkeypatch.setattr(doctor, "listen", lambda _: quiet)
 
     def probed(pairs: list[availability.Pair], _: object) -> dict[availability.Pair, Availability]:
         asked.extend(name for name, _ in pairs)

@@ -12,7 +12,7 @@ from support.adapters.third_party import install
 from support.console import TESTS
 
 from shootout.contract import Precision, Target
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import run_checks
 from shootout.testing.fresh import run_fresh
 
@@ -72,7 +72,7 @@ BOASTING = (
 )
 
 
-def checked(case: Case, packages: Path) -> dict[str, str]:
+def checked(case: ConformanceCase, packages: Path) -> dict[str, str]:
     """What the suite says of a backend that lies among these packages."""
     sys.path.insert(0, str(packages))
     return run_checks(case)
@@ -97,7 +97,7 @@ def test_each_broken_promise_is_noticed(
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path)
         patch.setenv("PYTHONPATH", os.pathsep.join(map(str, (TESTS, tmp_path))))  # of the process that describes it
-        case: Case = case_of(lied_about)
+        case: ConformanceCase = case_of(lied_about)
     faults: dict[str, str] = run_fresh(checked, case, tmp_path, warm=TORCH)
     assert {check for check, fault in faults.items() if fault} == {row.check for row in expected}
     for row in expected:

@@ -14,7 +14,7 @@ from shootout.backends.common import HANDED_BYTES, SHARED_BYTES
 from shootout.contract import Arm, Target
 from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
-from shootout.testing.cases import Case, warm_of
+from shootout.testing.cases import ConformanceCase, warm_of
 from shootout.testing.fresh import run_fresh
 
 SIZES = {"small": SHARED_BYTES // 4 - 1, "large": HANDED_BYTES // 4}
@@ -36,7 +36,7 @@ WRITTEN: dict[str, Callable[[Any], np.ndarray]] = {
 """What the runtime wrote its output to."""
 
 
-def which_are_handed_out(cases: dict[str, Case], folder: Path) -> list[str]:
+def which_are_handed_out(cases: dict[str, ConformanceCase], folder: Path) -> list[str]:
     """The cases where `fetch` gives the memory that was written; in all, it must stay as it is whatever runs next."""
     found = []
     for name, case in cases.items():
@@ -58,7 +58,7 @@ def which_are_handed_out(cases: dict[str, Case], folder: Path) -> list[str]:
     return found
 
 
-def which_are_shared(cases: dict[str, Case], folder: Path) -> list[str]:
+def which_are_shared(cases: dict[str, ConformanceCase], folder: Path) -> list[str]:
     """The cases where a change of an array after `stage` reaches the result; all must be right in two slots."""
     found = []
     for name, case in cases.items():
@@ -84,9 +84,12 @@ def answer(session, staged) -> np.ndarray:  # type: ignore[no-untyped-def]
     return np.array(session.fetch(raw)["y"])
 
 
-def cases_of(backend: str, exported_models: dict[str, ExportedModel]) -> dict[str, Case]:
+def cases_of(backend: str, exported_models: dict[str, ExportedModel]) -> dict[str, ConformanceCase]:
     arm = Arm(target=Target(backend=backend), model="nested_sin")
-    return {name: Case(exported=exported, arm=arm, probe_exported=None) for name, exported in exported_models.items()}
+    return {
+        name: ConformanceCase(exported=exported, arm=arm, probe_exported=None)
+        for name, exported in exported_models.items()
+    }
 
 
 @pytest.mark.parametrize("backend", SHARED)

@@ -16,7 +16,7 @@ from shootout.ceilings.measure import known_ceilings, obtain_ceilings, working_s
 from shootout.ceilings.model import Ceilings, parse_ceilings, read_ceilings, write_ceilings
 from shootout.contract import Precision
 from shootout.errors import ShootoutError
-from shootout.host import environment, hardware
+from shootout.host import environment
 from shootout.host.placement import Placement
 
 ONE = Placement(parent=frozenset({0}), arms=frozenset({0}), threads=1)
@@ -187,7 +187,7 @@ def test_the_fastest_library_sets_a_peak_and_one_that_breaks_is_noted(monkeypatc
 
 def test_main_memory_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 1.0}}))
-    monkeypatch.setattr(hardware, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
+    monkeypatch.setattr(environment, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 13_000_000)
     assert [one.level for one in measure.measure_ceilings(ONE, 0.0).bandwidth] == ["L1", "L2", "DRAM"]
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 11_000_000)
@@ -210,10 +210,10 @@ def test_caches_that_cpus_share_count_once(tmp_path: Path, monkeypatch: pytest.M
             facts = {"level": level, "type": "Unified", "size": size, "shared_cpu_list": shared}
             for name, text in facts.items():
                 (folder / name).write_text(f"{text}\n")
-    monkeypatch.setattr(hardware, "SYSTEM", tmp_path)
-    assert hardware.cache_held("L2", [0, 1]) == 2 * 2**20
-    assert hardware.cache_held("L3", [0, 1]) == 8 * 2**20
-    assert hardware.cache_held("L1d", [0, 1]) == 0
+    monkeypatch.setattr(environment, "SYSTEM", tmp_path)
+    assert environment.cache_held("L2", [0, 1]) == 2 * 2**20
+    assert environment.cache_held("L3", [0, 1]) == 8 * 2**20
+    assert environment.cache_held("L1d", [0, 1]) == 0
 
 
 @pytest.mark.parametrize("source", sorted(backends.multipliers()))

@@ -17,10 +17,10 @@ from support.gpus.fake_nvidia import IDS, FakeDriver, FakeNvml, install
 
 from shootout import backends
 from shootout.commands import doctor
+from shootout.commands.doctor import FolderRoom, Quietness
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.errors import Unavailable
-from shootout.host import checks, gpu
-from shootout.host.checks import Folder, Quiet
+from shootout.host import gpu
 from shootout.host.gpu import Gpu
 from shootout.host.noise import Mark
 from shootout.host.placement import Placement
@@ -28,7 +28,7 @@ from shootout.host.store import cache_folder
 from shootout.messages import GpuState
 from shootout.worker import availability
 
-QUIET = Quiet(
+QUIET = Quietness(
     sources=("steal",),
     steal_share=0.0,
     foreign_share=None,
@@ -46,7 +46,7 @@ def test_every_backend_is_asked_on_every_device_that_it_has_code_for(monkeypatch
         asked.extend(pairs)
         return dict.fromkeys(pairs, missing) | availability.available(cheap)
 
-    monkeypatch.setattr(checks, "listen", lambda _: QUIET)
+    monkeypatch.setattr(doctor, "listen", lambda _: QUIET)
     monkeypatch.setattr(doctor, "available", available)
     report = doctor.examine()
     everything = {(name, device) for name in backends.names() for device, _ in backends.get(name).capabilities.targets}
@@ -92,7 +92,7 @@ def test_with_nvidia_s_driver_a_number_is_one_of_its_gpus(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 def test_the_real_backends_are_all_examined(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(checks, "listen", lambda _: QUIET)
+    monkeypatch.setattr(doctor, "listen", lambda _: QUIET)
     report = doctor.examine()
     assert {("numpy", Device.CPU), ("torch-eager", Device.CPU), ("onnxruntime", Device.CPU)} <= {
         (finding.backend, finding.device) for finding in report.findings if finding.availability.ok
@@ -103,15 +103,15 @@ def test_the_real_backends_are_all_examined(monkeypatch: pytest.MonkeyPatch):
     assert data["findings"][0]["availability"]["ok"] is True
 
 
-def shown(report: doctor.Report) -> str:
+def shown(report: doctor.DoctorReport) -> str:
     console = Console(file=io.StringIO(), width=200, color_system=None)
     console.print(doctor.render(report))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def report_of(*findings: doctor.Finding, **facts: Any) -> doctor.Report:
+def report_of(*findings: doctor.BackendFinding, **facts: Any) -> doctor.DoctorReport:
     """A report of a plain machine, but for these facts."""
-    plain = doctor.Report(
+    plain = doctor.DoctorReport(
         findings=findings,
         quiet=QUIET,
         threads=1,
@@ -133,10 +133,12 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
     buildable = Availability(version="1.7", why=NotRun(NotRunKind.BUILT_ONLY, "no driver", "get one"))
     floats = (Precision.FP32, Precision.FP16)
     report = report_of(
-        doctor.Finding(backend="numpy", device=Device.CPU, availability=works),
-        doctor.Finding(backend="torch-eager", device=Device.CPU, availability=missing),
-        doctor.Finding(backend="torch-eager", device=Device.CUDA, availability=missing, precisions=floats),
-        doctor.Finding(backend="tensorrt", device=Device.CUDA, availability=buildable, precisions=(Precision.FP16,)),
+        doctor.BackendFinding(backend="numpy", device=Device.CPU, availability=works),
+        doctor.BackendFinding(backend="torch-eager", device=Device.CPU, availability=missing),
+        doctor.BackendFinding(backend="torch-eager", device=Device.CUDA, availability=missing, precisions=floats),
+        doctor.BackendFinding(
+            backend="tensorrt", device=Device.CUDA, availability=buildable, precisions=(Precision.FP16,)
+        ),
         memory_available_bytes=3 * 2**30,
         advice=("do this",),
         environment={"cpu": {"model": "A CPU", "allowed_cpus": [0, 1]}},
@@ -152,9 +154,9 @@ def test_the_report_reads_plainly_and_takes_no_markup_from_libraries():
 
 
 def test_it_ends_with_what_would_run_here_if_it_were_installed():
-    def absent(name: str, device: Device, extra: str) -> doctor.Finding:
+    def absent(name: str, device: Device, extra: str) -> doctor.BackendFinding:
         why = NotRun(NotRunKind.NOT_INSTALLED, "it is not installed", f"pip install 'shootout[{extra}]'")
-        return doctor.Finding(backend=name, device=device, availability=Availability(why=why))
+        return doctor.BackendFinding(backend=name, device=device, availability=Availability(why=why))
 
     absentees = (
         absent("torch-eager", Device.CPU, "torch"),
@@ -195,7 +197,7 @@ def test_a_backend_works_or_builds_or_is_missing(found: Availability, told: str)
 
 
 def test_what_a_backend_needs_stands_beside_it():
-    finding = doctor.Finding(backend="x", device=Device.CPU, availability=Availability(), needs="a compiler")
+    finding = doctor.BackendFinding(backend="x", device=Device.CPU, availability=Availability(), needs="a compiler")
     assert "a compiler" in shown(report_of(finding))
 
 
@@ -229,21 +231,21 @@ def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
     told = FakeNvml()
     told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = 0x20
     install(monkeypatch, FakeDriver(), told)
-    monkeypatch.setattr(checks, "NoiseMeter", Meter)
-    heard = checks.listen(frozenset({0}), seconds=0.0)
+    monkeypatch.setattr(doctor, "NoiseMeter", Meter)
+    heard = doctor.listen(frozenset({0}), seconds=0.0)
     assert (heard.steal_share, heard.foreign_share, heard.throttled) == (0.05, 0.2, 2)
     assert (heard.gpu_processes, heard.gpu_throttled) == (2, ("sw_thermal_slowdown",))
 
 
 def test_listening_to_this_machine_tells_shares():
-    heard = checks.listen(frozenset({0}), seconds=0.1)
+    heard = doctor.listen(frozenset({0}), seconds=0.1)
     assert heard.foreign_share is None or 0 <= heard.foreign_share <= 1
 
 
 def test_a_quiet_machine_needs_no_advice_and_a_loud_one_is_told_why():
-    assert checks.noise_advice(QUIET) == ()
+    assert doctor.noise_advice(QUIET) == ()
     loud = dataclasses.replace(QUIET, steal_share=0.031, foreign_share=0.4, throttled=7)
-    lines = checks.noise_advice(loud)
+    lines = doctor.noise_advice(loud)
     assert len(lines) == 3
     assert lines[0].startswith("the hypervisor takes 3.1 % of the CPU time: ")
     assert lines[1].startswith("other programs take 40 % of the CPUs measured on: ")
@@ -251,11 +253,11 @@ def test_a_quiet_machine_needs_no_advice_and_a_loud_one_is_told_why():
 
 
 def test_advice_on_room():
-    good = Folder(use="cache", path="/c", free_bytes=2**40)
-    assert checks.room_advice([good], 2**40) == ()
+    good = FolderRoom(use="cache", path="/c", free_bytes=2**40)
+    assert doctor.room_advice([good], 2**40) == ()
     full = dataclasses.replace(good, free_bytes=2**30)
-    broken = Folder(use="temporary", path="/t", problem="can't write")
-    assert checks.room_advice([full, broken], 2**29) == (
+    broken = FolderRoom(use="temporary", path="/t", problem="can't write")
+    assert doctor.room_advice([full, broken], 2**29) == (
         "only 1.0 GiB of disk is free for the cache folder /c: make room",
         "can't write",
         "only 0.5 GiB of memory is free: close programs or raise the limit",
@@ -263,23 +265,23 @@ def test_advice_on_room():
 
 
 def test_folders_that_cannot_be_used_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert checks.look_at("temporary", tmp_path).problem == ""
-    assert "No such file" in checks.look_at("temporary", tmp_path / "lost").problem
+    assert doctor.look_at("temporary", tmp_path).problem == ""
+    assert "No such file" in doctor.look_at("temporary", tmp_path / "lost").problem
     (tmp_path / "file").touch()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "file"))
-    assert "set SHOOTOUT_CACHE" in checks.look_at_cache().problem
+    assert "set SHOOTOUT_CACHE" in doctor.look_at_cache().problem
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "chmod u+w" in checks.look_at("temporary", tmp_path).problem
+    assert "chmod u+w" in doctor.look_at("temporary", tmp_path).problem
 
 
 def test_the_cache_folder_is_the_one_that_exported_models_use():
-    folder = checks.look_at_cache()
+    folder = doctor.look_at_cache()
     assert (folder.path, folder.problem) == (str(cache_folder()), "")
 
 
 def test_process_limits_in_force_are_found_and_explained():
     code = (
-        "import json, resource; from shootout.host import checks as s\n"
+        "import json, resource; from shootout.commands import doctor as s\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
         "limits = s.process_limits(); print(json.dumps([limits, s.limit_advice(limits)]))"
     )
@@ -288,16 +290,16 @@ def test_process_limits_in_force_are_found_and_explained():
     assert (limits["RLIMIT_NOFILE"], limits["RLIMIT_CPU"]) == (64, 50)
     assert "only 64 files may be open: ulimit -n 1024" in lines
     assert any("time (ulimit -t) to 50 s" in line for line in lines)
-    assert checks.limit_advice({"RLIMIT_NOFILE": 1024, "RLIMIT_NPROC": 10}) == ()
-    assert "memory (ulimit -v) to 1,000" in checks.limit_advice({"RLIMIT_AS": 1000})[0]
+    assert doctor.limit_advice({"RLIMIT_NOFILE": 1024, "RLIMIT_NPROC": 10}) == ()
+    assert "memory (ulimit -v) to 1,000" in doctor.limit_advice({"RLIMIT_AS": 1000})[0]
 
 
 def test_advice_on_cpus():
     apart = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
-    assert checks.cpu_advice(apart, {"quota_cpus": 2.0, "governor": "performance"}) == ()
-    assert checks.cpu_advice(apart, {"quota_cpus": None, "governor": None}) == ()
+    assert doctor.cpu_advice(apart, {"quota_cpus": 2.0, "governor": "performance"}) == ()
+    assert doctor.cpu_advice(apart, {"quota_cpus": None, "governor": None}) == ()
     shared = dataclasses.replace(apart, note="only one CPU is allowed: …")
-    lines = checks.cpu_advice(shared, {"quota_cpus": 1.5, "governor": "powersave"})
+    lines = doctor.cpu_advice(shared, {"quota_cpus": 1.5, "governor": "powersave"})
     assert len(lines) == 3
     assert "1.5 CPUs" in lines[1]
     assert "'powersave'" in lines[2]
@@ -318,8 +320,8 @@ BUSY = GpuState(sm_clock_mhz=1_980)
 
 
 def test_a_gpu_that_is_set_up_well_needs_no_advice():
-    assert checks.gpu_advice([H200], BUSY, cuda="13.0", nvml=True) == ()
-    assert checks.gpu_advice([], GpuState(), cuda=None, nvml=False) == (), "no driver, no GPU"
+    assert doctor.gpu_advice([H200], BUSY, cuda="13.0", nvml=True) == ()
+    assert doctor.gpu_advice([], GpuState(), cuda=None, nvml=False) == (), "no driver, no GPU"
 
 
 @pytest.mark.parametrize(
@@ -332,38 +334,38 @@ def test_a_gpu_that_is_set_up_well_needs_no_advice():
     ],
 )
 def test_a_setting_of_the_gpu_that_harms_says_how_to_change_it(change: dict[str, object], words: str):
-    (line,) = checks.gpu_advice([H200 | change], BUSY, cuda="13.0", nvml=True)
+    (line,) = doctor.gpu_advice([H200 | change], BUSY, cuda="13.0", nvml=True)
     assert words in line
 
 
 def test_settings_that_a_gpu_does_not_tell_are_no_advice():
     silent = H200 | dict.fromkeys(("compute_mode", "persistence", "ecc", "mig", "sm_clock_max_mhz"))
-    assert checks.gpu_advice([silent], GpuState(), cuda="13.0", nvml=True) == ()
+    assert doctor.gpu_advice([silent], GpuState(), cuda="13.0", nvml=True) == ()
 
 
 def test_a_clock_that_can_move_is_to_be_locked_unless_it_is_already():
-    (line,) = checks.gpu_advice([H200], GpuState(sm_clock_mhz=345), cuda="13.0", nvml=True)
+    (line,) = doctor.gpu_advice([H200], GpuState(sm_clock_mhz=345), cuda="13.0", nvml=True)
     assert line.startswith("the GPU's clock is 345 MHz now and can rise to 1,980: unless it is locked already")
     assert "sudo nvidia-smi -lgc" in line
 
 
 def test_a_gpu_machine_without_nvml_is_told_what_to_install():
-    (line,) = checks.gpu_advice([], GpuState(), cuda="13.0", nvml=False)
+    (line,) = doctor.gpu_advice([], GpuState(), cuda="13.0", nvml=False)
     assert "pip install 'shootout[gpu]'" in line
     assert "nvidia-ml-py" in line
 
 
 def test_of_several_gpus_one_is_used():
-    (line,) = checks.gpu_advice([H200, H200 | {"index": 1, "visible": False}], BUSY, cuda="13.0", nvml=True)
+    (line,) = doctor.gpu_advice([H200, H200 | {"index": 1, "visible": False}], BUSY, cuda="13.0", nvml=True)
     assert line == "2 GPUs are here, the others stay idle: choose with --gpu N"
 
 
 def test_others_on_the_gpu_and_a_clock_held_down_are_advice():
     throttled = ("hw_slowdown", "sw_thermal_slowdown")
-    lines = checks.noise_advice(dataclasses.replace(QUIET, gpu_processes=1, gpu_throttled=throttled))
+    lines = doctor.noise_advice(dataclasses.replace(QUIET, gpu_processes=1, gpu_throttled=throttled))
     assert lines[0] == "1 process uses the GPU (nvidia-smi lists them): stop them, or every round is flagged"
     assert "held down (hw_slowdown, sw_thermal_slowdown)" in lines[1]
-    assert checks.noise_advice(dataclasses.replace(QUIET, gpu_processes=0)) == ()
+    assert doctor.noise_advice(dataclasses.replace(QUIET, gpu_processes=0)) == ()
 
 
 def test_the_gpu_in_use_is_in_the_report():

@@ -20,7 +20,7 @@ from shootout.export.job import Job
 from shootout.export.request import checked
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import store
-from shootout.sealed import sealed
+from shootout.host.store import sealed
 
 
 def flip(path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, install
 
 from shootout.backends import SHIPPED
-from shootout.host import cgroup, environment, hardware
+from shootout.host import cgroup, environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,8 +48,8 @@ def write(root: Path, files: dict[str, str]) -> Path:
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty machine: /proc and /sys are folders to be filled."""
-    monkeypatch.setattr(hardware, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(hardware, "SYSTEM", tmp_path / "sys")
+    monkeypatch.setattr(environment, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(environment, "SYSTEM", tmp_path / "sys")
     return tmp_path
 
 
@@ -66,7 +66,7 @@ def test_facts_of_this_machine_are_json_and_complete():
 def test_no_record_names_the_machine():
     text = json.dumps(environment.facts())
     assert socket.gethostname() not in text or len(socket.gethostname()) < 4
-    assert (hardware.first_line([Path("/etc/machine-id")]) or "none here") not in text
+    assert (environment.first_line([Path("/etc/machine-id")]) or "none here") not in text
 
 
 def test_learning_the_versions_imports_no_library():
@@ -91,17 +91,17 @@ def test_x86_without_vnni_saturates_and_arm_takes_signed_activations(
     machine: str, flags: str, saturates: bool, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ):
     write(recorded, {"proc/cpuinfo": flags})
-    monkeypatch.setattr(hardware.platform, "machine", lambda: machine)
-    assert hardware.saturates() is saturates
-    assert hardware.prefers_signed() is (machine == "aarch64")
+    monkeypatch.setattr(environment.platform, "machine", lambda: machine)
+    assert environment.saturates() is saturates
+    assert environment.prefers_signed() is (machine == "aarch64")
 
 
 def test_cpuinfo_is_read_from_its_first_processor():
-    table = hardware.parse_cpuinfo(X86)
+    table = environment.parse_cpuinfo(X86)
     assert table["model name"] == "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"
-    assert hardware.parse_cpuinfo(ARM)["Features"].split()[:2] == ["fp", "asimd"]
-    assert hardware.parse_cpuinfo("") == {}
-    assert hardware.parse_cpuinfo("no table\n") == {}
+    assert environment.parse_cpuinfo(ARM)["Features"].split()[:2] == ["fp", "asimd"]
+    assert environment.parse_cpuinfo("") == {}
+    assert environment.parse_cpuinfo("no table\n") == {}
 
 
 def test_an_intel_machine(recorded: Path):
@@ -115,27 +115,27 @@ def test_an_intel_machine(recorded: Path):
             "sys/class/dmi/id/product_name": "Google Compute Engine\n",
         },
     )
-    facts = hardware.cpu_facts()
+    facts = environment.cpu_facts()
     assert facts["vendor"] == "GenuineIntel"
     assert facts["flags"] == ["sse4_2", "fma", "avx", "avx2", "avx512f", "avx512_vnni", "amx_tile"]
     assert (facts["smt"], facts["numa_nodes"]) == (True, 2)
     assert facts["microcode"] == "0x2007006"
-    assert "virtual machine (Google Compute Engine)" in hardware.virtualisation()
+    assert "virtual machine (Google Compute Engine)" in environment.virtualisation()
 
 
 def test_an_arm_machine_has_its_own_flags(recorded: Path):
     write(recorded, {"proc/cpuinfo": ARM})
-    facts = hardware.cpu_facts()
+    facts = environment.cpu_facts()
     assert facts["flags"] == ["asimd", "asimddp", "bf16", "i8mm", "sve"]
     assert facts["model"]
 
 
 def test_a_machine_that_tells_nothing(recorded: Path):
-    facts = hardware.cpu_facts()
+    facts = environment.cpu_facts()
     told = (facts["smt"], facts["numa_nodes"], facts["cache_bytes"], facts["governor"], facts["turbo"])
     assert told == (None, None, {}, None, None)
     assert facts["logical_cpus"] == os.cpu_count()
-    assert not any(sign.startswith("virtual") for sign in hardware.virtualisation())
+    assert not any(sign.startswith("virtual") for sign in environment.virtualisation())
     assert recorded.exists()
 
 
@@ -143,14 +143,14 @@ def test_caches_by_level_and_kind(tmp_path: Path):
     levels = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2M"), ("3", "Unified", "odd")]
     for index, (level, kind, size) in enumerate(levels):
         write(tmp_path / f"index{index}", {"level": level, "type": kind, "size": f"{size}\n"})
-    assert hardware.caches(tmp_path) == {"L1d": 48 * 1024, "L1i": 32 * 1024, "L2": 2 * 2**20}
+    assert environment.caches(tmp_path) == {"L1d": 48 * 1024, "L1i": 32 * 1024, "L2": 2 * 2**20}
 
 
 @pytest.mark.parametrize(
     ("text", "count"), [("48K", 49_152), ("2M", 2 * 2**20), ("1G", 2**30), ("512", 512), ("", None), ("K", None)]
 )
 def test_sizes(text: str, count: int | None):
-    assert hardware.parse_size(text) == count
+    assert environment.parse_size(text) == count
 
 
 @pytest.mark.parametrize(
@@ -166,12 +166,12 @@ def test_sizes(text: str, count: int | None):
 )
 def test_turbo_of_each_driver(tmp_path: Path, files: dict[str, str], turbo: bool | None):
     write(tmp_path, {**files, "cpu3/cpufreq/scaling_governor": "powersave\n"})
-    assert hardware.clock_facts(tmp_path, 3) == {"governor": "powersave", "turbo": turbo}
+    assert environment.clock_facts(tmp_path, 3) == {"governor": "powersave", "turbo": turbo}
 
 
 def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), FakeNvml())
-    assert hardware.gpu_facts() == [
+    assert environment.gpu_facts() == [
         {
             "index": 0,
             "visible": True,
@@ -194,14 +194,14 @@ def test_a_gpu_is_described_by_its_driver(monkeypatch: pytest.MonkeyPatch):
 def test_what_a_gpu_does_not_tell_is_none(monkeypatch: pytest.MonkeyPatch):
     broken = ["nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetComputeMode"]
     install(monkeypatch, FakeDriver(), FakeNvml([*broken, "nvmlDeviceGetEccMode"]))
-    (gpu,) = hardware.gpu_facts()
+    (gpu,) = environment.gpu_facts()
     assert (gpu["power_limit_w"], gpu["memory_bytes"], gpu["compute_mode"], gpu["ecc"]) == (None,) * 4
     assert gpu["name"] == "NVIDIA H200"
 
 
 def test_of_several_gpus_the_one_in_use_is_marked_and_none_is_named(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
-    facts = hardware.gpu_facts()
+    facts = environment.gpu_facts()
     assert [(gpu["visible"], gpu["l2_bytes"]) for gpu in facts] == [(False, None), (True, 50 * 2**20)]
     assert not any(str(one) in str(facts) for one in IDS)
 
@@ -209,12 +209,12 @@ def test_of_several_gpus_the_one_in_use_is_marked_and_none_is_named(monkeypatch:
 @pytest.mark.parametrize("broken", ["nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex"])
 def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch, broken: str):
     install(monkeypatch, None, FakeNvml([broken]))
-    assert hardware.gpu_facts() == []
+    assert environment.gpu_facts() == []
 
 
 def test_without_the_package_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), None)
-    assert hardware.gpu_facts() == []
+    assert environment.gpu_facts() == []
 
 
 def test_the_driver_s_cuda_is_a_fact_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch):

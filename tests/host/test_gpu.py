@@ -13,9 +13,8 @@ from support.gpus.fake_nvidia import H200_BYTES, IDS, FakeDriver, FakeNvml, inst
 from shootout.backends.common import require_device
 from shootout.contract import Device
 from shootout.errors import SkippedArm, Unavailable, UsageError
-from shootout.host import cuda_driver, environment, gpu, nvml
-from shootout.host.gpu import Gpu
-from shootout.host.gpu_errors import explain_error
+from shootout.host import cuda_driver, environment, gpu
+from shootout.host.gpu import Gpu, explain_error
 from shootout.messages import GpuState
 
 PART = UUID(int=0xA5)
@@ -311,7 +310,7 @@ def test_the_real_package_has_every_function_that_is_asked():
     import pynvml
 
     assert [name for name in ASKED if not callable(getattr(pynvml, name, None))] == []
-    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (nvml.SM, nvml.MEMORY)
+    assert (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM) == (gpu.NVML_SM_CLOCK, gpu.NVML_MEMORY_CLOCK)
     assert issubclass(pynvml.NVMLError, Exception)
 
 

@@ -25,7 +25,7 @@ from shootout.contract import Artifact, Precision, Target
 from shootout.export import inputs, user_onnx
 from shootout.exported.fidelity import compare, gate, widened
 from shootout.exported.model import ExportedModel
-from shootout.host.hardware import saturates
+from shootout.host.environment import saturates
 from shootout.quantize import onnx_error_bounds, onnx_rounding, torch_rounding
 from shootout.quantize.error_bounds import to_e4m3
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, run, to_dtype, to_tf32

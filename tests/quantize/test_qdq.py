@@ -20,7 +20,7 @@ from shootout.export.request import checked
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare, gate
 from shootout.exported.model import ExportedModel
-from shootout.host import hardware
+from shootout.host import environment
 from shootout.quantize import qdq, variants
 from shootout.testing.cases import exported_models
 from shootout.testing.fresh import run_fresh
@@ -115,7 +115,7 @@ def test_all_but_the_graph_is_the_plain_exported_models():
 
 def test_the_same_calibration_gives_the_same_file(tmp_path: Path):
     plain, made = exported()["digits_cnn"]
-    again, reduced = tmp_path / "again.onnx", hardware.saturates()
+    again, reduced = tmp_path / "again.onnx", environment.saturates()
     qdq.write_shared(plain.path(Artifact.ONNX), plain.calibration(), again, reduced=reduced)
     assert again.read_bytes() == made.path(Artifact.ONNX).read_bytes()
 
@@ -209,7 +209,7 @@ def test_weights_of_7_bits_leave_room_for_two_products_in_16(tmp_path: Path):
 def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
     saturates: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hardware, "saturates", lambda: saturates)
+    monkeypatch.setattr(environment, "saturates", lambda: saturates)
     jobs = [checked(Request(model="digits", variant=one)) for one in ("", "shared")]
     assert [isinstance(one, Job) and one.reduced for one in jobs] == [False, saturates]
     on_gpu = checked(Request(model="digits", variant="shared", device=Device.CUDA))

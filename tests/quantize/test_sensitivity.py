@@ -17,7 +17,7 @@ from shootout.export.sensitivity import rank_layers
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
 from shootout.exported.model import ExportedModel
-from shootout.host import hardware
+from shootout.host import environment
 from shootout.quantize import mixed, qdq, sensitivity
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.testing.cases import exported_models
@@ -44,7 +44,7 @@ def test_every_layer_is_there_once_the_worst_first():
 
 def test_a_layers_figure_is_what_its_own_weight_and_input_cost():
     """Worked out beside the quantizer, in NumPy."""
-    most = 64 if hardware.saturates() else 127
+    most = 64 if environment.saturates() else 127
     (exported,) = exported_models(DIGITS)
     weights, sets = exported.weights(), [one["x"] for one in exported.calibration()]
 
@@ -83,7 +83,7 @@ def reached(exported: ExportedModel) -> tuple[float, float]:
 @pytest.fixture
 def whole_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights have 8 bits, as on a CPU with VNNI: the limits below are for these."""
-    monkeypatch.setattr(hardware, "saturates", lambda: False)
+    monkeypatch.setattr(environment, "saturates", lambda: False)
 
 
 @pytest.mark.usefixtures("whole_bytes")

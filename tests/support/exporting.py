@@ -17,7 +17,7 @@ from pathlib import Path
 
 from shootout.host import child
 from shootout.host.child import Ending
-from shootout.testing.fresh import Zygote
+from shootout.testing.fresh import WarmInterpreter
 
 WARM = "support.export_process"
 
@@ -45,11 +45,11 @@ def run(
 
 
 @functools.cache
-def _process(variables: frozenset[tuple[str, str]]) -> Zygote:
+def _process(variables: frozenset[tuple[str, str]]) -> WarmInterpreter:
     """One for all that set the same: an export gets its own environment and folder as it begins.
 
     Libraries read how many threads they may have as they are loaded, which is before the fork.
     """
     own = {**dict(variables), "PYTHONPATH": os.pathsep.join(sys.path)}
     own["OPENBLAS_NUM_THREADS"] = "1"  # not the caller's: its threads would not be there after the fork
-    return Zygote(WARM, ({**os.environ, **own}, Path.cwd()))
+    return WarmInterpreter(WARM, ({**os.environ, **own}, Path.cwd()))

@@ -17,7 +17,7 @@ from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Device, Executed, Precision, Target
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 
@@ -34,7 +34,7 @@ class Seen:
     torch: bool
 
 
-def observe(case: Case, folder: Path, built: Built | None = None) -> Seen:
+def observe(case: ConformanceCase, folder: Path, built: Built | None = None) -> Seen:
     """Build (unless that was done elsewhere), load and call; counts XLA's compilations on the way."""
     import jax
 
@@ -57,7 +57,7 @@ def test_load_neither_compiles_nor_imports_torch(tmp_path: Path):
     check_account(again.executed, case)
 
 
-def check_account(executed: Executed, case: Case) -> None:
+def check_account(executed: Executed, case: ConformanceCase) -> None:
     assert executed.compute_nodes_by_precision == {"fp32": 4}
     assert executed.other_nodes_by_precision["fp32"] > 0
     assert executed.artifact_bytes > case.exported.parameter_count * 4
@@ -80,7 +80,7 @@ def filtered(xp: Any, weights: Arrays, _: Any) -> Any:
     return run
 
 
-def stored_orders(case: Case, folder: Path) -> tuple[list[bool], float]:
+def stored_orders(case: ConformanceCase, folder: Path) -> tuple[list[bool], float]:
     """Whether each of a built model's matrices is stored turned round, and how far its outputs are from `filtered`."""
     import jax.numpy as jnp
     from safetensors.numpy import load_file
@@ -150,7 +150,7 @@ def test_matrices_are_stored_in_out_and_filters_with_their_channels_last():
     assert (quantized["0.int8"], quantized["1.int8"]) == ((5, 4), (3, 4)), "integers (out, in), by either order as fast"
 
 
-def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options: str) -> Case:
+def case_with(precision: Precision = Precision.FP32, threads: int = 1, **options: str) -> ConformanceCase:
     case = case_of(PLAIN)
     return replace(
         case, arm=replace(case.arm, target=replace(PLAIN, precision=precision), threads=threads, options=options)
@@ -250,7 +250,7 @@ def test_a_node_that_only_converts_is_counted_and_one_that_also_computes_is_not(
     assert count_conversions(CONVERTING) == 3
 
 
-def at_each_alignment(case: Case, folder: Path) -> list[tuple[bool, bool, bool]]:
+def at_each_alignment(case: ConformanceCase, folder: Path) -> list[tuple[bool, bool, bool]]:
     """For arrays at each alignment: is the staged input the caller's own; is the result right; and does it stay right
     when the array changes?
     """
@@ -282,7 +282,7 @@ def test_an_input_of_the_model_s_dtype_is_given_as_it_is_at_every_alignment(
     assert found == [(own, True, True)] * 4
 
 
-def refusals(cases: list[Case], folder: Path) -> list[str]:
+def refusals(cases: list[ConformanceCase], folder: Path) -> list[str]:
     """What `build` says to each case's options; "" where it takes them."""
     said = []
     for case in cases:
@@ -310,7 +310,7 @@ def test_options_are_xla_s_own_and_wrong_ones_are_named(tmp_path: Path):
         assert next(iter(options)) in words
 
 
-def with_forward(case: Case, forward: Callable[..., Any], folder: Path) -> tuple[Built, Any]:
+def with_forward(case: ConformanceCase, forward: Callable[..., Any], folder: Path) -> tuple[Built, Any]:
     """The fixture's module with another `forward` and one more buffer, built; and what torch makes of it."""
     import torch
 
@@ -337,7 +337,7 @@ def branching(self: Any, x: Any) -> Any:
     return x if x.sum() > 0 else -x
 
 
-def torchax_road(case: Case, folder: Path) -> tuple[Built, Any, str]:
+def torchax_road(case: ConformanceCase, folder: Path) -> tuple[Built, Any, str]:
     """A module that torchax takes (what was built, and torch's own output), and its words on one that it can't."""
     built, wanted = with_forward(case, shifted, folder)
     try:
@@ -347,7 +347,7 @@ def torchax_road(case: Case, folder: Path) -> tuple[Built, Any, str]:
     return built, wanted, ""
 
 
-def load_and_call(case: Case, built: Built) -> tuple[Any, Seen]:
+def load_and_call(case: ConformanceCase, built: Built) -> tuple[Any, Seen]:
     session = backends.get("jax-jit").load(built)
     return call(session, case.exported.input_buffers()[0])["y"], observe(case, built.folder, built)
 

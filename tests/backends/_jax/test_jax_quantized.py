@@ -19,7 +19,7 @@ from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.exported import fidelity
 from shootout.models.base import Model
-from shootout.testing.cases import Case, case_of, exported_models, lacks, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, exported_models, lacks, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from shootout.worker.precision_checks import executed_fault
@@ -29,7 +29,7 @@ LAYERS, WIDTH = 4, 64
 """Of the fixture's residual MLP."""
 
 
-def case_at(target: str, batch: int = 2) -> Case:
+def case_at(target: str, batch: int = 2) -> ConformanceCase:
     """The fixture at `[mode:]precision[/scheme]`."""
     head, _, scheme = target.partition("/")
     mode, _, precision = head.rpartition(":")
@@ -49,12 +49,12 @@ class Ran:
     refused: str = ""
 
 
-def run_all(cases: list[Case], folder: Path) -> list[Ran]:
+def run_all(cases: list[ConformanceCase], folder: Path) -> list[Ran]:
     """Each case built, loaded and called, in this process."""
     return [_run(case, folder / str(index)) for index, case in enumerate(cases)]
 
 
-def _run(case: Case, folder: Path) -> Ran:
+def _run(case: ConformanceCase, folder: Path) -> Ran:
     from safetensors.numpy import load_file
 
     adapter = backends.get("jax-jit")
@@ -188,7 +188,7 @@ def awkward(xp: Any, weights: Arrays, inputs: Arrays) -> dict[str, Array]:
     return {"y": pair[0] + xp.stack([y @ fourth, y])[0]}
 
 
-def hidden_products(case: Case, folder: Path) -> tuple[Executed, tuple[str, ...], float]:
+def hidden_products(case: ConformanceCase, folder: Path) -> tuple[Executed, tuple[str, ...], float]:
     """The account of `awkward` in INT8, the names of its weights, and its distance from float32."""
     import jax.numpy as jnp
 

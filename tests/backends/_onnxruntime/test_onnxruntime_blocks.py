@@ -16,7 +16,7 @@ from shootout import backends
 from shootout.contract import Arm, Artifact, Precision
 from shootout.exported import fidelity, onnx_files
 from shootout.exported.model import ExportedModel
-from shootout.host.hardware import saturates
+from shootout.host.environment import saturates
 from shootout.quantize import qdq
 from shootout.schemes import shown_as
 from shootout.testing.cases import OURS, exported_models

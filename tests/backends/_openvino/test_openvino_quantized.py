@@ -29,7 +29,7 @@ from shootout.errors import SkippedArm
 from shootout.export.client import Request
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
-from shootout.host.hardware import cpu_flags
+from shootout.host.environment import cpu_flags
 from shootout.schemes import parse, shown_as, unoffered
 from shootout.testing.cases import OURS, exported_models, lacks, warm_of
 from shootout.testing.checks import call

@@ -16,8 +16,8 @@ from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.network import Network, Product
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.contract import Arm, Device, Precision, Target, TensorSpec
-from shootout.testing.cases import Case
-from shootout.testing.checks import Bench, executed_matches_request
+from shootout.testing.cases import ConformanceCase
+from shootout.testing.checks import CheckedTarget, executed_matches_request
 
 X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
 FP32, TF32 = Precision.FP32, Precision.TF32
@@ -34,7 +34,7 @@ def checked(precision: Precision, types: tuple[str, str], tactic: str, monkeypat
     setup = Setup(plan=b"engine", inputs=(X,), outputs=(Y,), network=NETWORK)
     arm = Arm(target=Target(backend="tensorrt", device=Device.CUDA, precision=precision), model="made")
     made: Any = SimpleNamespace()
-    bench = Bench(Case(arm=arm, exported=made, probe_exported=made), Path())
+    bench = CheckedTarget(ConformanceCase(arm=arm, exported=made, probe_exported=made), Path())
     log: Any = SimpleNamespace(errors=[], warnings=[])
     vars(bench)["session"] = TensorRtSession(Library(fake, log), setup)
     executed_matches_request(bench)

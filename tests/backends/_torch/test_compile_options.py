@@ -14,7 +14,7 @@ from shootout.backends._torch import account
 from shootout.backends._torch.compile import configuration
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.exported.fidelity import compare
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 PLAIN = Target(backend="torch-compile")
@@ -60,7 +60,7 @@ def test_an_option_that_would_do_nothing_is_refused(arm: Arm, trained: tuple[str
         backends.get("torch-compile").build(exported, arm, tmp_path)
 
 
-def guarded(case: Case, folder: Path) -> tuple[bool, bool]:
+def guarded(case: ConformanceCase, folder: Path) -> tuple[bool, bool]:
     """Whether calls skip guards without the option, and with it."""
 
     from torch._dynamo import eval_frame
@@ -114,7 +114,7 @@ class Origin(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-def frozen_package(case: Case, folder: Path) -> float:
+def frozen_package(case: ConformanceCase, folder: Path) -> float:
     """How far a package with frozen weights is from the reference outputs."""
     adapter, arm = backends.get("torch-compile"), replace(case.arm, options={"freezing": "1"})
     session = adapter.load(adapter.build(case.exported, arm, folder))

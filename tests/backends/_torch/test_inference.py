@@ -11,11 +11,11 @@ import pytest
 
 from shootout import backends
 from shootout.contract import Target
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.fresh import run_fresh
 
 
-def modes_seen(case: Case, folder: Path) -> dict[str, Any]:
+def modes_seen(case: ConformanceCase, folder: Path) -> dict[str, Any]:
     """Two sessions, two threads, three calls each: how often the mode was entered, and who is in it when."""
     import torch
 

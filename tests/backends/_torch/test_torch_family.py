@@ -13,7 +13,7 @@ import pytest
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Availability, Device, Precision, Target
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import build_in
 from shootout.testing.fresh import run_fresh
 
@@ -160,7 +160,7 @@ def test_an_option_s_value_and_mode_are_checked(mode: str, options: dict[str, st
         backends.get("torch-compile").build(case.exported, arm, tmp_path)
 
 
-def captured_by(case: Case, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
+def captured_by(case: ConformanceCase, folder: Path, scriptable: bool) -> tuple[Any, dict[str, int]]:
     import torch
 
     from shootout.backends._torch import script
@@ -207,6 +207,6 @@ def test_every_runtime_of_the_family_counts_the_same_operations(runtime: str, lo
     assert found == loaded.flops == {"fp32": 4 * 2 * case.arm.batch * 64 * 64}
 
 
-def flops_told(case: Case, folder: Path) -> dict[str, float]:
+def flops_told(case: ConformanceCase, folder: Path) -> dict[str, float]:
     session = backends.get(case.arm.target.backend).load(build_in(case, folder))
     return dict(session.executed.flops_by_precision)

@@ -21,7 +21,7 @@ from shootout.errors import ModelError
 from shootout.exported.model import MANIFEST, ExportedModel, open_exported
 from shootout.host import store
 from shootout.host.placement import Placement
-from shootout.sealed import sealed
+from shootout.host.store import sealed
 from tests.fuzz.edits import as_json, edited_bytes, edited_values
 
 ARM = Arm(target=Target(backend="numpy"), model="m")

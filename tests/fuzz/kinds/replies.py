@@ -23,11 +23,11 @@ from shootout.commands import trace
 from shootout.contract import Arm, Device, NotRun, NotRunKind, Target
 from shootout.errors import ArmFailed, ArmOut
 from shootout.host.placement import Bounds, place
+from shootout.host.store import sealed
 from shootout.journal import samples
 from shootout.messages import Scope
 from shootout.race.live import ArmProcess, Launcher
 from shootout.race.restart import warm_up
-from shootout.sealed import sealed
 from shootout.worker.process import WorkerProcess
 from tests.fuzz.edits import as_json, edited_bytes, edited_values
 from tests.support.races.made import EXACT, EXECUTED

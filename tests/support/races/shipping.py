@@ -10,10 +10,10 @@ from unittest.mock import Mock
 from shootout import backends
 from shootout.contract import Arm, Target
 from shootout.exported.shipped import Shipped
-from shootout.host import hardware
+from shootout.host import environment
 from shootout.ship.folder import write_folder
 from shootout.ship.source import Source
-from shootout.testing.cases import Case, case_of, warm_of
+from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
 from support.races import cells
@@ -36,8 +36,8 @@ def ship_target(target: Target, place: Path) -> Made:
 def source_of(arm: Arm, **changes: Any) -> Source:
     """What is known of an arm after a run on this machine, in which it took a millisecond."""
     row = cells.row(arm.label, 1e6, fidelity=cells.fidelity(error_bound=1e-5), **changes)
-    environment = {"machine": "key", "cpu": hardware.cpu_facts(), "variables": {}}
-    document = cells.document(cells.cell(row), environment=environment)
+    facts = {"machine": "key", "cpu": environment.cpu_facts(), "variables": {}}
+    document = cells.document(cells.cell(row), environment=facts)
     return Source(
         folder=Path("made"),
         document=document,
@@ -49,7 +49,7 @@ def source_of(arm: Arm, **changes: Any) -> Source:
     )
 
 
-def _ship(case: Case, place: Path) -> Made:
+def _ship(case: ConformanceCase, place: Path) -> Made:
     built_in = place / "built"
     built_in.mkdir()
     adapter = backends.get(case.arm.target.backend)
