@@ -22,21 +22,16 @@ from rich.console import Console
 from rich.table import Table as Printed
 
 from shootout.clock import Stopwatch
-from shootout.contract import Target
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
 from shootout.host.locks import machine_lock
 from shootout.host.placement import on_cpus, place
-from shootout.study.points import describe
-from shootout.study.target import parse_targets
 
 from . import (
     grid,
     handoff,
     known,
     live_drills,
-    mutations,
-    rechecks,
     repeated,
     restarts,
     same_target,
@@ -44,17 +39,14 @@ from . import (
     verdicts,
 )
 from .common import Bench, Table, Tables, say
-from .coverage import conformance, onnx_cases, packaged_loads, packaged_runs, tasks, tensorrt_builds
+from .coverage import onnx_cases, packaged_runs
 from .coverage.onnx_models import node_cases
-from .fleet import section as fleet
 from .gate import live as live_gates
 from .gate import simulated as simulated_gates
 from .parity import comparison
-from .review import before, section
 from .shipped import section as shipped
 from .simulated import decisions
-from .traced import section as traced
-from .why import instructions, order
+from .why import order
 
 SCHEMA = 1
 
@@ -73,35 +65,11 @@ def _all_onnx(bench: Bench) -> Tables:
     return onnx_cases.figures(bench.folder / "onnx-all", bench.placement, list(node_cases(every=True)))
 
 
-def _mutations(bench: Bench) -> Tables:
-    return mutations.figures(bench.folder / "mutations", bench.keep)
-
-
 def _kills(bench: Bench) -> Tables:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # it has the tests' own third parties
     from .kills import section as kills
 
     return kills.figures(bench)
-
-
-def _pages(bench: Bench) -> Tables:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # likewise
-    from .pages import section as pages
-
-    return pages.figures(bench)
-
-
-def _file_loads(bench: Bench) -> Tables:
-    targets = _named(bench) or packaged_loads.TARGETS
-    return packaged_loads.figures(bench.folder / "file-loads", bench.placement, bench.keep, targets)
-
-
-def _conformance(bench: Bench) -> Tables:
-    return conformance.figures(_named(bench) or parse_targets("ncnn:vulkan:*", describe), bench.keep)
-
-
-def _named(bench: Bench) -> list[Target]:
-    return [target for one in bench.targets for target in parse_targets(one, describe)]
 
 
 SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
@@ -119,35 +87,23 @@ SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
 ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "onnx-all": _all_onnx,
     "files": packaged_runs.figures,
-    "file-loads": _file_loads,
-    "conformance": _conformance,
-    "instructions": instructions.figures,
-    "tasks": tasks.figures,
     "kills": _kills,
-    "mutations": _mutations,
-    "pages": _pages,
-    "tensorrt": tensorrt_builds.figures,
     "repeated": repeated.figures,
     "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
     "starts": restarts.start_figures,
-    "trace": traced.figures,
-    "rechecks": rechecks.figures,
-    "review": section.figures,
-    "before": before.figures,
     "decisions": decisions.figures,
     "gate": live_gates.figures,
-    "fleet": fleet.figures,
     "gates-simulated": simulated_gates.figures,
     "ship": shipped.figures,
     "ship-race": shipped.race_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "trace", "gate", "ship-race", "fleet")
+WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "gate", "ship-race")
 """Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
 UNTIMED = (
-    *("onnx", "onnx-all", "file-loads", "conformance", "instructions", "tasks", "kills", "mutations", "pages"),
+    *("onnx", "onnx-all", "kills"),
     *("simulate", "decisions", "gates-simulated", "ship"),
 )
 """Sections without a time in them, which leave the machine to others."""
@@ -240,7 +196,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="what parity, order, restarts, file-loads, conformance ask")
+    parser.add_argument("--targets", help="the arms of parity, order, restarts")
     return parser.parse_args()
 
 

@@ -25,7 +25,7 @@ from tests.support.races.simulation import NOISES, tapes, told_apart
 
 SDS = (0.003, 0.01, 0.03, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 COMPARISONS = (1, 9, 50)
-SHARED_OUTPUTS = Path(__file__).resolve().parents[1] / "results" / "reference"
+REFERENCE_RUNS = Path(__file__).resolve().parents[1] / "results" / "reference"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def _groups(x: Array, size: int) -> Array:
 def recorded() -> list[Array]:
     """The log ratios end to end of every control to its baseline in the reference runs, restart by restart."""
     found = []
-    for folder in sorted(path.parent for path in SHARED_OUTPUTS.glob("*/journal.jsonl.gz")):
+    for folder in sorted(path.parent for path in REFERENCE_RUNS.glob("*/journal.jsonl.gz")):
         history = journal.read(folder)
         for record in history.groups:
             group = group_of(history, record)

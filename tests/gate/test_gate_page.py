@@ -43,7 +43,7 @@ def test_the_action_s_inputs_are_words_and_no_code(tmp_path: Path):
     command.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n')
     command.chmod(0o755)
     given = {
-        "SHARED_OUTPUTS": "a b$(touch x)",
+        "REFERENCE": "a b$(touch x)",
         "OPTIONS": "--slower 5%\n  --size 10%\n",
         "SHOOTOUT": str(command),
         "OUT": "out",

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.coverage.footprints import write_table
 from shootout import backends, cli
 from shootout.commands.report import render
 from shootout.contract import Precision
@@ -50,16 +49,6 @@ def test_the_readme_figure_is_the_reference_run():
 
 def words(svg: str) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)<", svg)
-
-
-def test_what_the_backends_take_is_the_reference_run():
-    page = (ROOT / "docs" / "runtimes" / "README.md").read_text()
-    found = re.search(r"<!-- (results/\S+) -->\n(.*?)\n\n", page, re.DOTALL)
-    assert found
-    assert found[2].splitlines() == [*write_table(analysis.analyse(ROOT / found[1]))], (
-        f"python -m lab.coverage.footprints {found[1]}"
-    )
-    assert found[2].count("\n") > 10
 
 
 def test_every_link_of_the_documents_leads_somewhere():

@@ -6,11 +6,8 @@ must be turned down, each for its reason. `make bench` runs all of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from lab.coverage import page
 from lab.coverage.onnx_cases import AGREES, BACKENDS, Result, run
 from lab.coverage.onnx_models import stored_cases
 from shootout.host.placement import place
@@ -64,21 +61,3 @@ def test_a_foreign_model_runs_and_agrees(results: dict[str, Result], name: str):
 def test_a_foreign_model_that_proves_nothing_is_refused(results: dict[str, Result], name: str):
     assert REFUSED[name] in results[name].file
     assert not results[name].backends
-
-
-@pytest.mark.parametrize("record", page.BLOCKS)
-def test_the_documents_say_what_the_records_of_real_files_hold(record: str):
-    text = page.PAGE.read_text()
-    told = text.partition(page.BEGIN.format(record))[2].partition(page.END.format(record))[0]
-    assert told.strip() == page.BLOCKS[record](record)
-
-
-def test_packages_are_those_of_the_files_that_have_a_row():
-    assert "2 files of 2 kinds, out of 1 packages" in page._head(
-        [_row("common.onnx", "a"), _row("common_det.onnx", "b")], "x"
-    )
-
-
-def _row(file: str, kind: str) -> dict[str, Any]:
-    rest: dict[str, Any] = dict.fromkeys(page.TARGETS, "skipped")
-    return {**rest, "file": file, "kind": kind, "ships": None, "max time": "40s", "wall s": 1.0}

@@ -1,1 +1,0 @@
-"""What a page costs, and that it asks nobody for anything."""

@@ -1,1 +1,0 @@
-"""What a whole default run asks of the system: a trace (strace) → its sockets, and the files that it wrote."""

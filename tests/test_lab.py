@@ -1,0 +1,59 @@
+"""The laboratory: its commands start, and what it concludes from runs is right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.races.made import COPY, A, B, ended, header, played, rounds, write
+
+from lab import __main__ as bench
+from lab import simulate
+from lab.common import attempt
+from lab.parity import tools
+from lab.whole_runs import settled_s, shipped
+from shootout.results.analysis import analyse
+
+
+def test_the_bench_can_be_started():
+    assert set(bench.SECTIONS) >= {"known", "verdicts", "onnx", "simulate"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1_800)
+def test_every_simulated_target_of_the_documents_holds_at_full_size():
+    assert [figure.name for figure in simulate.figures(4_000) if not figure.holds] == []
+
+
+@pytest.mark.parametrize(("restarts", "answer"), [(1, None), (5, B.label)])
+def test_the_fastest_so_far_is_no_answer(restarts: int, answer: str | None, tmp_path: Path):
+    race = [
+        line
+        for g in range(restarts)
+        for line in (played(A, g, 1_000 + g), played(COPY, g, 1_001 + g), played(B, g, 500 + g), rounds(g))
+    ]
+    found = analyse(write(tmp_path / "run", header(), *race, ended()))
+    assert found.answer[0].ship
+    assert shipped(found) == answer
+
+
+def test_an_answer_is_settled_where_a_verdict_first_stood_behind_it():
+    assert settled_s([(1.0, None), (2.0, "a"), (3.0, "b"), (4.0, "b")]) == 3.0
+    assert settled_s([(1.0, "a"), (2.0, None)]) is None
+
+
+def test_a_tool_that_ends_badly_is_a_row_with_its_words(monkeypatch: pytest.MonkeyPatch):
+    command = [sys.executable, "-S", "-c", "import sys; sys.exit('no function named main_graph')"]
+    found, why = attempt(lambda: tools._run(command, {**os.environ}))
+    assert found is None
+    assert why["failed"].endswith("exited with code 1; its last words: no function named main_graph")
+
+    def never_ends(*_: object, **__: Any) -> None:
+        raise subprocess.TimeoutExpired("tool", 1)
+
+    monkeypatch.setattr(tools.subprocess, "run", never_ends)
+    assert "took longer than" in attempt(lambda: tools._run(["tool"], {}))[1]["failed"]
