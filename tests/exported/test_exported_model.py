@@ -233,7 +233,7 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
         make(Job(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
         from pathlib import Path
         from shootout.exported.model import open_exported
-        exported model = open_exported(Path({str(tmp_path)!r}))
+        exported = open_exported(Path({str(tmp_path)!r}))
         assert (exported.reference_outputs()[0]["y"] == exported.input_buffers()[0]["x"]).all()
         assert exported.weights() == {{}}
         """
