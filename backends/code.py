@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from shootout.backends.adapter import Runner
-from shootout.models.user import import_graph, source
+from shootout.models.user import source
 
 PACKAGE = "shootout.backends"
 SHIPPING = ("shipping.py", "servers.py", "load.txt", "load_package.txt", "load_script.txt")
@@ -35,7 +35,7 @@ def _own(module: str) -> Iterable[Path]:
     if module.startswith(f"{PACKAGE}."):
         return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in SHIPPING]
     if "." not in module and file.name != "__init__.py":
-        return import_graph.reached(file, [module], sorted(folder.glob("*.py")), source.read)
+        return source.reached(file, [module], sorted(folder.glob("*.py")), source.read)
     while (folder.parent / "__init__.py").exists():
         folder = folder.parent
     return folder.rglob("*.py")

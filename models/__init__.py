@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 
 from shootout.errors import unknown
-from shootout.models.base import Model, Task
+from shootout.models.base import LabelledTask, Model
 from shootout.models.user import factory
 
-__all__ = ["Model", "Task", "get", "is_own", "names"]
+__all__ = ["LabelledTask", "Model", "get", "is_own", "names"]
 
 _ZOO = "shootout.models.zoo"
 _OWN_MODULE = (
@@ -27,7 +27,7 @@ _SHIPPED = {
 HIDDEN = {
     "permutation_probe": "shootout.models.probes:PERMUTATION",
     "grid_probe": "shootout.models.probes:GRID",
-    "identity": "shootout.models.identity:MODEL",
+    "identity": "shootout.models.probes:IDENTITY",
 }
 """The harness's own probes."""
 

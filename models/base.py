@@ -13,7 +13,7 @@ import numpy as np
 from shootout.constants import BUFFERS_BYTES, INPUT_BUFFERS, MIN_INPUT_BUFFERS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import UsageError, unknown
-from shootout.models.drawing import Way, usual
+from shootout.models.drawing import InputWay, usual
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,7 +31,7 @@ inputs. All that doesn't depend on them is done before: it finds its weights by 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class IntRange:
     """A whole-number parameter from `low` to `high`."""
 
     default: int
@@ -46,7 +46,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneOf:
+class Choice:
     """A parameter that is one of a few words."""
 
     default: str
@@ -60,7 +60,7 @@ class OneOf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Like:
+class SameType:
     """A parameter of a user's own factory: any value of its default's type."""
 
     default: Value
@@ -80,11 +80,11 @@ class Like:
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
-SEED = Whole(default=0, low=0, high=2**31 - 1)
+SEED = IntRange(default=0, low=0, high=2**31 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class LabelledTask:
     """A data set's splits that training did not see; arrays are stacked along axis 0.
 
     Attributes:
@@ -130,13 +130,13 @@ class Model:
 
     name: str
     description: str
-    parameters: Mapping[str, Whole | OneOf | Like]
+    parameters: Mapping[str, IntRange | Choice | SameType]
     parameter_count: Callable[[Parameters], int]
     inputs: Callable[[Parameters, int], tuple[TensorSpec, ...]]
     forward: Forward | None
     module: Callable[[Parameters], nn.Module]
     trained: Callable[[Parameters], nn.Module]
-    task: Callable[[Parameters], Task] | None = None
+    task: Callable[[Parameters], LabelledTask] | None = None
     draw: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     calibration: Callable[[Parameters, int], list[dict[str, Array]]] | None = None
     artifacts: tuple[Artifact, ...] = (Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX, Artifact.PT2)
@@ -204,7 +204,7 @@ def set_count(rows: int, batch: int, specs: Sequence[TensorSpec]) -> int:
 
 
 def draw(
-    specs: tuple[TensorSpec, ...], count: int, seed: int, ways: Mapping[str, Way] | None = None
+    specs: tuple[TensorSpec, ...], count: int, seed: int, ways: Mapping[str, InputWay] | None = None
 ) -> list[dict[str, Array]]:
     """Draw `count` seeded input sets, each input in its way; of others floats are standard normal, integers 0 or 1."""
     rng, known = np.random.default_rng(seed), ways or {}

@@ -39,7 +39,7 @@ Draw = Callable[[Generator, Shape], Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class InputWay:
     """How one input is drawn.
 
     Attributes:
@@ -57,43 +57,43 @@ class Way:
         return np.asarray(self.draw(rng, spec.shape)).astype(spec.dtype)
 
 
-def usual(spec: TensorSpec) -> Way:
+def usual(spec: TensorSpec) -> InputWay:
     """For an input of which nothing is known."""
     if np.dtype(spec.dtype).kind == "f":
-        return Way(told="standard normal", draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)))
+        return InputWay(told="standard normal", draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)))
     words = "true or false" if spec.dtype == "bool" else "0 or 1"
-    return Way(told=words, draw=lambda rng, shape: np.asarray(rng.integers(0, INT_BELOW, shape)))
+    return InputWay(told=words, draw=lambda rng, shape: np.asarray(rng.integers(0, INT_BELOW, shape)))
 
 
-def constant(value: float, told: str = "") -> Way:
+def constant(value: float, told: str = "") -> InputWay:
     """The same number everywhere, each time."""
-    return Way(told=told or f"{value:g}", draw=lambda _, shape: np.full(shape, value), varies=False)
+    return InputWay(told=told or f"{value:g}", draw=lambda _, shape: np.full(shape, value), varies=False)
 
 
-def among(values: Sequence[float]) -> Way:
+def among(values: Sequence[float]) -> InputWay:
     """Any of these."""
     told = f"one of {', '.join(f'{one:g}' for one in values)}"
     if len(values) > 4:
         told = f"from {min(values):g} to {max(values):g}"
-    return Way(told=told, draw=lambda rng, shape: np.asarray(rng.choice(np.asarray(values), shape)))
+    return InputWay(told=told, draw=lambda rng, shape: np.asarray(rng.choice(np.asarray(values), shape)))
 
 
-def below(count: int) -> Way:
+def below(count: int) -> InputWay:
     """Whole numbers from 0 on, such as the rows of an embedding."""
-    return Way(told=f"tokens below {count}", draw=lambda rng, shape: np.asarray(rng.integers(0, count, shape)))
+    return InputWay(told=f"tokens below {count}", draw=lambda rng, shape: np.asarray(rng.integers(0, count, shape)))
 
 
-def positions(count: int | None = None) -> Way:
+def positions(count: int | None = None) -> InputWay:
     """0, 1, 2 … along the last axis; below `count`."""
 
     def draw(_: Generator, shape: Shape) -> Array:
         row = np.arange(shape[-1] if shape else 1) % (count or np.iinfo(np.int64).max)
         return np.broadcast_to(row if shape else row[0], shape)
 
-    return Way(told="positions 0, 1, 2 …", draw=draw, varies=False)
+    return InputWay(told="positions 0, 1, 2 …", draw=draw, varies=False)
 
 
-def token_types(count: int) -> Way:
+def token_types(count: int) -> InputWay:
     """A first and a second text in each row."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
@@ -101,10 +101,10 @@ def token_types(count: int) -> Way:
         starts = rng.integers(1, length + 1, (*shape[:-1], 1) if shape else ())
         return np.minimum(np.arange(length) >= starts if shape else np.zeros(()), count - 1)
 
-    return Way(told="token types: 0, then 1", draw=draw)
+    return InputWay(told="token types: 0, then 1", draw=draw)
 
 
-def mask() -> Way:
+def mask() -> InputWay:
     """Ones, and zeros at the end of some rows; where an axis stands before the last two, or none does, only ones."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
@@ -113,10 +113,10 @@ def mask() -> Way:
         lengths = rng.integers(int(np.ceil(SHORTEST * shape[1])), shape[1] + 1, (shape[0], 1))
         return np.asarray(np.arange(shape[1]) < lengths)
 
-    return Way(told="a mask, mostly ones", draw=draw)
+    return InputWay(told="a mask, mostly ones", draw=draw)
 
 
-def sound(along: int) -> Way:
+def sound(along: int) -> InputWay:
     """Tones that come and go, and some noise, along an axis."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
@@ -129,10 +129,10 @@ def sound(along: int) -> Way:
         noisy = tones / 4 + 0.05 * rng.standard_normal(tones.shape)
         return np.moveaxis(SOUND_PEAK * noisy.clip(-1, 1), -1, along)
 
-    return Way(told=f"sound in [-{SOUND_PEAK}, {SOUND_PEAK}]", draw=draw)
+    return InputWay(told=f"sound in [-{SOUND_PEAK}, {SOUND_PEAK}]", draw=draw)
 
 
-def picture(low: float, high: float, channels_at: int) -> Way:
+def picture(low: float, high: float, channels_at: int) -> InputWay:
     """Patches of all sizes with sharp edges, and some digits; each with a brightness and a contrast of its own.
 
     Args:
@@ -141,7 +141,7 @@ def picture(low: float, high: float, channels_at: int) -> Way:
         channels_at: the axis of the colours, of a shape with or without a batch in front.
     """
     told = f"a picture in [{low:g}, {high:g}]"
-    return Way(told=told, draw=partial(_picture, low=low, high=high, channels_at=channels_at))
+    return InputWay(told=told, draw=partial(_picture, low=low, high=high, channels_at=channels_at))
 
 
 def _picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_at: int) -> Array:

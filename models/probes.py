@@ -12,6 +12,8 @@ a group), all scales are the same, and 8 bits leave at most 256 levels, 4 bits 1
 FP8 (E4M3) leaves 8 levels between each number and its half, which no integers do. The permutation probe can't show it:
 3 mantissa bits lose every one of its rows, and the row of 2^17 takes the scale of a whole tensor with it.
 
+The identity, whose output is its input, is for the harness's own spin backend, and for tests that need no torch.
+
 `shootout.worker.precision_checks` reads the answers. The artifacts are written without torch, so that a machine with
 ONNX Runtime alone has its proof too.
 """
@@ -37,14 +39,12 @@ ONNX, OPSET, IR = FILES[Artifact.ONNX], 18, 10
 NAME = "linear.weight"
 CALIBRATION_SETS = 32
 """The same set again and again: quantizers want several, and it holds the whole range already."""
-
 PROBE_ROWS = (5, 7, 8, 10, 12)
 """k of the permutation probe's rows that hold 1+2^-k, in order; one more row holds OVERFLOW."""
 OVERFLOW = 2.0**17
 PROBE_BATCH = len(PROBE_ROWS) + 1
 ORDER: Array = np.random.default_rng(17).permutation(WIDTH)
 """The permutation probe's output column j is input column ORDER[j]."""
-
 COPIES = 128
 """The grid probe's outputs, and input columns, that carry the activations' ramp."""
 RAMP_ROWS, WEIGHT_ROWS = 16, 16
@@ -52,6 +52,9 @@ GRID_BATCH = RAMP_ROWS + WEIGHT_ROWS
 GROUP = 32
 READ = tuple(column for column in range(COPIES, WIDTH) if column % GROUP >= 4)[::6][:WEIGHT_ROWS]
 """Columns whose weights are read."""
+IDENTITY_WIDTH = 64
+NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
+"""An empty safetensors file: a header of two bytes."""
 
 
 def permutation_weight() -> Array:
@@ -149,6 +152,27 @@ def _write(name: str, weight: Array, batch: int, folder: Path) -> dict[str, Arra
     return weights
 
 
+def _identity_inputs(_: Parameters, batch: int) -> tuple[TensorSpec, ...]:
+    """One input `x`, (batch, 64)."""
+    return (TensorSpec(name="x", shape=(batch, IDENTITY_WIDTH), dtype="float32"),)
+
+
+def _copy(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
+    """`y = x`, in an array of its own."""
+    return lambda x: {"y": xp.array(x["x"])}
+
+
+def _no_module(parameters: Parameters) -> nn.Module:
+    """There is none; an exported model of this model never claims the MODULE artifact."""
+    raise NotImplementedError(f"identity has no torch module (parameters {dict(parameters)})")
+
+
+def _write_identity(folder: Path) -> dict[str, Array]:
+    """No weights."""
+    (folder / WEIGHTS).write_bytes(NO_WEIGHTS)
+    return {}
+
+
 PERMUTATION = _probe(
     "permutation_probe",
     "tells which float precision a backend really computes in",
@@ -156,3 +180,15 @@ PERMUTATION = _probe(
     permutation_rows,
 )
 GRID = _probe("grid_probe", "tells how many levels a backend leaves weights and activations", grid_weight, grid_rows)
+IDENTITY = Model(
+    name="identity",
+    description="output = input",
+    parameters={},
+    parameter_count=lambda _: 0,
+    inputs=_identity_inputs,
+    forward=_copy,
+    module=_no_module,
+    trained=_no_module,
+    artifacts=(Artifact.FORWARD, Artifact.NONE),
+    write=_write_identity,
+)

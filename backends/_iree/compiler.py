@@ -172,7 +172,7 @@ def _find_program() -> str:
 
 
 def _opset(source: Path) -> int:
-    from shootout.exported.onnx_header import header
+    from shootout.exported.onnx_files import header
 
     return next((one.version for one in header(source).opset_import if one.domain in ("", "ai.onnx")), OLDEST_OPSET)
 

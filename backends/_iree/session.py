@@ -17,7 +17,7 @@ from shootout.backends._iree.device import PACKAGE, count_threads, open_device
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
 from shootout.contract import Array, Arrays, Executed, TensorSpec
-from shootout.exported.npz import ALIGNMENT
+from shootout.exported.model import ALIGNMENT
 from shootout.host.environment import version_of
 from shootout.trace_events import Event
 

@@ -28,7 +28,7 @@ from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.cuda_memory import Eviction
 from shootout.contract import Array, Arrays, Executed
-from shootout.exported.training import MOMENTUM
+from shootout.exported.training_step import MOMENTUM
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from shootout.contract import (
     Precision,
 )
 from shootout.errors import NotRunKind, SkippedArm, install
-from shootout.exported.npz import aligned
+from shootout.exported.model import aligned
 from shootout.exported.workload import flops_by_precision
 from shootout.trace_events import Event
 

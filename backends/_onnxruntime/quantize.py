@@ -27,7 +27,7 @@ from shootout.contract import Arm, Arrays, Device, Option, Precision
 from shootout.errors import SkippedArm
 from shootout.host.environment import SEVEN_BITS, prefers_signed, saturates
 from shootout.quantize import ort
-from shootout.quantize.ort import Sets, quietly
+from shootout.quantize.ort import CalibrationReader, quietly
 from shootout.schemes import Scheme, parse
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme
     quantize_static(
         prepared,
         target,
-        Sets(sets),
+        CalibrationReader(sets),
         activation_type=QuantType.QInt8 if scheme.own == S8S8 or prefers_signed() else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         reduce_range=saturates(),

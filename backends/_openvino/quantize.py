@@ -26,7 +26,7 @@ from shootout.host.environment import SEVEN_BITS, saturates
 from shootout.schemes import Scheme
 
 if TYPE_CHECKING:
-    from shootout.exported.model import ExportedModel, Report
+    from shootout.exported.model import ExportedModel, LabelledRows
 
 MODEL_TYPE, GROUP_SIZE = "model_type", "group_size"
 OPTIONS = (
@@ -211,7 +211,7 @@ def _with_accuracy_control(
     )
 
 
-def _items(split: Report, batch: int) -> list[Item]:
+def _items(split: LabelledRows, batch: int) -> list[Item]:
     return [
         ({name: rows(array, first, batch) for name, array in split.inputs.items()}, split.labels[first : first + batch])
         for first in range(0, len(split.labels), batch)

@@ -23,7 +23,7 @@ from shootout.backends.common import check_inputs, widen
 from shootout.contract import Arm, Arrays, Executed
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.exported.model import ExportedModel
-from shootout.exported.shipped import LOAD, Shipped, open_shipped, read_row
+from shootout.exported.shipped_folder import LOAD, ShippedFolder, open_shipped, read_row
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 
@@ -106,7 +106,7 @@ class ShippedSession:
         self.__dict__.pop("execute", None)
 
 
-def _facts(shipped: Shipped) -> dict[str, Any]:
+def _facts(shipped: ShippedFolder) -> dict[str, Any]:
     """What the record tells of a folder: the account of its row, its size, and what is installed here instead."""
     sizes = [(shipped.folder / name).stat().st_size for name in shipped.files if name.startswith("model/")]
     notes = [f"proof of what it runs: of {shipped.run}, when it was shipped", *_others(shipped.versions)]

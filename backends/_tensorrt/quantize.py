@@ -1,6 +1,6 @@
 """FP8 and INT4 weights for TensorRT, both in a half graph, as NVIDIA's own quantizer leaves the rest by default.
 
-FP8 has Q/DQ pairs on what products read (see `quantize.float8`), their scales in half. INT4 is each matrix product's
+FP8 has Q/DQ pairs on what products read (see `quantize.qdq`), their scales in half. INT4 is each matrix product's
 weights in 4 bits, dequantized block by block: TensorRT-RTX keeps them so and widens them inside the product, as long as
 each channel has several blocks (with one scale for a whole channel it writes the wide weights to memory on each call).
 Convolutions and odd sizes stay half there: TensorRT has no 4-bit convolution.
@@ -41,7 +41,7 @@ def write_half_float8(source: Path, calibration: Sequence[Arrays], folder: Path)
     Raises:
         ModelError: there is nothing to quantize.
     """
-    from shootout.quantize.float8 import write_float8
+    from shootout.quantize.qdq import write_float8
 
     write_float8(source, calibration, folder / "float8.onnx")
     (folder / "half").mkdir()

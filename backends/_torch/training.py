@@ -21,7 +21,7 @@ from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
 from shootout.contract import Arm, Array, Arrays, Device, Executed
-from shootout.exported.training import MOMENTUM, RATE
+from shootout.exported.training_step import MOMENTUM, RATE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
 

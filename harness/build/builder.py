@@ -26,7 +26,7 @@ from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Artifact, Device, Target
 from shootout.errors import ArmFailed, Hung, NotRun, NotRunKind
 from shootout.exported.model import ExportedModel, sha256
-from shootout.exported.shipped import MANIFEST
+from shootout.exported.shipped_folder import MANIFEST
 from shootout.host import cuda_driver
 from shootout.host.environment import version_of
 from shootout.host.placement import Placement, child_environment

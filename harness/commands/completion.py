@@ -21,7 +21,7 @@ from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import is_file
 from shootout.export.request import path_of
 from shootout.formats.files import FORMATS
-from shootout.models.base import OneOf
+from shootout.models.base import Choice
 from shootout.stats.goals import Aim
 from shootout.study import axes, schema
 
@@ -248,7 +248,7 @@ def _axes(word: str, given: Given) -> Iterator[str]:
     sizes = _open_sizes(model)[0] if model and is_file(model) else []
     choices: dict[str, Iterable[str]] = {
         **dict.fromkeys((*parameters, *sizes, *axes.WORDS), ()),
-        **{name: one.choices for name, one in parameters.items() if isinstance(one, OneOf)},
+        **{name: one.choices for name, one in parameters.items() if isinstance(one, Choice)},
         "scenario": Scenario,
         "device": Device,
         "precision": Precision,
@@ -269,7 +269,7 @@ def _shapes(_: str, given: Given) -> Iterable[str]:
 def _open_sizes(file: str) -> tuple[list[str], list[str]]:
     """What an ONNX file leaves open: the names of the axes, and a shape for each input; no other place reads files."""
     from shootout.exported import onnx_axes
-    from shootout.exported.onnx_header import header
+    from shootout.exported.onnx_files import header
 
     head = header(path_of(file))
     return onnx_axes.open_axes(head), onnx_axes.example_shapes(head)

@@ -16,7 +16,7 @@ from shootout.decide.template import make_template
 from shootout.errors import UsageError
 from shootout.export.client import is_file
 from shootout.export.request import input_texts
-from shootout.models.base import OneOf
+from shootout.models.base import Choice
 from shootout.study import schema, selection
 from shootout.study.options import ModelOptions
 from shootout.study.plan import Plan, PlannedGroup, make_plan
@@ -183,7 +183,7 @@ def _parameters(study: Study, model: str) -> Iterator[str]:
     yield from (f"{_key(name)} = {_toml(values)}" for name, values in study.parameters.items())
     for name, parameter in known.items():
         if name not in study.parameters:
-            choices = f"  # of {', '.join(parameter.choices)}" if isinstance(parameter, OneOf) else ""
+            choices = f"  # of {', '.join(parameter.choices)}" if isinstance(parameter, Choice) else ""
             yield f"# {_key(name)} = {_toml([parameter.default])}{choices}"
 
 

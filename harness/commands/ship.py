@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from shootout import backends
 from shootout.commands.output import show_progress
 from shootout.errors import ArmFailed
-from shootout.exported.shipped import CHECK, RUNTIME, Shipped
+from shootout.exported.shipped_folder import CHECK, RUNTIME, ShippedFolder
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.page.sources import read
@@ -75,7 +75,7 @@ def render_page(source: Source) -> str:
     return page.render([read(source.folder, source.document)], source.decided)
 
 
-def check_folder(shipped: Shipped, kept: str) -> str:
+def check_folder(shipped: ShippedFolder, kept: str) -> str:
     """What the folder's own check says, in a process of its own with the packages of this environment.
 
     Args:

@@ -20,9 +20,9 @@ from shootout import models
 from shootout.clock import Deadline, Stopwatch, rare_collector
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
-from shootout.export import shipped
-from shootout.export.job import JOBS, Job, brief_key, error_to_json, from_json
-from shootout.exported.effort import REPORT, Effort
+from shootout.export import zoo
+from shootout.export.request import JOBS, ExportJob, brief_key, error_to_json, from_json
+from shootout.exported.effort import PROGRESS, Effort
 from shootout.exported.model import ERROR, ExportedModel
 from shootout.exported.workload import Work
 from shootout.host.child import leave_with
@@ -31,7 +31,7 @@ PROBE_S = 1.0
 EXTRAS = {"sklearn": "models", "transformers": "models", "onnxruntime": "onnxruntime"}
 
 
-def make(job: Job, effort: Effort) -> None:
+def make(job: ExportJob, effort: Effort) -> None:
     """Make one exported model in the job's folder, which exists and is empty.
 
     Raises:
@@ -50,7 +50,7 @@ def make(job: Job, effort: Effort) -> None:
     dataclasses.replace(exported, key=key, export_s=watch.seconds, work=work).seal()
 
 
-def _exported(job: Job, effort: Effort) -> ExportedModel:
+def _exported(job: ExportJob, effort: Effort) -> ExportedModel:
     if job.training:
         from shootout.export import training
 
@@ -67,10 +67,10 @@ def _exported(job: Job, effort: Effort) -> ExportedModel:
         from shootout.export import user_onnx
 
         return user_onnx.take(job, effort)
-    return shipped.take(job, effort)
+    return zoo.take(job, effort)
 
 
-def _work(exported: ExportedModel, job: Job) -> Work | None:
+def _work(exported: ExportedModel, job: ExportJob) -> Work | None:
     """None where there is no graph to count in, and for the harness's own probes, which must not need `onnx`."""
     ours = not (job.file or job.is_own)
     if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.model).write):
@@ -80,7 +80,7 @@ def _work(exported: ExportedModel, job: Job) -> Work | None:
     return onnx_graph.count(exported.path(Artifact.ONNX))
 
 
-def _explained(job: Job, effort: Effort) -> ShootoutError | None:
+def _explained(job: ExportJob, effort: Effort) -> ShootoutError | None:
     """Make one exported model; whatever goes wrong becomes an error that a user can act on."""
     try:
         make(job, effort)
@@ -99,7 +99,7 @@ def _explained(job: Job, effort: Effort) -> ShootoutError | None:
     return None
 
 
-def _share(jobs: Sequence[Job], left_s: float) -> float:
+def _share(jobs: Sequence[ExportJob], left_s: float) -> float:
     """The part of the time left that the first of these jobs may take: the harness's own models need little."""
     others = [job for job in jobs if not job.is_probe]
     if not others or jobs[0].is_probe:
@@ -120,7 +120,7 @@ def main() -> None:
     for number, job in enumerate(jobs):
         share = plan.part(_share(jobs[number:], plan.left_s))
         needs, narrow = job.needs or asked["needs"], bool(job.needs)
-        effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / REPORT)
+        effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / PROGRESS)
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)), encoding="utf-8")

@@ -11,9 +11,8 @@ import numpy as np
 
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import ModelError
-from shootout.export.job import Job
-from shootout.export.labels import Split
-from shootout.export.unseen import Unseen
+from shootout.export.input_sets import LabelledSplit
+from shootout.export.request import ExportJob
 from shootout.exported.fidelity import spread
 from shootout.exported.model import (
     CALIBRATION,
@@ -25,13 +24,14 @@ from shootout.exported.model import (
     UNSEEN_REFERENCE,
     WEIGHTS,
     ExportedModel,
+    save_sets,
     sha256,
 )
-from shootout.exported.npz import save_sets
+from shootout.exported.unseen import Unseen
 
 
 def assemble(
-    job: Job,
+    job: ExportJob,
     *,
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
@@ -46,7 +46,7 @@ def assemble(
     parameters: Mapping[str, Value] | None = None,
     calibration: Sequence[Arrays] | None = None,
     calibration_fault: str = "",
-    split: Split | None = None,
+    split: LabelledSplit | None = None,
     gradients: Sequence[Arrays] | None = None,
     drawn: bool = False,
     reference: Sequence[Arrays] | None = None,

@@ -17,9 +17,19 @@ from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
 from shootout.contract import Precision
 from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
-from shootout.export.job import JOBS, Job, brief_key, error_from_json, to_json
-from shootout.export.request import Request, Sources, check_data, checked, is_file
-from shootout.exported.effort import MORE_TIME, REPORT, Report, is_in_time, read_report
+from shootout.export.request import (
+    JOBS,
+    ExportJob,
+    Request,
+    Sources,
+    brief_key,
+    check_data,
+    checked,
+    error_from_json,
+    is_file,
+    to_json,
+)
+from shootout.exported.effort import MORE_TIME, PROGRESS, ExportProgress, is_in_time, read_progress
 from shootout.exported.model import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.host.child import ONE_THREAD, Ending, run
 from shootout.messages import Progress
@@ -50,7 +60,7 @@ def obtain(request: Request) -> ExportedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class RequestFacts:
     """What the parent knows of a model before it is exported.
 
     Attributes:
@@ -64,7 +74,7 @@ class Checked:
     holds: tuple[Precision, ...]
 
 
-def check(request: Request) -> Checked:
+def check(request: Request) -> RequestFacts:
     """Check a request as far as the parent can.
 
     Raises:
@@ -76,7 +86,7 @@ def check(request: Request) -> Checked:
         raise job
     check_data(request)
     data = [given.sha256 for given in (job.inputs, job.calibration, job.labels, job.weights) if given]
-    return Checked(
+    return RequestFacts(
         file_bytes=sum((Path(job.file).parent / name).stat().st_size for name in job.contents),
         hashes=(*job.contents.values(), *filter(None, [*data, job.source_sha256])),
         holds=job.holds,
@@ -116,11 +126,11 @@ def obtain_all(
     found |= _cached(bases, look_up, limit, needs, brief)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
-    found |= _make(missing, found, Watched(progress, limit, is_needed=not ready), needs) if missing else {}
+    found |= _make(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
     return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
-def _begun_briefly(jobs: Iterable[Job], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
+def _begun_briefly(jobs: Iterable[ExportJob], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
     """The keys of whose exported model, or another with the same base, the run was begun on one that leaves things
     out.
     """
@@ -149,7 +159,7 @@ def _brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -
     return None if found is None or is_in_time(found.whole_s or 0.0, limit, plan) else found
 
 
-class Watched:
+class WatchedExport:
     """An export process as its parent sees it: when it has to end, and what it tells meanwhile.
 
     Args:
@@ -164,15 +174,15 @@ class Watched:
         self._began = Deadline(None)
         self._told = ""
 
-    def goes_on(self, place: Path, jobs: Sequence[Job]) -> bool:
+    def goes_on(self, place: Path, jobs: Sequence[ExportJob]) -> bool:
         """Tell how far it is, and whether it may go on."""
         self.report(place)
         made = (job for job in jobs if not job.is_probe and _is_made(job))
         return self.share.allows(0.0) or (self._is_needed and not any(made))
 
-    def report(self, folder: Path) -> Report | None:
+    def report(self, folder: Path) -> ExportProgress | None:
         """What it told last, in its folder; people hear of a long export once, and what it does all the time."""
-        told = read_report(folder / REPORT)
+        told = read_progress(folder / PROGRESS)
         if self._progress and told:
             if told.whole_s and told.whole_s > LONG_S and told.model != self._told:
                 self._told = told.model
@@ -182,7 +192,7 @@ class Watched:
             self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of()}")
         return told
 
-    def _rest(self, told: Report) -> str:
+    def _rest(self, told: ExportProgress) -> str:
         """What becomes of a long export where there is less time for it."""
         if self.share.seconds is None or told.whole_s is None or told.whole_s < self.share.left_s:
             return ""
@@ -196,7 +206,10 @@ class Watched:
 
 
 def _make(
-    jobs: Sequence[Job], found: Mapping[str, ExportedModel | ShootoutError], watched: Watched, needs: Collection[str]
+    jobs: Sequence[ExportJob],
+    found: Mapping[str, ExportedModel | ShootoutError],
+    watched: WatchedExport,
+    needs: Collection[str],
 ) -> dict[str, ExportedModel | ShootoutError]:
     with cache.workshop() as folder:
         places = {key: exported.folder for key, exported in found.items() if isinstance(exported, ExportedModel)}
@@ -216,12 +229,12 @@ def _make(
                 ended = _export(left, place, watched, needs)
             late = None
             if ended.code is None and not watched.share.allows(0.0):  # it was ended, and didn't die by itself
-                late = watched.report(place) or Report(model="", doing="")
+                late = watched.report(place) or ExportProgress(model="", doing="")
             found |= {job.key: _collect(job, ended, late) for job in some}
         return found
 
 
-def _export(jobs: Sequence[Job], place: Path, watched: Watched, needs: Collection[str]) -> Ending:
+def _export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, needs: Collection[str]) -> Ending:
     """Do some jobs in one process, in whose folder stands what it is asked."""
     place.mkdir()
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
@@ -232,27 +245,27 @@ def _export(jobs: Sequence[Job], place: Path, watched: Watched, needs: Collectio
     return run("shootout.export", [place], timeout_s, ONE_THREAD, partial(watched.goes_on, place, jobs))
 
 
-def _is_made(job: Job) -> bool:
+def _is_made(job: ExportJob) -> bool:
     """Whether a job has its exported model."""
     return (Path(job.folder) / MANIFEST).exists()
 
 
-def _emptied(job: Job) -> Job:
+def _emptied(job: ExportJob) -> ExportJob:
     """A job whose folder is as it was before it was begun."""
     shutil.rmtree(job.folder)
     Path(job.folder).mkdir(mode=0o700)
     return job
 
 
-def _by_process(jobs: Sequence[Job]) -> list[list[Job]]:
+def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
     """Jobs that share a process: all of ours, and those of each user's own model, whose code may end its process."""
-    owners: dict[str, list[Job]] = {}
+    owners: dict[str, list[ExportJob]] = {}
     for job in jobs:
         owners.setdefault(job.model if job.is_own else "", []).append(job)
     return list(owners.values())
 
 
-def _collect(job: Job, ended: Ending, late: Report | None) -> ExportedModel | ShootoutError:
+def _collect(job: ExportJob, ended: Ending, late: ExportProgress | None) -> ExportedModel | ShootoutError:
     """What became of a job; `late`: what was told last of an export that had to end."""
     folder = Path(job.folder)
     if _is_made(job):

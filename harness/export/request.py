@@ -2,27 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shootout import errors, models, schemes
-from shootout.contract import Device, Value
-from shootout.errors import ShootoutError, UsageError, install
-from shootout.export import labels
-from shootout.export.job import Given, Job
+from shootout.contract import Device, NotRun, NotRunKind, Precision, Value
+from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
+from shootout.export import cache, input_sets
 from shootout.exported import data_files
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
 from shootout.host.environment import providing
-from shootout.models.base import Whole
-from shootout.models.user import hfconfig, weights
+from shootout.models.base import IntRange
+from shootout.models.user import hfconfig
+
+JOBS = "jobs.json"
+"""In the folder of an export process: the jobs, and its seconds."""
+
+
+def brief_key(key: str, needs: Iterable[str]) -> str:
+    """The key of the exported model that takes the place of this one where there is no time for all of it.
+
+    Args:
+        needs: the precisions whose errors it is to tell.
+    """
+    return hashlib.sha256(f"{key} brief {' '.join(sorted(needs))}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """A user's own file: its absolute path and its hash, "" where it can't be read (which the exported model then
+    says).
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportJob:
+    """One exported model to make.
+
+    Attributes:
+        model: the registry's name, a user's file's name, or the place of a user's own model.
+        batch: as in `Request`, like `variant` and `training`.
+        parameters: complete; none for a user's file.
+        file: path of a user's ONNX file, "" for other models.
+        sets: sizes of the file's symbolic axes.
+        module: as in `Request`, like `needs`.
+        contents: hashes of the file and of those beside it that hold its weights, by name.
+        holds: the precisions other than FP32 that the file holds itself.
+        source_sha256: of the source of a user's own model, "" for other models.
+        libraries: versions of what that source imports, by package.
+        inputs: the user's own inputs, for a file or an own model.
+        labels: the right class of each of their rows.
+        calibration: the user's own calibration sets.
+        weights: a user's own weights, a file or a folder, hashed as one.
+        base: of a variant with quantized weights, the plain exported model's job; of a file that races its original,
+            that's.
+        original: of such a file, the original's name; "" for other models.
+        versions: of the packages that an exported model depends on.
+        key: hash of all above, and of the code that exports a model.
+        folder: where the exported model goes; "" until there is a place.
+        base_folder: where the base's exported model is, likewise.
+    """
+
+    model: str
+    batch: int = 1
+    variant: str = ""
+    reduced: bool = False
+    training: bool = False
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    file: str = ""
+    sets: Mapping[str, int] = field(default_factory=dict)
+    module: bool = False
+    needs: tuple[str, ...] = ()
+    contents: Mapping[str, str] = field(default_factory=dict)
+    holds: tuple[Precision, ...] = ()
+    source_sha256: str = ""
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    inputs: Given | None = None
+    labels: Given | None = None
+    calibration: Given | None = None
+    weights: Given | None = None
+    base: ExportJob | None = None
+    original: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    key: str = ""
+    folder: str = ""
+    base_folder: str = ""
+
+    @property
+    def is_probe(self) -> bool:
+        """Whether the model is one of the harness's own."""
+        return self.model in models.HIDDEN
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model is a user's own factory or config, whose code runs in the export."""
+        return bool(self.source_sha256)
+
+    @property
+    def short(self) -> str:
+        """The model's name for people: of a user's own without its folder."""
+        return Path(self.model).name
+
+    @property
+    def weights_sha256(self) -> str:
+        """Of a user's file, the hash of its own and its weights' contents."""
+        return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
+
+    def keyed(self) -> ExportJob:
+        """The same with its versions and its key."""
+        known = dataclasses.replace(self, versions=cache.versions())
+        return dataclasses.replace(known, key=cache.key(dataclasses.asdict(known)))
+
+
+def to_json(job: ExportJob) -> dict[str, Any]:
+    """A job as JSON values."""
+    return dataclasses.asdict(job)
+
+
+def from_json(stored: Mapping[str, Any]) -> ExportJob:
+    """The job that `to_json` wrote."""
+    given = {name: Given(**stored[name]) for name in ("inputs", "labels", "calibration", "weights") if stored[name]}
+    base = from_json(stored["base"]) if stored["base"] else None
+    holds = tuple(map(Precision, stored["holds"]))
+    return ExportJob(**{**stored, **given, "base": base, "holds": holds, "needs": tuple(stored["needs"])})
+
+
+def error_to_json(error: ShootoutError) -> dict[str, Any]:
+    """What an export ended with, as JSON values: a skip with its reason, or the message and whose fault it is."""
+    if isinstance(error, SkippedArm):
+        return {"why": dataclasses.asdict(error.why)}
+    return {"message": str(error), "is_usage": isinstance(error, UsageError)}
+
+
+def error_from_json(stored: Mapping[str, Any]) -> ShootoutError:
+    """The error that `error_to_json` wrote."""
+    if "why" in stored:
+        why = NotRun(**{**stored["why"], "kind": NotRunKind(stored["why"]["kind"])})
+        return SkippedArm(why.reason, why.fix, why.kind)
+    return (UsageError if stored["is_usage"] else ModelError)(stored["message"])
+
 
 Sources = dict[str, dict[str, Any]]
 """What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
-SIZE = Whole(default=1, low=1, high=1 << 20)
+SIZE = IntRange(default=1, low=1, high=1 << 20)
 """What a batch or a free axis may be."""
 
 
@@ -69,7 +201,7 @@ def is_file(model: str) -> bool:
     return model.endswith(ONNX_SUFFIX)
 
 
-def checked(request: Request, sources: Sources | None = None) -> Job | ShootoutError:
+def checked(request: Request, sources: Sources | None = None) -> ExportJob | ShootoutError:
     """The export job that answers the request, or why there is none.
 
     A variant with quantized weights is made from the plain exported model, whose job is then its `base`.
@@ -108,7 +240,7 @@ def check_sizes(request: Request) -> None:
         SIZE.check(f"the size of axis {axis!r}", size)
     with _reading(path := path_of(request.model)):
         from shootout.exported import onnx_axes
-        from shootout.exported.onnx_header import header
+        from shootout.exported.onnx_files import header
 
         onnx_axes.require_tensor_outputs(header(path))
         axes = onnx_axes.axis_sizes(header(path), request.batch, request.sets, request.model)
@@ -116,8 +248,8 @@ def check_sizes(request: Request) -> None:
     if request.inputs_npz:
         count, place = data_files.check(request.inputs_npz, specs), labels_of(request)
         if place:
-            labels.batch_of(specs)
-            labels.check(place, [count] if count else [])
+            input_sets.common_batch(specs)
+            input_sets.check_labels(place, [count] if count else [])
 
 
 def check_data(request: Request) -> None:
@@ -130,7 +262,7 @@ def check_data(request: Request) -> None:
         return
     data_files.refuse_nan(request.inputs_npz)
     if not is_file(request.model) and (place := labels_of(request)):  # of a file `check_sizes` knows more
-        labels.check(place, data_files.possible_rows(request.inputs_npz))
+        input_sets.check_labels(place, data_files.possible_rows(request.inputs_npz))
 
 
 def sizes_asked(
@@ -145,7 +277,7 @@ def sizes_asked(
         raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; the sizes of {model} are parameters, for --set")
     with _reading(path := path_of(model)):
         from shootout.exported import onnx_axes
-        from shootout.exported.onnx_header import header
+        from shootout.exported.onnx_files import header
 
         return onnx_axes.sizes_asked(header(path), shapes, sets, batch)
 
@@ -159,7 +291,7 @@ def input_texts(model: str) -> dict[str, str]:
     """
     with _reading(path := path_of(model)):
         from shootout.exported import onnx_axes
-        from shootout.exported.onnx_header import header
+        from shootout.exported.onnx_files import header
 
         return onnx_axes.input_texts(header(path))
 
@@ -202,7 +334,7 @@ def labels_of(request: Request) -> Path | None:
     among = request.inputs_npz if request.inputs_npz and data_files.holds_labels(request.inputs_npz) else None
     if among and is_file(request.model):
         from shootout.exported import onnx_axes
-        from shootout.exported.onnx_header import header
+        from shootout.exported.onnx_files import header
 
         among = None if LABELS in onnx_axes.input_texts(header(path_of(request.model))) else among
     if among and request.labels_npz:
@@ -225,7 +357,7 @@ def _calibration(path: Path | None) -> Given | None:
         return Given(path=str(path.absolute()), sha256="") if path else None
 
 
-def _model_job(request: Request) -> Job:
+def _model_job(request: Request) -> ExportJob:
     if request.weights:
         raise UsageError(f"--weights is for a transformers config: {request.model} has its own")
     if request.sets or request.inputs_npz or request.labels_npz:
@@ -236,10 +368,10 @@ def _model_job(request: Request) -> Job:
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
-    return Job(model=request.model, parameters=parameters)
+    return ExportJob(model=request.model, parameters=parameters)
 
 
-def _own_job(request: Request, sources: Sources) -> Job:
+def _own_job(request: Request, sources: Sources) -> ExportJob:
     """A user's factory or transformers config: none of its code is run here."""
     model = models.get(request.model)
     place = request.weights or model.weights
@@ -251,11 +383,15 @@ def _own_job(request: Request, sources: Sources) -> Job:
         libraries = providing(model.imports())
         sources[model.name] = {"source_sha256": model.source(), "libraries": libraries}
     parameters, inputs = model.check(request.parameters), _given(request.inputs_npz)
-    given = Given(path=str(place.expanduser().absolute()), sha256=weights.digest(place.expanduser())) if place else None
-    return Job(model=model.name, parameters=parameters, inputs=inputs, weights=given, **sources[model.name])
+    given = (
+        Given(path=str(place.expanduser().absolute()), sha256=hfconfig.weights_digest(place.expanduser()))
+        if place
+        else None
+    )
+    return ExportJob(model=model.name, parameters=parameters, inputs=inputs, weights=given, **sources[model.name])
 
 
-def _beside_job(request: Request) -> Job:
+def _beside_job(request: Request) -> ExportJob:
     """A file that races its original: made from that one's exported model, with sizes by which it takes the same
     inputs.
     """
@@ -263,31 +399,29 @@ def _beside_job(request: Request) -> Job:
     if isinstance(original, ShootoutError):
         raise original
     with _reading(path := path_of(request.model)):
-        from shootout.exported import onnx_axes, onnx_beside
-        from shootout.exported.onnx_header import header
+        from shootout.exported import onnx_axes
+        from shootout.exported.onnx_files import header
 
         first = header(path_of(request.original))
         axes = onnx_axes.axis_sizes(first, request.batch, request.sets, request.original)
         specs = onnx_axes.input_specs(first, axes.sizes)
-        sets = onnx_beside.sizes_beside(header(path), specs, path.name, original.model)
+        sets = onnx_axes.sizes_beside(header(path), specs, path.name, original.model)
     return replace(_file_job(replace(request, sets=sets, batch=1)), original=original.model, base=original)
 
 
-def _file_job(request: Request) -> Job:
+def _file_job(request: Request) -> ExportJob:
     if request.parameters:
         raise errors.unknown("parameter", next(iter(request.parameters)), ())
     if request.weights:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _reading(path := path_of(request.model)):
-        from shootout.exported.onnx_files import external_files
-        from shootout.exported.onnx_header import header
-        from shootout.exported.own_precisions import own_precisions
+        from shootout.exported.onnx_files import external_files, header, own_precisions
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
     inputs = _given(request.inputs_npz)
-    return Job(
+    return ExportJob(
         model=path.name,
         file=str(path),
         contents=contents,

@@ -17,7 +17,7 @@ from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
 from shootout.export import cache
 from shootout.export.client import Request, obtain
-from shootout.export.job import error_from_json, error_to_json
+from shootout.export.request import error_from_json, error_to_json
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host.child import ONE_THREAD, leave_with, run
 from shootout.host.environment import saturates

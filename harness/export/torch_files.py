@@ -17,9 +17,9 @@ from torch import nn
 
 from shootout.clock import Stopwatch
 from shootout.contract import Arrays, Artifact
-from shootout.export.unseen import Unseen, make_unseen
 from shootout.exported.effort import Effort
 from shootout.exported.model import FILES, INLINE_BYTES, WEIGHTS
+from shootout.exported.unseen import Unseen, make_unseen
 from shootout.quantize import torch_error_bounds
 from shootout.quantize.retyping import retype_programs
 

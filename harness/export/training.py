@@ -20,21 +20,21 @@ from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import torch_files
 from shootout.export.assembly import assemble, require_telling
-from shootout.export.job import Job
+from shootout.export.request import ExportJob
 from shootout.exported.fidelity import widened, worst_error
 from shootout.exported.model import ExportedModel
-from shootout.exported.training import LOSS, RATE, TARGET, off, sketch
+from shootout.exported.training_step import LOSS, RATE, TARGET, off, sketch
 from shootout.models.base import Model, Parameters, buffer_count, buffer_notes, draw
 from shootout.quantize.error_bounds import with_floor
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, to_dtype, to_tf32
 
 INPUT_SEED, TARGET_SEED = 1, 3
 ARTIFACTS = (Artifact.FORWARD, Artifact.MODULE)
-Step = tuple[dict[str, Array], dict[str, Array]]
+StepOutputs = tuple[dict[str, Array], dict[str, Array]]
 """The loss, and the sketches of the gradients, of one input buffer."""
 
 
-def take(job: Job) -> ExportedModel:
+def take(job: ExportJob) -> ExportedModel:
     """Make the exported model of a model's training step.
 
     Raises:
@@ -78,7 +78,7 @@ def take(job: Job) -> ExportedModel:
 
 def step(
     module: nn.Module, trained: Mapping[str, nn.Parameter], inputs: Arrays, rounding: TorchDispatchMode | None = None
-) -> Step:
+) -> StepOutputs:
     """The loss and the gradients' sketches on one input buffer, every operation rounded if `rounding` is given."""
     with rounding or nullcontext():
         loss = _loss(module, inputs)
@@ -117,7 +117,10 @@ def _buffers(
 
 
 def _error_bounds(
-    module: nn.Module, trained: Mapping[str, nn.Parameter], buffers: Sequence[Arrays], reference_outputs: Sequence[Step]
+    module: nn.Module,
+    trained: Mapping[str, nn.Parameter],
+    buffers: Sequence[Arrays],
+    reference_outputs: Sequence[StepOutputs],
 ) -> dict[str, float | None]:
     """As for outputs (see `torch_error_bounds.error_bounds`): the largest error of any loss and gradient, widened.
 

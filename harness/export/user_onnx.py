@@ -1,7 +1,7 @@
 """A user's ONNX file made measurable: static shapes, input buffers, reference outputs and an error bound.
 
-The reference outputs are ONNX Runtime with all optimisations off, on one thread. What FP32 explains beside it: see
-`onnx_float32`; narrower precisions: `onnx_error_bounds`.
+The reference outputs are ONNX Runtime's with all optimizations off, on one thread. The error bounds are predicted in
+`onnx_error_bounds`.
 
 Backends that run torch modules get the file as a torch program, where it can be made one that gives the reference's
 outputs; its conversion needs torch, so it is left out where no arm asks for it.
@@ -23,22 +23,21 @@ from shootout.clock import Stopwatch
 from shootout.constants import WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
-from shootout.export import inputs
+from shootout.export import input_sets
 from shootout.export.assembly import assemble, require_telling
-from shootout.export.job import Given, Job
-from shootout.export.labels import Split, save_rows
-from shootout.export.labels import read as read_labelled
-from shootout.export.unseen import Unseen, make_unseen
-from shootout.exported import onnx_axes, onnx_beside, onnx_files, onnx_graph
+from shootout.export.input_sets import LabelledSplit, read_labelled, save_rows
+from shootout.export.request import ExportJob, Given
+from shootout.exported import onnx_axes, onnx_files, onnx_graph
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import check_outputs, compare, gate
 from shootout.exported.model import FILES, REPORT, SELECTION, ExportedModel, open_exported
-from shootout.exported.onnx_header import header
+from shootout.exported.onnx_files import header
+from shootout.exported.unseen import Unseen, make_unseen
 from shootout.models.base import buffer_count, buffer_notes, draw
-from shootout.models.drawing import Way
+from shootout.models.drawing import InputWay
 from shootout.models.user import onnx_inputs
-from shootout.quantize import onnx_error_bounds, onnx_float32, pruning
+from shootout.quantize import onnx_error_bounds, pruning
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,7 +53,7 @@ OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class OnnxFindings:
     """What an exported model needs to know of a user's file.
 
     Attributes:
@@ -73,16 +72,16 @@ class Prepared:
     axes: Mapping[str, int]
     batch: int
     buffers: list[dict[str, Array]]
-    ways: Mapping[str, Way]
+    ways: Mapping[str, InputWay]
     reference_outputs: list[dict[str, Array]]
     error_bound: float
     parameter_count: int
-    split: Split | None = None
+    split: LabelledSplit | None = None
     notes: tuple[str, ...] = ()
     unseen: Unseen = ()
 
 
-def take(job: Job, effort: Effort) -> ExportedModel:
+def take(job: ExportJob, effort: Effort) -> ExportedModel:
     """Make the exported model of a user's file.
 
     Raises:
@@ -126,7 +125,7 @@ def take(job: Job, effort: Effort) -> ExportedModel:
         inputs=found.inputs,
         outputs=found.outputs,
         buffers=found.buffers,
-        reference_outputs=onnx_beside.in_order(original.reference_outputs(), found.outputs)
+        reference_outputs=onnx_axes.in_order(original.reference_outputs(), found.outputs)
         if original
         else found.reference_outputs,
         reference=found.reference_outputs if original else None,
@@ -147,21 +146,21 @@ def take(job: Job, effort: Effort) -> ExportedModel:
 
 
 def _calibration(
-    job: Job, found: Prepared, original: ExportedModel | None, effort: Effort
+    job: ExportJob, found: OnnxFindings, original: ExportedModel | None, effort: Effort
 ) -> tuple[list[dict[str, Array]], str]:
     """The sets that quantizers see, and why the user's own can't be used; a file beside its original sees its sets."""
     if original:
         fault = original.calibration_fault
-        return found.buffers if fault else onnx_beside.all_typed(original.calibration(), found.inputs), fault
+        return found.buffers if fault else onnx_axes.all_typed(original.calibration(), found.inputs), fault
     if job.inputs:
         own = found.split.sets() if found.split else found.buffers
     else:
-        own = inputs.drawn(found.inputs, found.batch, found.ways)
-    return inputs.chosen(job.calibration, found.inputs, own[: effort.most_sets])
+        own = input_sets.drawn_calibration(found.inputs, found.batch, found.ways)
+    return input_sets.choose_calibration(job.calibration, found.inputs, own[: effort.most_sets])
 
 
 def _notes(
-    holds: Sequence[Precision], found: Prepared, original: ExportedModel | None, as_it_is: float | None
+    holds: Sequence[Precision], found: OnnxFindings, original: ExportedModel | None, as_it_is: float | None
 ) -> Iterator[str]:
     """What a reader of the rows must know: `as_it_is` is the error bound of a file's own precisions, where it has
     one.
@@ -182,13 +181,13 @@ def _notes(
         yield BRIEF_NOTE.format(original=original.model)
 
 
-def _take_over(original: ExportedModel, found: Prepared, folder: Path) -> None:
+def _take_over(original: ExportedModel, found: OnnxFindings, folder: Path) -> None:
     """The original's labelled rows, in the types that this file takes; its outputs must be comparable."""
     name = found.name
-    onnx_beside.require_outputs(name, found.outputs, original.model, original.outputs)
+    onnx_axes.require_outputs(name, found.outputs, original.model, original.outputs)
     for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
         if rows:
-            save_rows(folder / split, onnx_beside.as_typed(rows.inputs, found.inputs), rows.labels)
+            save_rows(folder / split, onnx_axes.as_typed(rows.inputs, found.inputs), rows.labels)
 
 
 def _parts(held: Precision) -> tuple[Precision, ...]:
@@ -233,7 +232,7 @@ def prepare(
     calibration: Given | None = None,
     original: ExportedModel | None = None,
     effort: Effort | None = None,
-) -> Prepared:
+) -> OnnxFindings:
     """Copy the file into `folder` with its axes fixed, and work out the rest.
 
     Args:
@@ -260,11 +259,11 @@ def prepare(
     specs = onnx_axes.input_specs(model)
     split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz and not original else None
     if original:
-        real = onnx_beside.all_typed(original.input_buffers(), specs)
+        real = onnx_axes.all_typed(original.input_buffers(), specs)
     elif npz:
         real = split.buffers(specs) if split else read_sets(npz, specs)
     else:
-        real = inputs.stand_in(calibration, specs) or []
+        real = input_sets.calibration_as_inputs(calibration, specs) or []
     ways = {} if real else onnx_inputs.ways(header(path), specs)
     buffers = real or draw(specs, buffer_count(specs), INPUT_SEED, ways)
     onnx_files.save(model, folder / FILES[Artifact.ONNX])
@@ -282,7 +281,7 @@ def prepare(
     raw += run([*buffers[1:], buffers[0]])
     outputs = _output_specs(raw)
     reference_outputs = _repeated(raw, path.name)
-    return Prepared(
+    return OnnxFindings(
         name=path.name,
         inputs=specs,
         outputs=outputs,
@@ -291,7 +290,9 @@ def prepare(
         buffers=buffers,
         ways=ways,
         reference_outputs=reference_outputs,
-        error_bound=onnx_float32.error_bound(model, buffers, reference_outputs, name=path.name, workshop=folder.parent),
+        error_bound=onnx_error_bounds.float32_error_bound(
+            model, buffers, reference_outputs, name=path.name, workshop=folder.parent
+        ),
         parameter_count=onnx_files.parameter_count(model),
         split=split,
         notes=axes.notes,
@@ -313,7 +314,7 @@ def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     return reference_outputs
 
 
-def _write_module(folder: Path, found: Prepared, error_bound: float) -> str:
+def _write_module(folder: Path, found: OnnxFindings, error_bound: float) -> str:
     """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
 
     Args:

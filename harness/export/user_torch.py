@@ -19,16 +19,16 @@ from shootout import models
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
-from shootout.export import inputs, labels, torch_files
+from shootout.export import input_sets, torch_files
 from shootout.export.assembly import assemble, require_telling
-from shootout.export.job import Job
-from shootout.export.unseen import is_like
+from shootout.export.request import ExportJob
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
+from shootout.exported.unseen import is_like
 from shootout.models.base import buffer_count, set_count
 from shootout.models.user.called import Called
-from shootout.models.user.hfconfig import WEIGHTS
+from shootout.models.user.hfconfig import WEIGHTS_PARAMETER
 from shootout.models.user.source import BATCH
 from shootout.quantize import pruning, torch_error_bounds
 
@@ -39,16 +39,16 @@ SAME = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class InputData:
     """Input buffers, calibration sets, labelled rows where there are any, and whether the buffers are drawn."""
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
-    split: labels.Split | None = None
+    split: input_sets.LabelledSplit | None = None
     drawn: bool = False
 
 
-def take(job: Job, effort: Effort) -> ExportedModel:
+def take(job: ExportJob, effort: Effort) -> ExportedModel:
     """Run the user's code and export the module.
 
     Raises:
@@ -57,11 +57,11 @@ def take(job: Job, effort: Effort) -> ExportedModel:
     """
     model = models.get(job.model)
     assert model.called, "only a user's own model comes here"
-    own = {WEIGHTS: job.weights.path} if job.weights else {}
+    own = {WEIGHTS_PARAMETER: job.weights.path} if job.weights else {}
     called = model.called({**job.parameters, BATCH: job.batch, **own})
     specs, batch = _specs(job, called)
     data = _sets(job, called, specs)
-    sets, fault = inputs.chosen(job.calibration, specs, data.calibration)
+    sets, fault = input_sets.choose_calibration(job.calibration, specs, data.calibration)
     if job.variant:
         pruning.prune_module(called.module, job.variant)
     made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
@@ -98,7 +98,7 @@ def take(job: Job, effort: Effort) -> ExportedModel:
     )
 
 
-def _specs(job: Job, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
+def _specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
     """The inputs of one call, and the rows in it; of labelled example inputs a call takes `batch` rows.
 
     Raises:
@@ -165,7 +165,7 @@ def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Art
     return tuple(made), ""
 
 
-def _sets(job: Job, called: Called, specs: tuple[TensorSpec, ...]) -> Data:
+def _sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> InputData:
     """What the user gave for an export job, or what can be made of the example.
 
     Raises:
@@ -174,19 +174,19 @@ def _sets(job: Job, called: Called, specs: tuple[TensorSpec, ...]) -> Data:
     npz = Path(job.inputs.path) if job.inputs else None
     split = None
     if npz and job.labels:
-        split = labels.read(npz, Path(job.labels.path), specs)
+        split = input_sets.read_labelled(npz, Path(job.labels.path), specs)
     elif called.labels is not None and not npz:
-        split = labels.shared_out(called.inputs, called.labels, specs)
+        split = input_sets.split_rows(called.inputs, called.labels, specs)
     if split:
-        return Data(buffers=split.buffers(specs), calibration=split.sets(), split=split)
+        return InputData(buffers=split.buffers(specs), calibration=split.sets(), split=split)
     if npz:
         sets = read_sets(npz, specs)
-        return Data(buffers=sets, calibration=sets)
-    if real := inputs.stand_in(job.calibration, specs):
-        return Data(buffers=real, calibration=real)
+        return InputData(buffers=sets, calibration=sets)
+    if real := input_sets.calibration_as_inputs(job.calibration, specs):
+        return InputData(buffers=real, calibration=real)
     count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, job.batch, specs)
     draw = called.draw or (lambda count, seed: _shuffled(called.inputs, count, seed))
-    return Data(buffers=draw(count, INPUT_SEED), calibration=draw(more, CALIBRATION_SEED), drawn=True)
+    return InputData(buffers=draw(count, INPUT_SEED), calibration=draw(more, CALIBRATION_SEED), drawn=True)
 
 
 def _shuffled(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
@@ -203,7 +203,7 @@ def _moved(array: Array, rng: np.random.Generator) -> Array:
     return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
 
 
-def _usable(job: Job, called: Called, data: Data) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+def _usable(job: ExportJob, called: Called, data: InputData) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """The buffers, or the example alone where shuffled ones aren't valid inputs; and the outputs for each.
 
     Raises:

@@ -22,7 +22,7 @@ from shootout.exported.workload import Work, product_flops
 from shootout.units import span
 
 T = TypeVar("T")
-REPORT = "report.json"
+PROGRESS = "report.json"
 LEAST_RUNS = 5.0
 """Each input buffer is run about so often at least: for the reference outputs, twice for FP32's error, with what
 rounding costs, and half a time to see whether the same inputs give the same outputs.
@@ -52,7 +52,7 @@ MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ExportProgress:
     """What an export tells of itself.
 
     Attributes:
@@ -66,10 +66,10 @@ class Report:
     whole_s: float | None = None
 
 
-def read_report(path: Path) -> Report | None:
+def read_progress(path: Path) -> ExportProgress | None:
     """What an export told last; None where it told nothing yet."""
     try:
-        return Report(**json.loads(path.read_text(encoding="utf-8")))
+        return ExportProgress(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -135,7 +135,7 @@ class Effort:
         """Say what is done now."""
         if self._report:
             fresh = self._report.with_suffix(".new")
-            told = Report(model=self.model, doing=doing, whole_s=self.whole_s)
+            told = ExportProgress(model=self.model, doing=doing, whole_s=self.whole_s)
             fresh.write_text(json.dumps(asdict(told)), encoding="utf-8")
             fresh.replace(self._report)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
 from shootout.contract import Array, Arrays, BoundStanding, Fidelity, TensorSpec
-from shootout.exported.model import Report
+from shootout.exported.model import LabelledRows
 
 ALIKE = 1e-5
 """Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""
@@ -116,7 +116,7 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     return min(shares, default=1.0)
 
 
-def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Fidelity:
+def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: LabelledRows, batch: int) -> Fidelity:
     """`found` with the accuracy on the report split; see `rightly`."""
     right = rightly(run, report, batch)
     return dataclasses.replace(found, accuracy=float(right.mean()), right="".join(map(str, right.astype(int))))
@@ -208,7 +208,7 @@ def disagreement(found: Fidelity, error_bound: float | None) -> str | None:
     return f"its outputs are {found.shared_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"
 
 
-def rightly(run: Callable[[Arrays], Arrays], report: Report, batch: int) -> Array:
+def rightly(run: Callable[[Arrays], Arrays], report: LabelledRows, batch: int) -> Array:
     """For each row of the report split, whether its largest output is the right class.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,9 +21,45 @@ from shootout import schemes
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND, WIDE_BOUND
 from shootout.contract import SCALED, Array, Arrays, Artifact, Device, Precision, Rests, Target, TensorSpec, Value
 from shootout.errors import ModelError
-from shootout.exported.npz import load_sets
 from shootout.exported.workload import Work
 from shootout.host.store import open_sealed, sealed
+
+ALIGNMENT = 64
+"""Bytes on a multiple of which every array begins: a cache line and the widest vector. NumPy's own begin on 16, by luck
+on more, and runtimes treat the two unlike: XLA reads an aligned array where it lies and copies another one in the call.
+"""
+
+
+def save_sets(path: Path, sets: Sequence[Arrays], **extra: Array) -> None:
+    """Store input or output sets, each tensor by its index and its set's; a tensor's name may be anything."""
+    members = {
+        _member(index, number): one[name] for number, one in enumerate(sets) for index, name in enumerate(sets[0])
+    }
+    np.savez(path, **members, **extra)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
+
+
+def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
+    """Read what `save_sets` stored, each array in memory of its own that begins on a multiple of ALIGNMENT."""
+    with np.load(path, allow_pickle=False) as stored:
+        count = sum(name.startswith(_member(0, "")) for name in stored.files)
+        return [
+            {name: aligned(stored[_member(index, number)]) for index, name in enumerate(names)}
+            for number in range(count)
+        ]
+
+
+def aligned(array: Array) -> Array:
+    """A copy in C order that begins on a multiple of ALIGNMENT."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    first = -memory.__array_interface__["data"][0] % ALIGNMENT
+    copy: Array = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _member(tensor: int, number: int | str) -> str:
+    return f"{tensor}.{number}"
+
 
 SCHEMA = 2
 MANIFEST = "manifest.json"
@@ -55,7 +91,7 @@ INLINE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class LabelledRows:
     """A labelled split of a data set.
 
     Attributes:
@@ -259,7 +295,7 @@ class ExportedModel:
             raise ValueError(self.calibration_fault)
         return load_sets(self.folder / CALIBRATION, [spec.name for spec in self.inputs])
 
-    def report(self) -> Report | None:
+    def report(self) -> LabelledRows | None:
         """The data set's report split, None for a model without a data set."""
         return self._split(REPORT)
 
@@ -276,18 +312,18 @@ class ExportedModel:
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             return -(-len(stored[LABELS]) // self.batch)
 
-    def selection(self) -> Report | None:
+    def selection(self) -> LabelledRows | None:
         """The calibration split with its labels: what a search may look at; None for a model without a data set."""
         return self._split(SELECTION)
 
-    def _split(self, name: str) -> Report | None:
+    def _split(self, name: str) -> LabelledRows | None:
         path = self.folder / name
         if not path.exists():
             return None
         names = [spec.name for spec in self.inputs]
         with np.load(path, allow_pickle=False) as stored:
             inputs = {name: stored[str(index)] for index, name in enumerate(names)}
-            return Report(inputs=inputs, labels=stored[LABELS])
+            return LabelledRows(inputs=inputs, labels=stored[LABELS])
 
     def seal(self) -> None:
         """Write the manifest, with the hash of every file in the folder and of the manifest itself."""

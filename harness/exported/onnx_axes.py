@@ -10,10 +10,11 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
-from shootout.contract import TensorSpec
+from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import ModelError, UsageError, unknown
 
 BATCH_AXES = ("batch", "batch_size", "N")
@@ -27,7 +28,7 @@ _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Axes:
+class AxisSizes:
     """The sizes of a file's free axes.
 
     Attributes:
@@ -73,7 +74,7 @@ def require_tensor_outputs(model: ModelProto) -> None:
         _require_tensor("output", info)
 
 
-def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: str = "model.onnx") -> Axes:
+def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: str = "model.onnx") -> AxisSizes:
     """Give every free axis its size.
 
     Args:
@@ -101,7 +102,7 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
     if missing := [name for name in axes if name not in sizes]:
         raise UsageError(_how_to_give(missing, inputs, sizes, called))
     guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
-    return Axes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
+    return AxisSizes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
 
 
 def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
@@ -261,3 +262,64 @@ def _require_tensor(what: str, info: ValueInfoProto) -> None:
     dtype = known.get(info.type.tensor_type.elem_type, str(info.type.tensor_type.elem_type))
     if dtype not in DTYPES:
         raise ModelError(f"{what} {info.name!r} has type {dtype}; supported: {', '.join(sorted(DTYPES)).lower()}")
+
+
+ALONE = "race each by itself, with a --model of its own"
+
+
+def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, original: str) -> dict[str, int]:
+    """The sizes of the file's free axes with which it takes the original's inputs.
+
+    Args:
+        model: the parsed file, weights or not.
+        inputs: of the original, its axes fixed.
+        called: the file's name; `original`: the other's.
+
+    Raises:
+        UsageError: it has other inputs; names all of both.
+    """
+    own = true_inputs(model)
+    sizes: dict[str, int] | None = None
+    if {info.name for info in own} == {spec.name for spec in inputs}:
+        try:
+            sizes = sizes_of_shapes(model, {spec.name: spec.shape for spec in inputs})
+        except UsageError:
+            sizes = None
+    if sizes is not None:
+        wanted = {spec.name: spec.dtype for spec in inputs}
+        found = {spec.name: spec.dtype for spec in input_specs(model, sizes)}
+        if all(dtype == wanted[name] or {dtype[0], wanted[name][0]} == {"f"} for name, dtype in found.items()):
+            return sizes
+    theirs = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in inputs)
+    mine = ", ".join(input_texts(model).values())
+    raise UsageError(f"{called} can't race {original}, it has other inputs: {mine} beside {theirs}; {ALONE}")
+
+
+def require_outputs(called: str, own: Sequence[TensorSpec], original: str, theirs: Sequence[TensorSpec]) -> None:
+    """Refuse a file whose outputs can't be held against its original's.
+
+    Raises:
+        ModelError: other names or shapes, or a float where the other has a whole number; names all of both.
+    """
+
+    def told(specs: Sequence[TensorSpec]) -> list[tuple[str, tuple[int, ...], bool]]:
+        return sorted((spec.name, spec.shape, spec.dtype.startswith("float")) for spec in specs)
+
+    if told(own) != told(theirs):
+        both = (", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in one) for one in (own, theirs))
+        raise ModelError(f"{called} can't race {original}, it has other outputs: {' beside '.join(both)}; {ALONE}")
+
+
+def as_typed(arrays: Arrays, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The same values in the types that a file wants them in, in its order; rows or whole sets."""
+    return {spec.name: np.asarray(arrays[spec.name]).astype(spec.dtype, copy=False) for spec in specs}
+
+
+def all_typed(sets: Sequence[Arrays], specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """As `as_typed`, of several sets."""
+    return [as_typed(one, specs) for one in sets]
+
+
+def in_order(outputs: Sequence[Mapping[str, Array]], specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Outputs by name in the order of `specs`."""
+    return [{spec.name: one[spec.name] for spec in specs} for one in outputs]

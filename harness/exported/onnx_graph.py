@@ -29,7 +29,7 @@ BY_ROWS = frozenset({"Gather", "GatherElements", "GatherND"})
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class OnnxGraph:
     """A graph, the main one or a body, with what is known of it.
 
     Attributes:
@@ -68,7 +68,7 @@ class Graph:
         return BYTES * sum(math.prod(self.shapes[name]) for name in names if name in self.shapes)
 
 
-def read_graph(model: ModelProto, *, data_prop: bool = False) -> Graph:
+def read_graph(model: ModelProto, *, data_prop: bool = False) -> OnnxGraph:
     """Read a model; its own functions are looked into only where they were inlined before.
 
     Args:
@@ -77,7 +77,7 @@ def read_graph(model: ModelProto, *, data_prop: bool = False) -> Graph:
     return read_scope(shape_inference.infer_shapes(model, data_prop=data_prop).graph)
 
 
-def read_scope(graph: GraphProto, outer: Graph | None = None) -> Graph:
+def read_scope(graph: GraphProto, outer: OnnxGraph | None = None) -> OnnxGraph:
     """Read one graph after inference.
 
     Args:
@@ -88,7 +88,7 @@ def read_scope(graph: GraphProto, outer: Graph | None = None) -> Graph:
     shaped = {name: found.shape.dim for name, found in tensors.items() if found.HasField("shape")}
     whole = {name: dims for name, dims in shaped.items() if all(dim.HasField("dim_value") for dim in dims)}
     stored = graph.initializer
-    return Graph(
+    return OnnxGraph(
         nodes=list(graph.node),
         types=dict(outer.types if outer else {})
         | {tensor.name: tensor.data_type for tensor in stored}
@@ -149,11 +149,11 @@ def _read(nodes: Sequence[NodeProto]) -> set[str]:
     return {name for node in nodes for at, name in enumerate(node.input) if at or node.op_type not in BY_ROWS}
 
 
-def _activations(graph: Graph, node: NodeProto) -> list[str]:
+def _activations(graph: OnnxGraph, node: NodeProto) -> list[str]:
     return [*(name for name in node.input if name in graph.live), *(name for name in node.output if name)]
 
 
-def _flops(graph: Graph) -> tuple[float, tuple[str, ...]]:
+def _flops(graph: OnnxGraph) -> tuple[float, tuple[str, ...]]:
     """Operations of all products, and the operators of those that can't be counted."""
     total, uncounted = 0.0, set[str]()
     for node in graph.nodes:
@@ -164,7 +164,7 @@ def _flops(graph: Graph) -> tuple[float, tuple[str, ...]]:
     return total, tuple(sorted(uncounted))
 
 
-def _operations(graph: Graph, node: NodeProto) -> float | None:
+def _operations(graph: OnnxGraph, node: NodeProto) -> float | None:
     inside = (one for graph in graphs_inside([node]) for one in graph.node)
     if not any(map(_multiplies, (node, *inside))):
         return 0.0
@@ -175,12 +175,12 @@ def _multiplies(node: NodeProto) -> bool:
     return node.op_type in PRODUCTS or is_product(node.op_type)
 
 
-def _weighs(graph: Graph, node: NodeProto) -> bool:
+def _weighs(graph: OnnxGraph, node: NodeProto) -> bool:
     """Whether it is a product of an activation and a stored weight."""
     return _multiplies(node) and any(name and name not in graph.live for name in node.input)
 
 
-def _elements(graph: Graph, node: NodeProto) -> int:
+def _elements(graph: OnnxGraph, node: NodeProto) -> int:
     """Elements of the largest value that a node which is no product reads or writes, in one call."""
     names = [*_activations(graph, node)]
     idle = node.op_type in MOVES or _multiplies(node) or not set(node.input) & graph.live

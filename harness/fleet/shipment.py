@@ -16,7 +16,7 @@ import shootout
 from shootout import backends, models
 from shootout.export.request import is_file, path_of
 from shootout.exported import data_files
-from shootout.models.user import hfconfig, source, weights
+from shootout.models.user import hfconfig, source
 from shootout.study.group import name_model
 from shootout.study.points import points
 from shootout.study.schema import Study
@@ -64,7 +64,7 @@ def pack(study: Study) -> Shipment:
         if given := getattr(study, name):
             fields[name] = _given(Path(given), data_files.files_of(Path(given).expanduser()), found)
     if study.weights:
-        fields["weights"] = _given(Path(study.weights), weights.files_of(Path(study.weights).expanduser()), found)
+        fields["weights"] = _given(Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), found)
     if study.metric:
         fields["metric"] = _source(study.metric, found)
     contents = {name: path.read_bytes() for name, path in found.items()}
@@ -79,7 +79,7 @@ def _model(name: str, found: dict[str, Path]) -> str:
         return _given(Path(name), [path, *external_files(path).values()], found)
     if hfconfig.is_meant(name):
         place = Path(name).expanduser().absolute()
-        files = [place / hfconfig.CONFIG, *weights.files_of(place)] if place.is_dir() else [place]
+        files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
         return _given(Path(name), files, found)
     return _source(name, found) if models.is_own(name) else name
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from shootout import backends
 from shootout.constants import SHIPPED
 from shootout.errors import ArmFailed, SkippedArm, UsageError
-from shootout.exported.shipped import open_shipped
+from shootout.exported.shipped_folder import open_shipped
 from shootout.gate.contest import Contest, plan_pair
 from shootout.gate.limits import Limits
 from shootout.messages import Progress

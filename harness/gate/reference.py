@@ -13,7 +13,7 @@ from shootout.constants import SHIPPED
 from shootout.contract import Arm, Scenario
 from shootout.errors import UsageError
 from shootout.exported.model import sha256
-from shootout.exported.shipped import MANIFEST, Shipped, open_shipped, read_row
+from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_row
 from shootout.journal import journal
 from shootout.models.user import hfconfig
 from shootout.ship.source import find_source
@@ -103,7 +103,7 @@ def read_reference(
     )
 
 
-def _shipped(found: Shipped) -> Reference:
+def _shipped(found: ShippedFolder) -> Reference:
     """A shipped folder; its model by the run's document beside it."""
     row, arm = read_row(found), found.arm
     given = {
@@ -123,7 +123,7 @@ def _shipped(found: Shipped) -> Reference:
     )
 
 
-def _model_of(found: Shipped, said: str) -> str:
+def _model_of(found: ShippedFolder, said: str) -> str:
     """Find the model that a folder was made of: by the name in its run if that is known here, else by its path."""
     if said in models.names() or not models.is_own(found.model["name"]):
         return said

@@ -1,9 +1,9 @@
-"""What both predictors of error bounds share: the grids, which of them stand for which precision, the floor.
+"""Share between both predictors of error bounds: the grids, which of them stand for which precision, the floor.
 
-A error bound is the largest error of the ways in which a precision may round. Quantizers choose an activation's range
+An error bound is the largest error of the ways in which a precision may round. Quantizers choose an activation's range
 so wide that nothing is clipped, or as the mean of the largest magnitudes; weights have one scale for each channel,
-tensor or group (see `torch_rounding`). FP8 rounds each number by its size, so that scales matter little: the coarsest
-are taken. NumPy only.
+tensor or group (see `torch_error_bounds`). FP8 rounds each number by its size, so that scales matter little: the
+coarsest are taken. NumPy only.
 """
 
 from __future__ import annotations

@@ -1,38 +1,115 @@
-"""The error bounds of a user's ONNX file beyond FP32's: its graph runs again, rounded, on the reference's own runtime.
+"""Predict the error that each precision explains, for a user's ONNX file: its graph runs again, rounded, on the
+reference's own runtime.
 
-FP16 and BF16 round every value wherever it is read, TF32 and FP8 the operands of matrix products; INT8 is the scheme of
-`torch_rounding`. Stored tensors of one axis stay exact (they may be sizes), and so does what happens inside If, Loop
-and Scan. What can't be predicted (an old opset that can't be converted, say) has no error bound: that must not cost the
-user the export.
+FP32 (`float32_error_bound`): the file runs with what true float32 runtimes do otherwise. They differ in three ways.
+
+- Inputs and weights: folding a scale or a normalization into a weight moves it by a step of float32. So each is moved
+  by one, up or down.
+- Functions: no library rounds exp or tanh correctly. Vector libraries promise 1 to 4 ulp (SLEEF 1.0 and 3.5, Intel's
+  SVML up to 4), so a result keeps FUNCTION_BITS significant bits. Functions that level off are off in absolute terms
+  too: MLAS's logistic, like Eigen's, is a quotient near -0.5 plus 0.5, and the erf of oneDNN and OpenVINO is formula
+  7.1.26 of Abramowitz and Stegun, good to 1.5e-7. So their results lie on a grid of 2^-22. A sigmoid of 1e-4 has three
+  digits in such a runtime, and is true float32.
+- Sums: n terms, added in LANES chains as vector units do, err by about u sqrt(n / LANES) of the terms' root sum of
+  squares (Higham and Mary 2019, 10.1137/18M1226312, theorem 2.4 with n / LANES additions each). Rounding an operand to
+  `sum_bits` bits errs by as much.
+
+Bodies of If, Loop and Scan are rewritten in the same way; LSTM, GRU and RNN as sums that end in functions that level
+off.
+
+Narrower precisions (`error_bounds`): FP16 and BF16 round every value wherever it is read, TF32 and FP8 the operands of
+matrix products; INT8 is the scheme of `torch_error_bounds`. Stored tensors of one axis stay exact (they may be sizes),
+and so does what happens inside If, Loop and Scan. A precision that can't be predicted has no error bound (an old opset
+that can't be converted, say): that must not cost the user the export.
+
+A runtime rounds nothing on request, so the graph is rewritten: chosen values are rounded where they are read. All
+arithmetic is elementwise and in float32, so that one way serves every opset and float type.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from onnx import ModelProto, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    helper,
+    inliner,
+    numpy_helper,
+    shape_inference,
+    version_converter,
+)
 
-from shootout.constants import RANGE_SETS
+from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.exported import onnx_files
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare, widened
-from shootout.exported.onnx_graph import FLOATS, Graph, read_graph
-from shootout.quantize import onnx_rounding
+from shootout.exported.onnx_graph import FLOATS, OnnxGraph, read_graph, read_scope
+from shootout.exported.workload import PRODUCTS
 from shootout.quantize.error_bounds import Ways, Weights, largest, with_floor
-from shootout.quantize.onnx_rounding import Spot, Steps
 
+BROADCAST_OPSET = 8
+"""The first in which Max and Min broadcast."""
+STORED_APART = 4
+"""The first version of ONNX's own format in which stored tensors aren't inputs as well."""
+OWN = "shootout/"
+"""Starts the name of every value that is added."""
+_RECURRENT = ((0, 0), (1, 1), (2, 1))
+OPERANDS: Mapping[str, tuple[tuple[int, int], ...]] = {
+    "MatMul": ((0, -2), (1, -1)),
+    "Gemm": ((0, 0), (1, 1)),
+    "Conv": ((0, 0), (1, 0)),
+    "ConvTranspose": ((0, 0), (1, 1)),
+    "Einsum": ((0, 0), (1, -1)),
+    "Attention": ((0, 0), (1, 0), (2, 0)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _RECURRENT),
+}
+SUMS = frozenset({"Add", "Sub", "Mul"})
+Spot = tuple[int, int]
+"""A place where a value is read: (index of the node, index of its input)."""
+Steps = Callable[["Chain"], None]
 Rounding = Callable[[Array], Array]
 Run = Callable[[], float | None]
 """A rounded run; gives the relative L2, None where the model overflows."""
 Runs = Mapping[str, Run]
 """By precision."""
+NUDGE_SEED = 3
+FLOAT_BITS = 24
+FUNCTION_BITS = 22
+"""Rounding to so many errs by up to 2^-22, four units of round-off."""
+LEVEL = 3.0
+"""From 2 to 4 floats are 2^-22 apart: what lies between -1 and 1 is rounded to that by adding this for a moment."""
+LANES = 8
+"""Of the narrowest vector unit that the backends here use, AVX2."""
+UNKNOWN_TERMS = 1024
+"""Of a sum whose shapes can't be told."""
+LEVELLING = frozenset({"Sigmoid", "Tanh", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Softsign"})
+RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+FUNCTIONS = LEVELLING | frozenset(
+    (
+        *("Exp", "Log", "Pow", "Sqrt", "Reciprocal", "Softmax", "LogSoftmax", "Softplus", "Elu", "Selu", "Celu"),
+        *("Mish", "Swish", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"),
+    )
+)
+SUMMING = frozenset(
+    (
+        *("ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"),
+        *("GlobalAveragePool", "AveragePool", "CumSum", "LpNormalization", "LayerNormalization", "RMSNormalization"),
+        *("InstanceNormalization", "GroupNormalization", "BatchNormalization", "SkipLayerNormalization"),
+        *("MeanVarianceNormalization", "SimplifiedLayerNormalization"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +128,122 @@ class ReferenceRun:
     outputs: Sequence[Arrays]
     calibration: Sequence[Arrays]
     workshop: Path
+
+
+def float32_error_bound(
+    model: ModelProto, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays], *, name: str, workshop: Path
+) -> float:
+    """The largest relative L2 error of a runtime that computes the file in float32, margin included.
+
+    Args:
+        model: the file, its axes fixed; its weights are moved.
+        buffers: the input sets, with the right outputs in `reference_outputs`.
+        name: the file's, for messages.
+        workshop: where rewritten files may lie for a moment.
+    """
+    coarse = None
+    with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
+        coarse = _error_of(coarsened(model), buffers, reference_outputs, name, workshop)
+    rng = np.random.default_rng(NUDGE_SEED)
+    _nudge_weights(model, rng)
+    moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
+    error = _error_of(model, moved, reference_outputs, name, workshop)
+    return max(
+        widened(error) or 0.0, widened(coarse) or 0.0, FP32_BOUND_FLOOR
+    )  # None (NaN as the reference's): nothing
+
+
+def coarsened(model: ModelProto) -> ModelProto:
+    """A copy of the model whose functions and sums err as runtimes' do."""
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    changed = prepared(copy)
+    _coarsen(changed.graph, shape_inference.infer_shapes(changed).graph, None)
+    return changed
+
+
+def nudged(array: Array, rng: np.random.Generator) -> Array:
+    """A float array with every element moved by one unit in the last place of float32, up or down."""
+    step = max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
+    moved = array.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], array.shape))
+    return np.asarray(moved, dtype=array.dtype)
+
+
+def sum_bits(terms: float) -> int:
+    """The significant bits of an operand whose rounding errs by as much as a float32 sum of so many terms."""
+    return FLOAT_BITS - max(math.ceil(math.log2(max(terms / LANES, 1.0)) / 2), 1)
+
+
+def _error_of(
+    model: ModelProto, inputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], name: str, workshop: Path
+) -> float | None:
+    with tempfile.TemporaryDirectory(dir=workshop) as folder:
+        onnx_files.save(model, Path(folder) / "moved.onnx")
+        return compare(onnx_files.run(Path(folder) / "moved.onnx", inputs, name), reference_outputs).relative_l2
+
+
+def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
+    for tensor in onnx_files.tensors(model):
+        weight = numpy_helper.to_array(tensor)
+        if weight.ndim > 1 and weight.dtype.kind == "f":  # shorter ones may be sizes or scales that must stay exact
+            tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
+
+
+def _coarsen(graph: GraphProto, inferred: GraphProto, outer: OnnxGraph | None) -> None:
+    scope = read_scope(inferred, outer)
+    nodes: list[NodeProto] = []
+    for node, known in zip(list(graph.node), inferred.node, strict=True):
+        for attribute, seen in zip(node.attribute, known.attribute, strict=True):
+            if attribute.HasField("g"):
+                _coarsen(attribute.g, seen.g, scope)
+        nodes += _as_runtimes_do(graph, scope, NodeProto.FromString(node.SerializeToString()))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _as_runtimes_do(graph: GraphProto, scope: OnnxGraph, node: NodeProto) -> list[NodeProto]:
+    """The node between chains that round what it reads and what it gives, as far as float32 does."""
+    kind, sums = node.op_type, node.op_type in SUMMING or node.op_type in PRODUCTS
+    before, after = list[NodeProto](), list[NodeProto]()
+    if sums and scope.types.get(node.input[0]) == TensorProto.FLOAT:
+        chain = Chain(node.input[0], f"{node.output[0]}/read")
+        to_bits(sum_bits(_terms(scope, node)))(chain)
+        before, node.input[0] = _with_numbers(graph, chain), chain.end
+    if kind in FUNCTIONS or kind in SUMMING or kind in RECURRENT:
+        for at, name in enumerate(node.output):
+            if name and scope.types.get(name) == TensorProto.FLOAT:
+                node.output[at] = f"{OWN}{name}/exact"
+                chain = Chain(node.output[at], name)
+                to_bits(FUNCTION_BITS)(chain)
+                if kind in LEVELLING or kind in RECURRENT:
+                    chain.with_number("Add", LEVEL)
+                    chain.with_number("Sub", LEVEL)
+                chain.nodes[-1].output[0] = name
+                after += _with_numbers(graph, chain)
+    return [*before, node, *after]
+
+
+def _with_numbers(graph: GraphProto, chain: Chain) -> list[NodeProto]:
+    graph.initializer.extend(chain.numbers)
+    return chain.nodes
+
+
+def _terms(scope: OnnxGraph, node: NodeProto) -> float:
+    """How many terms each sum of the node has."""
+    shapes, read, given = scope.shapes, node.input[0], node.output[0]
+    if node.op_type in RECURRENT:
+        known = [math.prod(shapes[name][-1:]) for name in node.input[1:3] if name in shapes]
+        return sum(known) or UNKNOWN_TERMS
+    if node.op_type in PRODUCTS:
+        operations, size = scope.flops(node), math.prod(shapes.get(given, ()))
+        return operations / (2 * size) if operations and size else UNKNOWN_TERMS
+    if node.op_type == "BatchNormalization":  # a scale and an offset: what folds them away rounds once more
+        return 1
+    if "Normalization" in node.op_type:
+        return math.prod(shapes[read][1:]) if read in shapes else UNKNOWN_TERMS
+    if read in shapes and given in shapes:
+        return math.prod(shapes[read]) / max(math.prod(shapes[given]), 1)
+    return UNKNOWN_TERMS
 
 
 def error_bounds(reference_outputs: ReferenceRun, fp32: float, effort: Effort | None = None) -> dict[str, float | None]:
@@ -78,64 +271,33 @@ def error_bounds(reference_outputs: ReferenceRun, fp32: float, effort: Effort | 
     return with_floor(found, fp32)
 
 
-def significant(bits: int) -> Rounding:
-    """Rounding to so many significant bits, as `onnx_rounding.to_bits`."""
-
-    def rounding(array: Array) -> Array:
-        x = np.clip(array.astype(np.float32), -(2.0**100), 2.0**100)
-        large = x * np.float32(2.0 ** (24 - bits) + 1)
-        return np.asarray(large + (x - large), dtype=array.dtype)
-
-    return rounding
-
-
-def half(array: Array) -> Array:
-    """Rounding to FP16; what is too large becomes infinity."""
-    with np.errstate(over="ignore"):
-        return array.astype(np.float16).astype(array.dtype)
-
-
 def _half_floats(reference_outputs: ReferenceRun) -> Runs:
     kinds = {
-        Precision.FP16: (onnx_rounding.to_float16, half),
-        Precision.BF16: (onnx_rounding.to_bits(8), significant(8)),
+        Precision.FP16: (to_float16, half),
+        Precision.BF16: (to_bits(8), significant(8)),
     }
     return {name: partial(_everywhere, reference_outputs, *kind) for name, kind in kinds.items()}
-
-
-def _everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> float | None:
-    model = _loaded(reference_outputs)
-    graph = read_graph(model)
-    for tensor in model.graph.initializer:
-        if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
-            tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
-    onnx_rounding.rewrite(model, graph, onnx_rounding.read_anywhere(model, graph), steps)
-    outputs = _run(reference_outputs, model, reference_outputs.buffers)
-    rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
-    return compare(rounded, reference_outputs.outputs).relative_l2
 
 
 def _tensor_float(reference_outputs: ReferenceRun) -> Runs:
     model = _loaded(reference_outputs)
     graph = read_graph(model)
-    spots, rounding = onnx_rounding.read_by_products(model, graph), significant(11)
-    run = partial(
-        _on_grids, reference_outputs, graph, spots, onnx_rounding.to_bits(11), lambda weight, _: rounding(weight)
-    )
+    spots, rounding = read_by_products(model, graph), significant(11)
+    run = partial(_on_grids, reference_outputs, graph, spots, to_bits(11), lambda weight, _: rounding(weight))
     return {Precision.TF32: run} if spots else {}
 
 
 def _scaled(reference_outputs: ReferenceRun) -> Runs:
     model = _loaded(reference_outputs)
     graph = read_graph(model)
-    products = onnx_rounding.read_by_products(model, graph)
+    products = read_by_products(model, graph)
     if not products:
         return {}
-    everything = products | onnx_rounding.read_by_sums(model, graph)
+    everything = products | read_by_sums(model, graph)
     extremes = _extremes(reference_outputs, model, everything)
     widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
     mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
-    grid, e4m3 = onnx_rounding.to_grid, onnx_rounding.to_e4m3
+    grid, e4m3 = to_grid, to_e4m3
     ways: Ways[Mapping[str, float], Run] = Ways(
         static=lambda ranges, weights: partial(_on_grids, reference_outputs, graph, everything, grid(ranges), weights),
         dynamic=lambda ranges, weights: partial(_on_grids, reference_outputs, graph, products, grid(ranges), weights),
@@ -151,22 +313,34 @@ def _largest_of(runs: Iterable[Run]) -> float | None:
 
 def _extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
     """The largest magnitude in each input set, of every value that is read at `spots`."""
-    names = onnx_rounding.observe(model, spots)
+    names = observe(model, spots)
     seen = _run(reference_outputs, model, [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers])
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
 
+def _everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> float | None:
+    model = _loaded(reference_outputs)
+    graph = read_graph(model)
+    for tensor in model.graph.initializer:
+        if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
+            tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
+    rewrite(model, graph, read_anywhere(model, graph), steps)
+    outputs = _run(reference_outputs, model, reference_outputs.buffers)
+    rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
+    return compare(rounded, reference_outputs.outputs).relative_l2
+
+
 def _on_grids(
-    reference_outputs: ReferenceRun, graph: Graph, spots: set[Spot], steps: Steps, rounding: Weights
+    reference_outputs: ReferenceRun, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
 ) -> float | None:
     model = _loaded(reference_outputs)
     _round_weights(model, rounding)
-    onnx_rounding.rewrite(model, graph, spots, steps)
+    rewrite(model, graph, spots, steps)
     return compare(_run(reference_outputs, model, reference_outputs.buffers), reference_outputs.outputs).relative_l2
 
 
 def _round_weights(model: ModelProto, rounding: Weights) -> None:
-    axes = onnx_rounding.weights(model)
+    axes = weights(model)
     for tensor in model.graph.initializer:
         if tensor.name in axes and tensor.data_type in FLOATS:
             weight = numpy_helper.to_array(tensor)
@@ -174,9 +348,7 @@ def _round_weights(model: ModelProto, rounding: Weights) -> None:
 
 
 def _loaded(reference_outputs: ReferenceRun) -> ModelProto:
-    return onnx_rounding.prepared(
-        onnx_files.load(reference_outputs.path)
-    )  # anew each time, so that one rounded copy is held at most
+    return prepared(onnx_files.load(reference_outputs.path))  # anew each time, so that one rounded copy is held at most
 
 
 def _run(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
@@ -184,6 +356,204 @@ def _run(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Ar
         path = Path(folder) / "rounded.onnx"
         onnx_files.save(model, path)
         return onnx_files.run(path, inputs, reference_outputs.path.name)
+
+
+def prepared(model: ModelProto) -> ModelProto:
+    """The model, which may change, at an opset whose elementwise operators broadcast, its own functions inlined and its
+    tensors stored: some exporters write weights as constant nodes.
+    """
+    flat = inliner.inline_local_functions(model) if model.functions else model
+    old = any(used.domain in {"", "ai.onnx"} and used.version < BROADCAST_OPSET for used in flat.opset_import)
+    found = version_converter.convert_version(flat, BROADCAST_OPSET) if old else flat
+    found.ir_version = max(found.ir_version, STORED_APART)
+    given = {info.name for info in found.graph.output}
+    for node in [one for one in found.graph.node if one.op_type == "Constant" and one.output[0] not in given]:
+        if node.attribute[0].name == "value":
+            tensor = found.graph.initializer.add()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            found.graph.node.remove(node)
+    return found
+
+
+def operands(node: NodeProto) -> Iterator[tuple[int, int]]:
+    """Of a matrix product: each operand's position and, should it be a weight, the axis of its output channels."""
+    flipped = [attribute.name for attribute in node.attribute if attribute.i and attribute.name in {"transA", "transB"}]
+    for position, axis in OPERANDS.get(node.op_type, ()):
+        if position < len(node.input):
+            yield position, 1 - axis if node.op_type == "Gemm" and f"trans{'AB'[position]}" in flipped else axis
+
+
+def weights(model: ModelProto) -> dict[str, int]:
+    """The stored weights of matrix products, with the axis of their output channels."""
+    stored = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) > 1}
+    reads = ((node.input[position], axis) for node in model.graph.node for position, axis in operands(node))
+    return {name: axis for name, axis in reads if name in stored}
+
+
+def read_by_products(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
+    """Float operands of matrix products that aren't stored weights."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    floats = graph.floats
+    reads = [(i, at, node.input[at]) for i, node in enumerate(model.graph.node) for at, _ in operands(node)]
+    return {(i, at) for i, at, name in reads if name in floats and name not in stored}
+
+
+def read_by_sums(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
+    """Operands of sums and products of two activations."""
+    found = {name for name in graph.floats if name in graph.live and graph.ranks.get(name, 2) > 1}
+    nodes = ((i, node) for i, node in enumerate(model.graph.node) if node.op_type in SUMS)
+    return {(i, at) for i, node in nodes if found.issuperset(node.input) for at in (0, 1)}
+
+
+def read_anywhere(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
+    """Every float value that follows from the inputs' values, wherever it is read."""
+    found = {name for name in graph.floats if name in graph.live}
+    return {(i, at) for i, node in enumerate(model.graph.node) for at, name in enumerate(node.input) if name in found}
+
+
+def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps) -> dict[str, str]:
+    """Let the nodes at `spots` read what `steps` (in float32) makes of their values.
+
+    Returns:
+        The new name of each value that was rewritten.
+    """
+    nodes, renamed = [], dict[str, str]()
+    for index, node in enumerate(model.graph.node):
+        for at in [at for at, name in enumerate(node.input) if (index, at) in spots]:
+            name = node.input[at]
+            if name not in renamed:
+                chain = _chain(name, graph.types[name], steps)
+                nodes += chain.nodes
+                model.graph.initializer.extend(chain.numbers)
+                renamed[name] = chain.end
+            node.input[at] = renamed[name]
+        nodes.append(node)
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # the repeated field owns its nodes
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    return renamed
+
+
+def observe(model: ModelProto, spots: set[Spot]) -> dict[str, str]:
+    """Add an output with the largest magnitude of each value read at `spots`; returns its name by value."""
+    found = {}
+    for name in sorted({model.graph.node[index].input[at] for index, at in spots}):
+        chain = Chain(name)
+        chain.add("Cast", to=TensorProto.FLOAT)
+        chain.add("Abs")
+        found[name] = chain.add("ReduceMax", keepdims=0)
+        model.graph.node.extend(chain.nodes)
+        model.graph.output.append(helper.make_tensor_value_info(found[name], TensorProto.FLOAT, []))
+    return found
+
+
+def _chain(name: str, dtype: int, steps: Steps) -> Chain:
+    chain = Chain(name)
+    if dtype != TensorProto.FLOAT:
+        chain.add("Cast", to=TensorProto.FLOAT)
+    steps(chain)
+    if dtype != TensorProto.FLOAT:
+        chain.add("Cast", to=dtype)
+    return chain
+
+
+class Chain:
+    """Nodes in a row, from one value to the next; `name`, which a graph has once, starts those of its own values."""
+
+    def __init__(self, start: str, name: str = "") -> None:
+        self.start, self.end, self.name = start, start, name or start
+        self.nodes: list[NodeProto] = []
+        self.numbers: list[TensorProto] = []
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """Append a node; its inputs are the row's end, unless they are given."""
+        name = f"{OWN}{self.name}/{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, inputs or [self.end], [name], **attributes))
+        self.end = name
+        return name
+
+    def with_number(self, op: str, number: float) -> str:
+        """Append `op(end, number)`."""
+        name = f"{OWN}{self.name}/number{len(self.numbers)}"
+        self.numbers.append(helper.make_tensor(name, TensorProto.FLOAT, [], [number]))
+        return self.add(op, self.end, name)
+
+
+def to_float16(chain: Chain) -> None:
+    """Rounding to FP16; what is too large becomes infinity."""
+    chain.add("Cast", to=TensorProto.FLOAT16)
+    chain.add("Cast", to=TensorProto.FLOAT)
+
+
+def to_bits(bits: int) -> Steps:
+    """Rounding to so many significant bits by Veltkamp's splitting (Dekker 1971, 10.1007/BF01397083, section 5)."""
+
+    def steps(chain: Chain) -> None:
+        chain.with_number("Max", -(2.0**100))  # the split must not overflow on a mask's -3.4e38
+        x = chain.with_number("Min", 2.0**100)
+        large = chain.with_number("Mul", 2.0 ** (24 - bits) + 1)
+        rest = chain.add("Sub", x, large)
+        chain.add("Add", large, rest)
+
+    return steps
+
+
+def to_grid(largest: Mapping[str, float]) -> Steps:
+    """Rounding to symmetric INT8 with the range of each value by name."""
+
+    def steps(chain: Chain) -> None:
+        scale = largest[chain.start] / INT8_LEVELS or 1.0
+        chain.with_number("Div", scale)
+        chain.with_number("Max", -INT8_LEVELS)
+        chain.with_number("Min", INT8_LEVELS)
+        chain.with_number("Add", 1.5 * 2**23)  # float32 has no fractions there
+        chain.with_number("Sub", 1.5 * 2**23)
+        chain.with_number("Mul", scale)
+
+    return steps
+
+
+def to_e4m3(largest: Mapping[str, float]) -> Steps:
+    """Rounding to E4M3 with the range of each value by name: to 4 significant bits, and below 2^-6 to the grid of its
+    smallest numbers, 2^-9 apart, which float32's own are from 2^14 on.
+    """
+
+    def steps(chain: Chain) -> None:
+        scale = largest[chain.start] / E4M3_MAX or 1.0
+        chain.with_number("Div", scale)
+        chain.with_number("Max", -E4M3_MAX)
+        x = chain.with_number("Min", E4M3_MAX)
+        to_bits(4)(chain)
+        coarse, chain.end = chain.end, x
+        chain.with_number("Add", 1.5 * 2**14)
+        fine = chain.with_number("Sub", 1.5 * 2**14)
+        chain.add("Abs", x)
+        chain.with_number("Greater", 2.0**-6)
+        is_large = chain.add("Cast", to=TensorProto.FLOAT)
+        chain.add("Sub", coarse, fine)
+        chain.add("Mul", chain.end, is_large)
+        chain.add("Add", chain.end, fine)
+        chain.with_number("Mul", scale)
+
+    return steps
+
+
+def significant(bits: int) -> Rounding:
+    """Rounding to so many significant bits, as `to_bits`."""
+
+    def rounding(array: Array) -> Array:
+        x = np.clip(array.astype(np.float32), -(2.0**100), 2.0**100)
+        large = x * np.float32(2.0 ** (24 - bits) + 1)
+        return np.asarray(large + (x - large), dtype=array.dtype)
+
+    return rounding
+
+
+def half(array: Array) -> Array:
+    """Rounding to FP16; what is too large becomes infinity."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16).astype(array.dtype)
 
 
 _PREDICTIONS: Mapping[tuple[Precision, ...], Callable[[ReferenceRun], Runs]] = {

@@ -18,7 +18,7 @@ PER_CHANNEL_OPSET = 13
 """Older files have no DequantizeLinear with one scale for each channel."""
 
 
-class Sets:
+class CalibrationReader:
     """Calibration sets as ONNX Runtime reads them: in turn, from a part of them that it chooses."""
 
     def __init__(self, sets: Sequence[Arrays]) -> None:

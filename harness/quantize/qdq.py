@@ -1,13 +1,18 @@
-"""One INT8 model for every runtime: an ONNX graph with symmetric Q/DQ pairs, so that differences are the runtimes' own.
+"""Write one quantized ONNX model for all runtimes: Q/DQ pairs in INT8 or FP8. So differences are the runtimes' own.
 
-Pairs stand where NVIDIA's placement rules have them, on what weighted operations read and nowhere behind them: on the
-activations and weights of matrix products and convolutions, and on one branch of a residual sum, the one that isn't the
-convolution which a runtime may fuse the sum into. Every other reader of a value gets it unrounded. Weights are stored
-as INT8, one scale for each output channel; activations get one scale each from their largest magnitude over all
-calibration sets; zero points are 0 and biases stay float, since TensorRT takes nothing else.
+INT8: pairs stand where NVIDIA's placement rules have them, on what weighted operations read and nowhere behind them.
+These are the activations and weights of matrix products and convolutions, and one branch of a residual sum: the one
+that isn't the convolution which a runtime may fuse the sum into. Every other reader of a value gets it unrounded.
+Weights are stored as INT8, one scale for each output channel; activations get one scale each from their largest
+magnitude over all calibration sets. Zero points are 0 and biases stay float, since TensorRT takes nothing else.
 
 A runtime whose kernels need more pairs adds them itself: the file's metadata has the scales of what the calibration
 saw beside (`SCALES`).
+
+FP8 (E4M3): the INT8 model's pairs on what products read, retyped; sums have none. So products read the same values, and
+scales come from the same calibration: a value's largest magnitude becomes E4M3's largest number. Scales are rounded to
+float16, so that a graph in half precision has the same ones. A scale that would be subnormal there is its smallest
+normal number, which costs nothing: E4M3 rounds by each number's own size.
 """
 
 from __future__ import annotations
@@ -20,18 +25,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from ml_dtypes import float8_e4m3fn
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 from onnxruntime.quantization import QuantType
 from onnxruntime.quantization.calibrate import MinMaxCalibrater, TensorsData
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 from onnxruntime.quantization.quant_utils import load_model_with_shape_infer
 
-from shootout.constants import INT8_LEVELS
-from shootout.contract import Arrays
+from shootout.constants import E4M3_MAX, INT8_LEVELS
+from shootout.contract import Array, Arrays
 from shootout.errors import ModelError
 from shootout.exported import onnx_files
 from shootout.quantize import ort
-from shootout.quantize.ort import Sets, quietly
+from shootout.quantize.ort import CalibrationReader, quietly
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 SUMS = ("Add", "Mul")
@@ -47,6 +53,49 @@ SCALES = "shootout.scales"
 """The metadata with the scale of each activation that a pair may stand on, by name, as JSON; see `scales_of`."""
 Read = tuple[str, int]
 """A node's name and the index of one of its inputs."""
+OPSET, IR = 19, 9
+"""The first in which ONNX has E4M3."""
+STORED = "_quantized"
+"""What ONNX Runtime's quantizer adds to the name of a weight."""
+ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
+
+
+def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, reduced: bool = False) -> None:
+    """Write the quantized model.
+
+    Args:
+        source: a float ONNX file with static shapes.
+        calibration: input sets.
+        target: the file to write.
+        reduced: see `Quantizer`.
+
+    Raises:
+        ModelError: there is nothing to quantize.
+    """
+    quantizer = Quantizer(source, calibration, reduced=reduced)
+    quantizer.write(target, quantizer.layers)
+
+
+def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> None:
+    """Write `source` with E4M3 pairs on the activations and weights of its products.
+
+    Args:
+        source: a float32 ONNX file with static shapes.
+        calibration: input sets.
+        target: the file to write; its inputs and outputs keep their types.
+
+    Raises:
+        ModelError: there is nothing to quantize.
+    """
+    quantizer = Quantizer(source, calibration)
+    quantizer.write(target, quantizer.layers, sums=False)
+    onnx_files.save(_retyped(onnx.load(target), quantizer.weights), target)
+
+
+def scales_of(model: ModelProto) -> dict[str, float]:
+    """The scales of activations by name that `write` left in a model; none in another's file."""
+    found = next((one.value for one in model.metadata_props if one.key == SCALES), "{}")
+    return dict(json.loads(found))
 
 
 class Quantizer:
@@ -129,28 +178,6 @@ class Quantizer:
         return node.op_type in PRODUCTS and stored == [False, True] and not (scaled and len(node.input) > 2)
 
 
-def write_shared(source: Path, calibration: Sequence[Arrays], target: Path, *, reduced: bool = False) -> None:
-    """Write the quantized model.
-
-    Args:
-        source: a float ONNX file with static shapes.
-        calibration: input sets.
-        target: the file to write.
-        reduced: see `Quantizer`.
-
-    Raises:
-        ModelError: there is nothing to quantize.
-    """
-    quantizer = Quantizer(source, calibration, reduced=reduced)
-    quantizer.write(target, quantizer.layers)
-
-
-def scales_of(model: ModelProto) -> dict[str, float]:
-    """The scales of activations by name that `write` left in a model; none in another's file."""
-    found = next((one.value for one in model.metadata_props if one.key == SCALES), "{}")
-    return dict(json.loads(found))
-
-
 def _prepared(source: Path, folder: Path) -> Path:
     """The model as quantizers want it, its nodes named and without operator sets that it doesn't use."""
     path = ort.prepared(source, folder)
@@ -178,7 +205,7 @@ def _ranges(model: Path, calibration: Sequence[Arrays]) -> TensorsData:
     calibrator = MinMaxCalibrater(model, types, augmented_model_path=observed, use_external_data_format=big)
     calibrator.augment_graph()
     calibrator.create_inference_session()
-    calibrator.collect_data(Sets(calibration))
+    calibrator.collect_data(CalibrationReader(calibration))
     return calibrator.compute_data()
 
 
@@ -234,3 +261,41 @@ def _scales(ranges: TensorsData) -> Mapping[str, float]:
     """Symmetric, as the quantizer makes them."""
     found = {name: max(abs(float(edge)) for edge in np.ravel(ranges[name].range_value)) for name in ranges}
     return {name: top / INT8_LEVELS or 1.0 for name, top in found.items()}
+
+
+def _retyped(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
+    """The INT8 model in E4M3; `weights` are the float ones by name."""
+    opset = next(used.version for used in model.opset_import if used.domain in {"", "ai.onnx"})
+    newer = version_converter.convert_version(model, OPSET) if opset < OPSET else model
+    newer.ir_version = max(newer.ir_version, IR)
+    stored = {tensor.name: tensor for tensor in newer.graph.initializer}
+    pairs = [node for node in newer.graph.node if node.op_type in {ROUND, WIDEN}]
+    scales = {node.input[1]: _scale(numpy_helper.to_array(stored[node.input[1]])) for node in pairs}
+    for name, scale in scales.items():
+        stored[name].CopyFrom(numpy_helper.from_array(scale, name))
+    for name in {node.input[2] for node in pairs if len(node.input) > 2}:
+        zeros = numpy_helper.to_array(stored[name])
+        if zeros.any():
+            raise ModelError(f"{name} isn't 0: E4M3 has no zero points")
+        stored[name].CopyFrom(numpy_helper.from_array(zeros.astype(float8_e4m3fn), name))
+    for node in pairs:
+        if node.op_type == WIDEN and node.input[0] in stored:
+            wide = numpy_helper.to_array(weights[node.input[0].removesuffix(STORED)])
+            axis = next((part.i for part in node.attribute if part.name == "axis"), 1)
+            rounded = _rounded(wide, scales[node.input[1]], axis)
+            stored[node.input[0]].CopyFrom(numpy_helper.from_array(rounded, node.input[0]))
+    del newer.graph.value_info[:], newer.metadata_props[:]  # they are of INT8
+    return newer
+
+
+def _scale(int8: Array) -> Array:
+    """E4M3's scale for the range of an INT8 one."""
+    found = int8.astype(np.float64) * INT8_LEVELS / E4M3_MAX
+    return np.maximum(found, np.finfo(np.float16).tiny).astype(np.float16).astype(np.float32)
+
+
+def _rounded(weight: Array, scale: Array, axis: int) -> Array:
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    steps = weight / (scale.reshape(shape) if scale.ndim else scale)
+    return np.asarray(np.clip(steps, -E4M3_MAX, E4M3_MAX).astype(float8_e4m3fn))

@@ -1,11 +1,19 @@
-"""How much error a precision explains, predicted for each model: fixed error bounds would fail true rows and pass false
-ones.
+"""Predict the error that each precision explains, for a torch module: fixed error bounds would fail true rows and pass
+false ones.
 
-The float64 module runs again with every operation's inputs and results rounded to the precision (integers and FP8: see
-`torch_rounding`; those in float32, which is fine enough).
-Weights are rounded where they are used, one layer at a time, so that no second copy of them is ever held.
+The float64 module runs again with every operation's inputs and results rounded to the precision. Integers and FP8 run
+in float32, which is fine enough. Weights are rounded where they are used, one layer at a time, so that no second copy
+of them is ever held.
 
-A error bound is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower
+Integers: weights and activations lie on grids, as a quantizer lays them. The quantization is symmetric and uniform
+(Jacob et al. 2018, arXiv:1712.05877, equation 1 with zero point 0; Krishnamoorthi 2018, arXiv:1806.08342, section 2.2):
+q = clip(round(x / s), -127, 127), s = max|x| / 127. Weights get one scale per output channel or per tensor, or (4 bits,
+7 steps) one per group of inputs; activations get one per tensor. Quantizers choose an activation's range in two ways:
+so wide that nothing is clipped, or as the mean of the rows' largest magnitudes (NNCF's default), which clips. Static
+quantizers also put the inputs of sums and products of two activations on a grid: in a deep residual model that is most
+of the error. FP8 is scaled alike, to its largest number, but each number keeps 3 bits behind its leading one.
+
+An error bound is an upper bound. An FP32 network under an INT8 label lies well inside it: for integers there is a lower
 limit too (`ExportedModel.error_bound`), and the compute nodes and the grid probe have to show them.
 """
 
@@ -13,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,19 +31,33 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from shootout.constants import FP32_BOUND_FLOOR, INPUT_BUFFERS, RANGE_SETS
+from shootout.constants import E4M3_MAX, FP32_BOUND_FLOOR, INPUT_BUFFERS, INT8_LEVELS, RANGE_SETS
 from shootout.contract import Array, Arrays, Precision
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import widened, worst_error
-from shootout.quantize import torch_rounding
-from shootout.quantize.error_bounds import Ways, by_channel, largest, with_floor
+from shootout.quantize.error_bounds import Ways, Weights, by_channel, largest, with_floor
 from shootout.quantize.retyping import retype_programs
-from shootout.quantize.torch_rounding import Grids, weights_by
 
+Weight = Callable[[Tensor, int], Tensor]
+"""(a weight, the axis of its output channels) → the value to go on with."""
+Activation = Callable[[int, Tensor, bool], Tensor]
+"""(which operand of the run, its value, whether a matrix product reads it) → the value to go on with."""
+OPERANDS: dict[str, tuple[tuple[int, int], ...]] = {
+    "mm": ((0, -2), (1, -1)),
+    "bmm": ((0, -2), (1, -1)),
+    "matmul": ((0, -2), (1, -1)),
+    "addmm": ((1, -2), (2, -1)),
+    "baddbmm": ((1, -2), (2, -1)),
+    "linear": ((0, -2), (1, 0)),
+    "convolution": ((0, 0), (1, 0)),
+    "_scaled_dot_product_flash_attention_for_cpu": ((0, -1), (1, -1), (2, -1)),
+}
+"""Matrix products: the position of each operand and, should it be a weight, the axis of its output channels."""
+SUMS = frozenset({"add", "sub", "mul"})
 Rounding = Callable[[Tensor], Tensor]
 Modes = Mapping[str, Sequence[TorchDispatchMode]]
 """By precision (or `precision/word`) the ways in which it may round; the largest error gives the error bound."""
-PRODUCTS = frozenset(torch_rounding.OPERANDS)
+PRODUCTS = frozenset(OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
 FP32_ROUND_OFF = 2.0**-24
 """The largest relative error of one rounding to float32."""
@@ -80,6 +103,46 @@ def error_bounds(
     scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
     found |= _predicted(scaled, error_bound, effort)
     return with_floor(found, fp32_floor(found.get(Precision.FP32), single.longest_sum))
+
+
+def _modes(single: Rounded) -> Modes:
+    return {
+        Precision.FP32: [single],
+        Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
+        Precision.FP16: [Rounded(to_dtype(torch.float16))],
+        Precision.BF16: [Rounded(to_dtype(torch.bfloat16))],
+    }
+
+
+def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
+    seen: dict[int, Extremes] = {}
+    observing = Grids(module, observer(seen), weights_by(by_channel))
+    for _ in outputs(module, sets, observing, by_rows=by_rows, names=names):
+        pass  # the observer sees what passes
+    if not seen:
+        return {}
+    ways: Ways[Mapping[int, float], TorchDispatchMode] = Ways(
+        static=lambda ranges, weights: Grids(module, static(ranges), weights_by(weights)),
+        dynamic=lambda ranges, weights: Grids(module, dynamic(ranges), weights_by(weights)),
+        weights_only=lambda weights: Grids(module, untouched, weights_by(weights)),
+        float8=lambda ranges, weights: Grids(module, float8(ranges), weights_by(weights)),
+    )
+    widest = {which: extremes.widest for which, extremes in seen.items()}
+    return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})
+
+
+def _error_bound(
+    mode: TorchDispatchMode,
+    module: nn.Module,
+    inputs: Sequence[Arrays],
+    reference_outputs: Sequence[Arrays],
+    by_rows: bool,
+) -> float | None:
+    return widened(
+        worst_error(
+            outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0])), reference_outputs
+        )
+    )
 
 
 def _predicted(
@@ -184,6 +247,10 @@ def _named(raw: Any, names: Sequence[str]) -> dict[str, Array]:
     return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
 
 
+def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
+    return dict(sets[0]) if len(sets) == 1 else {name: np.concatenate([one[name] for one in sets]) for name in sets[0]}
+
+
 def to_dtype(dtype: torch.dtype) -> Rounding:
     """Rounding to the nearest number of `dtype`."""
     return lambda x: x.to(dtype).double()
@@ -219,52 +286,109 @@ def _terms(name: str, operands: Sequence[Any]) -> int:
     """How many products each element of a matrix product's result sums up."""
     if name == "convolution":
         return int(operands[1][0].numel())
-    return int(operands[torch_rounding.OPERANDS[name][0][0]].shape[-1])
+    return int(operands[OPERANDS[name][0][0]].shape[-1])
 
 
 def _each(rounding: Rounding, values: Any) -> Any:
     return tree_map_only(Tensor, lambda x: rounding(x) if x.is_floating_point() else x, values)
 
 
-def _modes(single: Rounded) -> Modes:
-    return {
-        Precision.FP32: [single],
-        Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
-        Precision.FP16: [Rounded(to_dtype(torch.float16))],
-        Precision.BF16: [Rounded(to_dtype(torch.bfloat16))],
-    }
+class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't annotate it
+    """Hands weights of matrix products to `weight`, and activations that a quantizer would round to `activation`."""
+
+    def __init__(self, module: nn.Module, activation: Activation, weight: Weight) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._weights = {_place(tensor) for tensor in (*module.parameters(), *module.buffers())}
+        self._activation, self._weight, self._seen = activation, weight, 0
+
+    def __enter__(self) -> Any:
+        """The operands of each run are counted anew."""
+        self._seen = 0
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, given = func.overloadpacket.__name__, list(args)
+        for position, axis in OPERANDS.get(name, ()):
+            weight = _place(given[position]) in self._weights  # a transposed weight is a view: its place is the same
+            given[position] = self._weight(given[position], axis) if weight else self._handed(given[position], True)
+        if name in SUMS and all(self._is_activation(one) for one in given[:2]):
+            given[:2] = [self._handed(one, False) for one in given[:2]]
+        return func(*given, **(kwargs or {}))
+
+    def _handed(self, x: Tensor, product: bool) -> Tensor:
+        self._seen += 1
+        return self._activation(self._seen, x, product)
+
+    def _is_activation(self, x: Any) -> bool:
+        matrix = isinstance(x, Tensor) and x.is_floating_point() and x.ndim > 1
+        return matrix and _place(x) not in self._weights
 
 
-def _scaled_modes(module: nn.Module, sets: Sequence[Arrays], by_rows: bool, names: Sequence[str]) -> Modes:
-    seen: dict[int, torch_rounding.Extremes] = {}
-    observing = Grids(module, torch_rounding.observer(seen), weights_by(by_channel))
-    for _ in outputs(module, sets, observing, by_rows=by_rows, names=names):
-        pass  # the observer sees what passes
-    if not seen:
-        return {}
-    ways: Ways[Mapping[int, float], TorchDispatchMode] = Ways(
-        static=lambda ranges, weights: Grids(module, torch_rounding.static(ranges), weights_by(weights)),
-        dynamic=lambda ranges, weights: Grids(module, torch_rounding.dynamic(ranges), weights_by(weights)),
-        weights_only=lambda weights: Grids(module, torch_rounding.untouched, weights_by(weights)),
-        float8=lambda ranges, weights: Grids(module, torch_rounding.float8(ranges), weights_by(weights)),
-    )
-    widest = {which: extremes.widest for which, extremes in seen.items()}
-    return ways.by_precision(widest, {which: extremes.mean for which, extremes in seen.items()})
+@dataclass(slots=True)
+class Extremes:
+    """The largest magnitude in each row (axis 0) of one activation, over all rows seen."""
+
+    widest: float = 0.0
+    total: float = 0.0
+    rows: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean over rows."""
+        return self.total / self.rows
+
+    def add(self, x: Tensor) -> None:
+        """Some more rows."""
+        largest = x.abs().flatten(1).amax(1) if x.ndim > 1 else x.abs().amax().reshape(1)
+        self.widest = max(self.widest, float(largest.max()))
+        self.total += float(largest.sum())
+        self.rows += len(largest)
 
 
-def _error_bound(
-    mode: TorchDispatchMode,
-    module: nn.Module,
-    inputs: Sequence[Arrays],
-    reference_outputs: Sequence[Arrays],
-    by_rows: bool,
-) -> float | None:
-    return widened(
-        worst_error(
-            outputs(module, inputs, mode, by_rows=by_rows, names=tuple(reference_outputs[0])), reference_outputs
-        )
-    )
+def observer(seen: dict[int, Extremes]) -> Activation:
+    """Leaves activations as they are and keeps the extremes of each in `seen`."""
+
+    def observe(which: int, x: Tensor, _: bool) -> Tensor:
+        seen.setdefault(which, Extremes()).add(x)
+        return x
+
+    return observe
 
 
-def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
-    return dict(sets[0]) if len(sets) == 1 else {name: np.concatenate([one[name] for one in sets]) for name in sets[0]}
+def static(ranges: Mapping[int, float]) -> Activation:
+    """Rounds every activation, as static quantization does; what is beyond its range is clipped."""
+    return lambda which, x, _: _symmetric(x, x.new_tensor(ranges[which]))
+
+
+def dynamic(ranges: Mapping[int, float]) -> Activation:
+    """Rounds the activations that matrix products read, and no others: sums stay float in dynamic quantization."""
+    return lambda which, x, product: _symmetric(x, x.new_tensor(ranges[which])) if product else x
+
+
+def float8(ranges: Mapping[int, float]) -> Activation:
+    """Rounds the activations that matrix products read to E4M3, and no others; what is beyond the range is clipped."""
+    return lambda which, x, product: _e4m3(x, ranges[which]) if product else x
+
+
+def weights_by(rounding: Weights) -> Weight:
+    """Rounds weights by a grid of `error_bounds`."""
+    return lambda weight, axis: torch.from_numpy(rounding(weight.detach().numpy(), axis))
+
+
+def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 - an `Activation`
+    """Leaves activations as they are: only weights are quantized."""
+    return x
+
+
+def _symmetric(x: Tensor, largest: Tensor) -> Tensor:
+    scale = torch.where(largest > 0, largest / INT8_LEVELS, 1.0)
+    return (x / scale).round_().clamp_(-INT8_LEVELS, INT8_LEVELS).mul_(scale)
+
+
+def _e4m3(x: Tensor, largest: float) -> Tensor:
+    scale = largest / E4M3_MAX or 1.0
+    return (x / scale).clamp_(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(x.dtype).mul_(scale)
+
+
+def _place(x: Tensor) -> int:
+    return x.untyped_storage().data_ptr()

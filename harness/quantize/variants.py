@@ -1,18 +1,33 @@
-"""Exported models whose ONNX file already has quantized weights: all else is the plain exported model's, file by file.
+"""Export the quantized variants of a model: its ONNX file gets quantized weights, and all else is the plain exported
+model's, file by file.
 
 So every runtime runs the same graph, on the same inputs, against the same reference outputs as the plain model's rows.
-What that graph gives as it is written, no optimisation on, is kept too: all runtimes have to agree with it.
+The outputs of that graph as it is written, without any optimization, are kept too: all runtimes have to agree with it.
+
+Mixed precision: the layers that hurt most stay float, as many as a limit asks for or leaves room for. The order comes
+from each layer's sensitivity by itself, after which the count is found by bisection. Every mix is written and run: that
+layers' errors add up is an assumption, so what counts is what was measured. If the file's size is limited, the order is
+by noise for each byte that a float layer costs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import shutil
+import tempfile
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from shootout.contract import Artifact
-from shootout.errors import SkippedArm, UsageError
+from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.exported import onnx_files
+from shootout.exported.fidelity import rows
 from shootout.exported.model import (
     CALIBRATION,
     FILES,
@@ -24,11 +39,14 @@ from shootout.exported.model import (
     UNSEEN,
     UNSEEN_REFERENCE,
     ExportedModel,
+    LabelledRows,
     open_exported,
+    save_sets,
 )
-from shootout.exported.npz import save_sets
 from shootout.host.environment import SEVEN_BITS
-from shootout.quantize import mixed, qdq
+from shootout.quantize import qdq
+from shootout.quantize.qdq import Quantizer
+from shootout.quantize.sensitivity import LayerSensitivity, ranked, sqnr_of
 
 SAME = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_REFERENCE)
 
@@ -56,7 +74,7 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
     if variant == "shared":
         qdq.write_shared(base.path(Artifact.ONNX), base.calibration(), target, reduced=reduced)
     else:
-        notes += mixed.search(base, variant, target, reduced=reduced)
+        notes += write_mixed(base, variant, target, reduced=reduced)
     save_sets(folder / SHARED_OUTPUTS, onnx_files.run(target, base.input_buffers(), base.model))
     for name in SAME:
         if (base.folder / name).exists():
@@ -68,3 +86,127 @@ def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> Expo
         artifacts=(Artifact.ONNX,),
         notes=(*base.notes, *notes),
     )
+
+
+def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: bool) -> tuple[str, ...]:
+    """Write the best model within a limit.
+
+    Args:
+        base: the exported float model.
+        variant: `mixed-sqnr-N`: fewest float layers with at least N dB; `mixed-drop-N`: fewest that lose at most N
+            points of accuracy; `mixed-size-N`: the least noise in at most N percent of the float file's size.
+        target: the file to write.
+        reduced: see `Quantizer`.
+
+    Returns:
+        What was chosen and what it reaches, one line each.
+
+    Raises:
+        UsageError: the limit is on accuracy and the model has no labels.
+        ModelError: nothing to quantize, or no mix keeps the limit; names the best reached.
+    """
+    _, kind, number = variant.split("-")
+    if kind == "drop" and base.selection() is None:
+        raise UsageError(
+            f"{variant}: {base.model} has no labelled data to lose accuracy on; use mixed-sqnr or mixed-size"
+        )
+    quantizer, order = _studied(base.folder, reduced)
+    order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
+    best = _bisect(kind, float(number), _measurer(quantizer, order, base), len(order) - 1, variant)
+    quantizer.write(target, [layer.name for layer in order[best.kept :]])
+    names = ", ".join(layer.weight or layer.name for layer in order[: best.kept])
+    return (f"{best.kept} of {len(order)} layers float{': ' * bool(names)}{names}", str(best))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedModel:
+    """A model that was written and run with its first `kept` layers in float.
+
+    Attributes:
+        sqnr_db: of the outputs on the input buffers.
+        size: percent of the float file's bytes.
+        drop: points of accuracy lost on the selection split; None where the model has no labels.
+    """
+
+    kept: int
+    sqnr_db: float
+    size: float
+    drop: float | None
+
+    def __str__(self) -> str:
+        lost = "" if self.drop is None else f", accuracy {0.0 - self.drop:+.2f} points on the selection split"
+        return f"SQNR {self.sqnr_db:.1f} dB, {self.size:.1f} % of the float file's size{lost}"
+
+
+def _bisect(kind: str, limit: float, measure: Callable[[int], MixedModel], most: int, variant: str) -> MixedModel:
+    tried: list[MixedModel] = []
+
+    def fits(kept: int) -> bool:
+        tried.append(measure(kept))
+        return _fits(kind, limit, tried[-1])
+
+    counts = range(most + 1)
+    if kind == "size":
+        bisect_left(counts, True, key=lambda kept: not fits(kept))
+    else:
+        bisect_left(counts, True, key=fits)
+    if not (fitting := [one for one in tried if _fits(kind, limit, one)]):
+        best = max(tried, key=lambda one: _merit(kind, one))
+        tried_all = f"none of the {len(tried)} mixes of INT8 and float layers that were tried keeps it"
+        raise ModelError(f"{variant}: {tried_all}; the best reaches {best}")
+    return max(fitting, key=lambda one: one.sqnr_db) if kind == "size" else min(fitting, key=lambda one: one.kept)
+
+
+def _merit(kind: str, one: MixedModel) -> float:
+    """What the limit is on, the larger the better."""
+    return {"sqnr": one.sqnr_db, "size": -one.size, "drop": -(one.drop or 0.0)}[kind]
+
+
+def _fits(kind: str, limit: float, one: MixedModel) -> bool:
+    return _merit(kind, one) >= (limit if kind == "sqnr" else -limit)
+
+
+@lru_cache(maxsize=1)  # several limits on one model follow each other in an export
+def _studied(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
+    base = open_exported(folder)
+    quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration(), reduced=reduced)
+    return quantizer, ranked(quantizer, base)
+
+
+def _noise_by_byte(layer: LayerSensitivity) -> float:
+    noise = 0.0 if math.isinf(layer.sqnr_db) else 10 ** (-layer.sqnr_db / 10)
+    return noise / max(layer.weight_bytes, 1)  # without a weight it costs next to nothing
+
+
+def _measurer(
+    quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ExportedModel
+) -> Callable[[int], MixedModel]:
+    source, split = base.path(Artifact.ONNX), base.selection()
+    right = _accuracy(source, base, split) if split else 0.0
+
+    @cache
+    def measure(kept: int) -> MixedModel:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / source.name
+            quantizer.write(path, [layer.name for layer in order[kept:]])
+            return MixedModel(
+                kept=kept,
+                sqnr_db=sqnr_of(path, base),
+                size=100 * _bytes(path) / _bytes(source),
+                drop=100 * (right - _accuracy(path, base, split)) if split else None,
+            )
+
+    return measure
+
+
+def _accuracy(path: Path, base: ExportedModel, split: LabelledRows) -> float:
+    firsts = range(0, len(split.labels), base.batch)
+    batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
+    outputs = onnx_files.run(path, batches, base.model)
+    scores = np.concatenate([one[base.outputs[0].name] for one in outputs])[: len(split.labels)]
+    return float(np.mean(scores.argmax(axis=-1) == split.labels))
+
+
+def _bytes(path: Path) -> int:
+    """Of the file and of the weights beside it."""
+    return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))

@@ -18,8 +18,8 @@ from shootout.compare.machines import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
 from shootout.errors import UsageError
-from shootout.exported.npz import save_sets
-from shootout.exported.shipped import (
+from shootout.exported.model import save_sets
+from shootout.exported.shipped_folder import (
     CHECK,
     CODE,
     EVIDENCE,
@@ -29,9 +29,9 @@ from shootout.exported.shipped import (
     MODEL,
     REQUIREMENTS,
     SCHEMA,
-    Runtime,
-    Shipped,
     ShippedArm,
+    ShippedFolder,
+    ShippedRuntime,
     seal_shipped,
 )
 from shootout.formats.json_text import json_text
@@ -51,7 +51,7 @@ _OF_THIS_MACHINE = re.compile(r"LD_PRELOAD|SHOOTOUT_GPU|(CUDA|NVIDIA|VK|MESA)_\w
 _HERE = Path(__file__).parent
 
 
-def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> Shipped:
+def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> ShippedFolder:
     """Ship a built arm.
 
     Args:
@@ -77,7 +77,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
         row, fidelity = source.row, source.row.fidelity
         machine = machine_of(source.document.environment)
         return seal_shipped(
-            Shipped(
+            ShippedFolder(
                 folder=folder,
                 made_with=f"shootout {shootout.__version__}",
                 arm=ShippedArm(
@@ -104,7 +104,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
                 group=row.group,
                 error_limit=error_limit(fidelity),
                 mismatches=fidelity.mismatches if fidelity else 0,
-                runtime=Runtime(
+                runtime=ShippedRuntime(
                     backend=arm.target.backend,
                     threads=arm.threads,
                     affinity=arm.threads,
@@ -222,7 +222,7 @@ def _environment(source: Source, shipment: Shipment) -> dict[str, str]:
     return {**kept, **counts, **shipment.environment}
 
 
-def left_out(source: Source, shipped: Shipped) -> list[str]:
+def left_out(source: Source, shipped: ShippedFolder) -> list[str]:
     """Names of the run's variables that the folder doesn't set."""
     return sorted((source.document.environment.get("variables") or {}).keys() - shipped.runtime.environment.keys())
 

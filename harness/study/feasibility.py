@@ -22,7 +22,7 @@ from shootout.contract import (
 )
 from shootout.errors import UNINSTALLED, install
 from shootout.export.client import BYTES_PER_PARAMETER, is_file
-from shootout.exported import training
+from shootout.exported import training_step
 from shootout.exported.model import ExportedModel
 from shootout.host.placement import Threads
 from shootout.models.base import buffer_count, set_bytes
@@ -154,7 +154,7 @@ def _untrained(arm: Arm) -> NotRun | None:
     if models.get(arm.model).outputs:
         why = f"{arm.model} has several outputs, and a training step's loss is of one"
         return NotRun(NotRunKind.UNFIT, why, "ask for a model that has one output")
-    untrained = training.obstacle(arm.target)
+    untrained = training_step.obstacle(arm.target)
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from shootout import models
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
-from shootout.export import inputs
+from shootout.export import input_sets
 from shootout.export.client import Request, is_file
 from shootout.export.request import path_of
 from shootout.exported import data_files
@@ -81,7 +81,7 @@ def look_at(request: Request) -> Look:
 
 def _of_file(request: Request, calibration: str) -> Look:
     from shootout.exported import onnx_axes, onnx_files, onnx_graph
-    from shootout.exported.onnx_header import header
+    from shootout.exported.onnx_files import header
     from shootout.models.user import onnx_inputs
 
     head = header(path_of(request.model))
@@ -134,4 +134,4 @@ def _calibrated_by(model: Model, request: Request) -> str:
 
 
 def _drawn_sets(specs: tuple[TensorSpec, ...], batch: int) -> str:
-    return f"{inputs.drawn_count(specs, batch)} drawn sets"
+    return f"{input_sets.calibration_count(specs, batch)} drawn sets"

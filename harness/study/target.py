@@ -15,7 +15,7 @@ from shootout.constants import SHIPPED
 from shootout.contract import Capabilities, Device, Precision, Target, is_among
 from shootout.errors import UsageError, unknown
 from shootout.exported.model import sha256
-from shootout.exported.shipped import MANIFEST, ONNX, Shipped, open_shipped
+from shootout.exported.shipped_folder import MANIFEST, ONNX, ShippedFolder, open_shipped
 from shootout.study.group import name_model
 
 _SHAPE = re.compile(
@@ -72,7 +72,7 @@ def _shipped(text: str, folder: str, python: str, pythons: Collection[str]) -> T
     return replace(open_once(str(place)).target, python=python, folder=str(place))
 
 
-def open_once(folder: str) -> Shipped:
+def open_once(folder: str) -> ShippedFolder:
     """A shipped folder. Its files are hashed once, and again when its manifest is another: planning asks for each cell.
 
     Raises:
@@ -83,7 +83,7 @@ def open_once(folder: str) -> Shipped:
 
 
 @lru_cache(maxsize=64)
-def _opened(folder: str, _changed_ns: int) -> Shipped:
+def _opened(folder: str, _changed_ns: int) -> ShippedFolder:
     return open_shipped(Path(folder))
 
 

@@ -42,7 +42,7 @@ import numpy as np
 from shootout import clock
 from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, TensorSpec
-from shootout.exported import fidelity, training
+from shootout.exported import fidelity, training_step
 from shootout.exported.model import ExportedModel
 from shootout.exported.unseen import can_mix, mixed, nudged
 from shootout.messages import Verified
@@ -163,7 +163,7 @@ def _standing(evidence: Evidence) -> BoundStanding:
 
 
 def _with_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
-    return training.judged(found, cast("TrainingSession", claim.session), claim.exported, claim.buffers)
+    return training_step.judged(found, cast("TrainingSession", claim.session), claim.exported, claim.buffers)
 
 
 def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity:

@@ -24,8 +24,7 @@ from shootout.contract import Arm, Array, Arrays, Device, Precision, Target
 from shootout.errors import ArmFailed, ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.exported import fidelity
-from shootout.exported.model import REFERENCE, ExportedModel
-from shootout.exported.npz import save_sets
+from shootout.exported.model import REFERENCE, ExportedModel, save_sets
 from shootout.host import environment
 from shootout.host.placement import Placement, child_environment
 from shootout.host.store import cache_folder

@@ -14,8 +14,8 @@ import numpy as np
 
 from shootout import backends
 from shootout.commands.output import show_progress
-from shootout.exported.npz import load_sets, save_sets
-from shootout.exported.shipped import INPUTS, open_shipped
+from shootout.exported.model import load_sets, save_sets
+from shootout.exported.shipped_folder import INPUTS, open_shipped
 from shootout.ship.artifact import find_built
 from shootout.ship.source import find_source
 from shootout.worker.verification import call_once

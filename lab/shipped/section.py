@@ -20,8 +20,8 @@ from lab.common import TOY, Bench, Table, Tables, say
 from shootout import load as open_run
 from shootout.clock import Stopwatch
 from shootout.errors import ShootoutError
-from shootout.exported.npz import load_sets
-from shootout.exported.shipped import Shipped, open_shipped
+from shootout.exported.model import load_sets
+from shootout.exported.shipped_folder import ShippedFolder, open_shipped
 
 TARGETS = (
     "onnxruntime",
@@ -151,7 +151,7 @@ def _raced(bench: Bench, target: str, label: str) -> dict[str, Any]:
     }
 
 
-def _ship(bench: Bench, label: str, target: str) -> Shipped:
+def _ship(bench: Bench, label: str, target: str) -> ShippedFolder:
     """The shipped folder, made unless it is there."""
     folder = _place(bench, "folders", _file_name(target))
     if not folder.exists():
@@ -159,7 +159,7 @@ def _ship(bench: Bench, label: str, target: str) -> Shipped:
     return open_shipped(folder)
 
 
-def _difference(shipped: Shipped, *files: Path) -> float:
+def _difference(shipped: ShippedFolder, *files: Path) -> float:
     """The largest difference of any element of any output; 0 where they are the same to the bit."""
     names = [spec.name for spec in shipped.outputs]
     ours, theirs = (load_sets(file, names) for file in files)

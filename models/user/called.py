@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from shootout.contract import Array
 from shootout.errors import UsageError
 from shootout.models.base import Parameters
-from shootout.models.user.running import call, find_function, kind_of
-from shootout.models.user.source import Source
+from shootout.models.user.factory import call, find_function, kind_of
+from shootout.models.user.source import FactorySource
 
 FORM = "expected (torch module, example inputs) or (torch module, example inputs, labels)"
 SEED = 0
@@ -67,7 +67,7 @@ class Flat(nn.Module):
         return tuple(found) if len(found) > 1 else found[0]
 
 
-def run(source: Source, parameters: Parameters) -> Called:
+def run(source: FactorySource, parameters: Parameters) -> Called:
     """Call a factory on the CPU, whatever device is torch's default just now.
 
     Raises:

@@ -1,21 +1,32 @@
-"""A user's own model, a factory in Python or a transformers config, as a `Model`.
+"""A user's own model, a factory in Python or a transformers config, as a `Model`; a user's own function, found and run.
 
-Reading it, as the main process does, runs none of the user's code; its `module`, `trained` and `called` do.
+Reading a model, as the main process does, runs none of the user's code; its `module`, `trained` and `called` do, and so
+does `find_function`: these are for processes of their own alone. Whatever the user's code raises becomes one line, with
+the place in the user's source.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Artifact
-from shootout.models.base import Like, Model, Parameters
+from shootout.errors import UsageError, unknown
+from shootout.models.base import Model, Parameters, SameType
 from shootout.models.user import hfconfig, program, source
+from shootout.models.user.source import FactorySource
 
 if TYPE_CHECKING:
     from shootout.models.user.called import Called
-    from shootout.models.user.source import Source
+    from shootout.models.user.source import FactorySource
 
 
 def is_meant(name: str) -> bool:
@@ -42,7 +53,7 @@ def source_now(name: str) -> str:
     return found()
 
 
-def _of_factory(place: Source) -> Model:
+def _of_factory(place: FactorySource) -> Model:
     said = source.signature(place)
 
     def called(parameters: Parameters) -> Called:
@@ -64,7 +75,7 @@ def _of_factory(place: Source) -> Model:
     return Model(
         name=place.name,
         description=f"{place.short}, the user's own",
-        parameters={key: Like(default=default) for key, default in said.defaults.items()},
+        parameters={key: SameType(default=default) for key, default in said.defaults.items()},
         parameter_count=lambda _: 0,
         inputs=lambda _, __: (),
         forward=None,
@@ -76,3 +87,69 @@ def _of_factory(place: Source) -> Model:
         source=place.digest,
         imports=place.imports,
     )
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for messages."""
+    if value is None:
+        return "None"
+    return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
+
+
+def find_function(source: FactorySource) -> Callable[..., Any]:
+    """The user's function, imported now.
+
+    Raises:
+        UsageError: its file raises, or has no such function.
+    """
+    root = str(source.root)
+    if root not in sys.path:
+        sys.path.insert(0, root)  # first, as for a script: its own modules, whatever ours or others are called
+    module = call(source, lambda: _imported(source))
+    function = getattr(module, source.function, None)
+    if function is None:
+        raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
+    if not callable(function):
+        raise UsageError(f"{source.short} is {kind_of(function)}, not a function")
+    found: Callable[..., Any] = function
+    return found
+
+
+def _imported(source: FactorySource) -> ModuleType:
+    if source.module:
+        return importlib.import_module(source.module)
+    name = source.file.stem
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(source.file):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(
+        name if name not in sys.modules else f"{name}_of_the_user", source.file
+    )
+    assert spec is not None, "a .py file has a spec"
+    assert spec.loader is not None, "and a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # as dataclasses and pickles of its classes expect
+    spec.loader.exec_module(module)
+    return module
+
+
+def call(source: FactorySource, run: Callable[[], Any]) -> Any:
+    """Run user's code; whatever it raises becomes one line, with the place in the user's own source."""
+    try:
+        return run()
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise
+        said = f"{type(error).__name__}: {' '.join(str(error).split()) or 'without a message'}"
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            said = f"{said} (install {error.name.partition('.')[0]!r} into this environment)"
+        raise UsageError(f"{source.short} raised {said}{_place(source, error)}") from error
+
+
+def _place(source: FactorySource, error: BaseException) -> str:
+    """The last line of the user's own that the error came through, "" where there is none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({Path(error.filename).name} line {error.lineno})"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if source.holds(Path(frame.filename))]
+    return f" ({Path(frames[-1].filename).name} line {frames[-1].lineno})" if frames else ""

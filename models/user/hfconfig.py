@@ -1,6 +1,8 @@
 """A transformers model from its `config.json`: drawn inputs, seeded random weights or those on this disk, no download.
 
-Random weights are for fidelity and speed, they have no accuracy. Reading the config needs no transformers.
+Random weights are for fidelity and speed, they have no accuracy. Reading the config needs no transformers. A user's
+weights are found and hashed in any process, and read where torch may be. Tensors alone are read: safetensors, or
+torch's files with `weights_only`, which runs no code.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,18 +19,26 @@ import numpy as np
 
 from shootout.contract import Array, Artifact
 from shootout.errors import UsageError
-from shootout.models.base import SEED, Model, OneOf, Parameters, Whole
+from shootout.models.base import SEED, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
-from shootout.models.user import weights
 from shootout.models.user.source import BATCH
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from shootout.models.user.called import Called
 
+SAFE = ".safetensors"
+TORCH = (".bin", ".pt", ".pth", ".ckpt")
+INDEX = ".index.json"
+"""Ends the name of a file that tells which of several holds which weight."""
+IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
+"""What transformers calls them; the first that is there."""
+FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), 'weights.pt') writes them"
+INSIDE = ("state_dict", "model_state_dict", "model")
+"""Under which of these words training scripts put the weights among other things."""
 SUFFIX, CONFIG = ".json", "config.json"
-WEIGHTS = "weights"
+WEIGHTS_PARAMETER = "weights"
 """Among the parameters of a call: where its weights are; random ones without."""
 TOKENS, IMAGE_SIZE = 128, 224
 """Length of a text and side of an image where neither the config nor the user says another."""
@@ -56,7 +67,7 @@ def model(name: str) -> Model:
     place = Path(name).expanduser().absolute()
     folder = place if place.is_dir() else None
     path = place / CONFIG if folder else place
-    config = _read(path)
+    config = _read_config(path)
 
     def called(parameters: Parameters) -> Called:
         return _called(path, parameters)
@@ -89,7 +100,7 @@ def _place(path: Path) -> str:
     return path.parent.name if path.name == CONFIG else path.stem
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_bytes())
     except OSError as error:
@@ -101,14 +112,14 @@ def _read(path: Path) -> dict[str, Any]:
     return config
 
 
-def _parameters(config: dict[str, Any]) -> dict[str, Whole | OneOf]:
-    found: dict[str, Whole | OneOf] = {"seed": SEED}
+def _parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
+    found: dict[str, IntRange | Choice] = {"seed": SEED}
     if "vocab_size" in config:
         limit = next((int(config[key]) for key in LIMITS if isinstance(config.get(key), int)), LONGEST)
         default = max(min(TOKENS, limit - SPECIAL), 1)
-        found["sequence_length"] = Whole(default=default, low=1, high=max(limit, 1))
+        found["sequence_length"] = IntRange(default=default, low=1, high=max(limit, 1))
     elif "image_size" not in config:
-        found["image_size"] = Whole(default=IMAGE_SIZE, low=8, high=4_096)
+        found["image_size"] = IntRange(default=IMAGE_SIZE, low=8, high=4_096)
     return found
 
 
@@ -133,28 +144,6 @@ def _called(path: Path, parameters: Parameters, *, settle: bool = True) -> Calle
         raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
 
 
-def _loaded(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
-    """The module with the weights at `place`, and what a row has to say of them.
-
-    Raises:
-        UsageError: some of its weights aren't there, or have another shape; names them.
-    """
-    stored = weights.read(place)
-    module, found = kind.from_pretrained(
-        None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
-    )
-    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
-    odd = {str(one[0]): one for one in found["mismatched_keys"]}
-    told = [f"{name} is {list(one[1])} instead of {wanted.get(name, list(one[2]))}" for name, one in odd.items()]
-    if lost := sorted(set(found["missing_keys"]) - odd.keys()):
-        told.append(f"there is no {weights.told(lost)}")
-    if told:
-        raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:4])}")
-    unused = sorted(found["unexpected_keys"])
-    more = (f"of {place.name}'s weights the model has no {weights.told(unused)}",) if unused else ()
-    return module, (f"with the weights in {place.name}", *more)
-
-
 def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     import torch
     import transformers
@@ -165,7 +154,7 @@ def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     config.use_cache = False  # what a call returns for the next one is no tensor
     known = getattr(transformers, next(iter(config.architectures or ()), ""), None)
     auto: Any = transformers.AutoModel
-    given, notes = parameters.get(WEIGHTS), tuple[str, ...]()
+    given, notes = parameters.get(WEIGHTS_PARAMETER), tuple[str, ...]()
     with seeded(parameters), torch.device("meta" if given else "cpu"):
         module: Any = known(config) if known else auto.from_config(config)
     if given:
@@ -185,6 +174,28 @@ def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     example = {name: torch.from_numpy(array) for name, array in draw(1, EXAMPLE_SEED)[0].items()}
     found = checked(path.name, module, example)
     return dataclasses.replace(found, batch=batch, draw=draw, notes=(*notes, *found.notes))
+
+
+def _loaded(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
+    """The module with the weights at `place`, and what a row has to say of them.
+
+    Raises:
+        UsageError: some of its weights aren't there, or have another shape; names them.
+    """
+    stored = read_weights(place)
+    module, found = kind.from_pretrained(
+        None, config=config, state_dict=stored, output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    wanted = {name: list(tensor.shape) for name, tensor in module.state_dict().items()}
+    odd = {str(one[0]): one for one in found["mismatched_keys"]}
+    told = [f"{name} is {list(one[1])} instead of {wanted.get(name, list(one[2]))}" for name, one in odd.items()]
+    if lost := sorted(set(found["missing_keys"]) - odd.keys()):
+        told.append(f"there is no {list_names(lost)}")
+    if told:
+        raise UsageError(f"the weights in {place.name} don't fit {path.name} ({kind.__name__}): {'; '.join(told[:4])}")
+    unused = sorted(found["unexpected_keys"])
+    more = (f"of {place.name}'s weights the model has no {list_names(unused)}",) if unused else ()
+    return module, (f"with the weights in {place.name}", *more)
 
 
 def _inputs(
@@ -235,3 +246,94 @@ def _settle(module: nn.Module, config: Any, parameters: Parameters, name: str) -
     module.eval()
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
+
+
+def weight_files(path: Path) -> list[Path]:
+    """The files that hold the weights: of a folder, an index or a file alone.
+
+    Raises:
+        UsageError: there are none, or an index names some outside its folder.
+    """
+    if path.is_dir():
+        found = next((path / name for name in IN_FOLDER if (path / name).is_file()), None)
+        if found is None:
+            raise UsageError(f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}")
+        return weight_files(found)
+    if path.name.endswith(INDEX):
+        return _shards(path)
+    return [_one_file(path)]
+
+
+def weights_digest(path: Path) -> str:
+    """Hash of all these files' contents.
+
+    Raises:
+        UsageError: they can't be read, or as `weight_files`.
+    """
+    whole = hashlib.sha256()
+    for file in weight_files(path):
+        try:
+            with file.open("rb") as stored:
+                whole.update(hashlib.file_digest(stored, "sha256").digest())
+        except OSError as error:
+            raise UsageError(f"can't read {file}: {error.strerror}") from error
+    return whole.hexdigest()
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights by name.
+
+    Raises:
+        UsageError: a file can't be read, or holds anything but tensors; or as `weight_files`.
+    """
+    found: dict[str, Tensor] = {}
+    for file in weight_files(path):
+        found |= _read_tensors(file)
+    return found
+
+
+def list_names(names: Mapping[str, Any] | list[str], most: int = 6) -> str:
+    """Some names of weights, and how many more."""
+    names = sorted(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        if any(name in ("", "..") or Path(name).name != name for name in names):
+            raise UsageError(f"{index.name} names files outside its folder: refused")
+    except OSError as error:
+        raise UsageError(f"can't read {index}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{index.name} is no index of weights: it has no weight_map of file names") from error
+    return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here
+
+
+def _one_file(path: Path) -> Path:
+    """Itself, where it can hold weights."""
+    if path.suffix not in (SAFE, *TORCH):
+        raise UsageError(f"{path.name} is no file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
+    if not path.is_file():
+        raise UsageError(f"can't read {path}: there is no such file")
+    return path
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    import torch
+
+    try:
+        if file.suffix == SAFE:
+            from safetensors.torch import load_file
+
+            return dict(load_file(file))
+        stored: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        said = " ".join(str(error).split())[:200]
+        raise UsageError(f"{file.name} isn't read: {FORM} ({type(error).__name__}: {said})") from error
+    if not isinstance(stored, Mapping):
+        raise UsageError(f"{file.name} holds a {type(stored).__name__}: {FORM}")
+    held: Mapping[Any, Any] = next((stored[word] for word in INSIDE if isinstance(stored.get(word), Mapping)), stored)
+    if odd := [str(name) for name, one in held.items() if not isinstance(one, torch.Tensor)]:
+        raise UsageError(f"{file.name} also holds {list_names(odd)}: {FORM}")
+    return {str(name): tensor for name, tensor in held.items()}

@@ -17,7 +17,7 @@ from shootout.contract import Array, TensorSpec
 from shootout.exported.onnx_axes import free_axes
 from shootout.exported.onnx_files import graphs_inside
 from shootout.models import drawing
-from shootout.models.drawing import Way
+from shootout.models.drawing import InputWay
 
 MOVES = frozenset(
     (
@@ -63,14 +63,14 @@ _NUMBER = {
 _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "output", "past", "present"})
 
 
-def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, Way]:
+def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, InputWay]:
     """How to draw each input.
 
     Args:
         model: with or without its weights.
         specs: its inputs at the sizes that they will have.
     """
-    reader = _Reader.of(model)
+    reader = _GraphReader.of(model)
     found = {spec.name: _way(reader, spec, specs) for spec in specs}
     if any(way.varies for way in found.values()):
         return found
@@ -78,7 +78,7 @@ def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, Way]:
     return {**found, first.name: drawing.usual(first)}  # a call must not be the same each time
 
 
-def notes(found: Mapping[str, Way]) -> tuple[str, ...]:
+def notes(found: Mapping[str, InputWay]) -> tuple[str, ...]:
     """What a row says of its drawn inputs."""
     return (f"inputs are drawn: {'; '.join(f'{name}: {way.told}' for name, way in found.items())}",)
 
@@ -93,7 +93,7 @@ class _Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reader:
+class _GraphReader:
     """Who reads which value, inside branches and loops too, and what is stored."""
 
     model: ModelProto
@@ -103,7 +103,7 @@ class _Reader:
     returned: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: ModelProto) -> _Reader:
+    def of(cls, model: ModelProto) -> _GraphReader:
         try:
             flat = inliner.inline_local_functions(model) if model.functions else model
         except Exception:  # a stranger's functions may contradict each other: what they do isn't looked into then
@@ -163,7 +163,7 @@ class _Reader:
         return tuple(self.stored[name].dims) if name in self.stored else None
 
 
-def _way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> Way:
+def _way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> InputWay:
     words, kind = _words(spec.name), np.dtype(spec.dtype).kind
     ends = list(reader.ends(spec.name))
     if (channels := _channels(spec)) is not None and _is_picture(spec, words, ends):
@@ -178,7 +178,7 @@ def _way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> Way:
     return _integer_way(reader, spec, specs, ends)
 
 
-def _float_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> Way:
+def _float_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:
     words = _words(spec.name)
     if len(specs) > 1 and (words & _STATE or _is_state(reader, spec, ends)):
         return drawing.constant(0, "zeros, a state at its start")
@@ -187,11 +187,11 @@ def _float_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], e
         asked = {*words, *(["iou"] if 3 in limits else []), *(["score"] if 4 in limits else [])}
         if word := next((one for one in _NUMBER if one in asked), ""):
             return drawing.constant(_NUMBER[word])
-        return Way(told="a number in [0, 1]", draw=lambda rng, shape: np.asarray(rng.random(shape)))
+        return InputWay(told="a number in [0, 1]", draw=lambda rng, shape: np.asarray(rng.random(shape)))
     return drawing.sound(_along(spec)) if _is_sound(reader, spec, words, ends) else drawing.usual(spec)
 
 
-def _integer_way(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> Way:
+def _integer_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:
     words, is_one = _words(spec.name), spec.shape in ((), (1,))
     count = _rows(reader, ends)
     if "position" in words:
@@ -241,14 +241,14 @@ def _is_picture(spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -
     )
 
 
-def _range(reader: _Reader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> tuple[float, float]:
+def _range(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> tuple[float, float]:
     """Black and white: of bytes, where the graph itself scales those; where transformers gave the name, as theirs."""
     if spec.dtype == "uint8" or any(_scales_bytes(reader, use.node, use.at) for use in ends):
         return 0, BYTE
     return (-2, 2) if {"pixel", "value"} <= words else (0, 1)
 
 
-def _scales_bytes(reader: _Reader, node: NodeProto, at: int) -> bool:
+def _scales_bytes(reader: _GraphReader, node: NodeProto, at: int) -> bool:
     if node.op_type not in SCALES or (node.op_type == "BatchNormalization" and at):
         return False
     other = 3 if node.op_type == "BatchNormalization" else 1 - at
@@ -259,7 +259,7 @@ def _scales_bytes(reader: _Reader, node: NodeProto, at: int) -> bool:
     return size < 1 / 30 if node.op_type == "Mul" else size > 10
 
 
-def _is_sound(reader: _Reader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
+def _is_sound(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
     """Whether it is one long row of samples that a filter goes over."""
     along = _along(spec)
     if spec.shape[along] < FEW_SAMPLES or any(size > 2 for at, size in enumerate(spec.shape) if at not in (0, along)):
@@ -274,7 +274,7 @@ def _along(spec: TensorSpec) -> int:
     return max(range(1, len(spec.shape)), key=lambda at: spec.shape[at], default=0)
 
 
-def _is_state(reader: _Reader, spec: TensorSpec, ends: Sequence[_Use]) -> bool:
+def _is_state(reader: _GraphReader, spec: TensorSpec, ends: Sequence[_Use]) -> bool:
     """Whether a recurrent operator starts from it, or an output of its rank and name is what comes next."""
     if any(use.node.op_type in RECURRENT and use.at >= FIRST_STATE for use in ends):
         return True
@@ -292,7 +292,7 @@ def _comes_to(ends: Sequence[_Use], operators: Set[str], at: int) -> bool:
     return any(use.node.op_type in operators and use.at == at for use in ends)
 
 
-def _rows(reader: _Reader, ends: Sequence[_Use]) -> int | None:
+def _rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
     """The rows of the smallest table that an input is an index of; None where it is none."""
     found = []
     for use in ends:
@@ -306,7 +306,7 @@ def _rows(reader: _Reader, ends: Sequence[_Use]) -> int | None:
     return min(found, default=None) or None
 
 
-def _compared(reader: _Reader, ends: Sequence[_Use]) -> Array | None:
+def _compared(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None:
     """What the graph itself compares an input with, such as the sample rates that it knows."""
     for use in ends:
         if use.node.op_type == "Equal" and (values := reader.values(use.node.input[1 - use.at])) is not None:
@@ -314,7 +314,7 @@ def _compared(reader: _Reader, ends: Sequence[_Use]) -> Array | None:
     return None
 
 
-def _longest(reader: _Reader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> int:
+def _longest(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> int:
     """How long the sequence is whose length an input tells: the longest free axis behind the first of any other."""
     free = free_axes(reader.model)
     others = [(one, free.get(one.name, ())) for one in specs if one.name != spec.name and len(one.shape) > 1]

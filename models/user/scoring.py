@@ -20,7 +20,7 @@ from shootout.contract import Array, Arrays
 from shootout.errors import UsageError
 from shootout.host import child
 from shootout.messages import MOST_SCORE, Scores
-from shootout.models.user import running, source
+from shootout.models.user import factory, source
 
 NAMES, SCORES, LABELS, BATCHES = "names.json", "scores.json", "labels", "*.npz"
 """What the folder holds: the outputs' names, the answer, and a file for each batch with the labels of its rows."""
@@ -77,10 +77,10 @@ def score_rows(metric: str, folder: Path) -> dict[str, Any]:
         UsageError: that raises, or gives something else than a number for each row.
     """
     place = source.find(metric)
-    function = running.find_function(place)
+    function = factory.find_function(place)
     found: list[Array] = []
     for outputs, labels in _batches(folder):
-        rows = np.asarray(running.call(place, lambda given=(outputs, labels): function(*given)))  # type: ignore[misc]
+        rows = np.asarray(factory.call(place, lambda given=(outputs, labels): function(*given)))  # type: ignore[misc]
         if rows.shape != labels.shape[:1] or rows.dtype.kind not in "biuf":
             got = f"{rows.dtype}{list(rows.shape)}"
             raise UsageError(f"{place.short} gave {got} for {len(labels)} rows: {FORM}")

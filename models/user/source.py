@@ -1,6 +1,11 @@
-"""Where a user's own factory is, and what it can be given: read from its source, and nothing of it is run.
+"""Find a user's own factory and what it can be given: read from its source, without running any of it.
 
 The main process never runs a user's code: it may import torch, be slow, or crash.
+
+A model is another one once its source changes: `FactorySource.digest` hashes the factory's file and the files of its
+folder that it can import, told from their text; a scratch file beside them is left out. Rather one file too many than
+one too few: a file counts if any name in an import of those that count is its own. All of them count if one imports by
+other means than a statement. A file that is loaded all the same is told (`FactorySource.unseen`).
 """
 
 from __future__ import annotations
@@ -9,10 +14,14 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import io
 import itertools
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import tokenize
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -20,8 +29,24 @@ from pathlib import Path
 
 from shootout.contract import Value
 from shootout.errors import UsageError, unknown
-from shootout.models.user import import_graph
 
+_GAP = r"(?:[ \t\f]|\\\n)"
+_COMMENT = re.compile(r"#[^\n]*")
+_IMPORT = re.compile(rf"(?:^|[;:]){_GAP}*import{_GAP}+((?:[\w.,]|{_GAP})+)", re.MULTILINE)
+_FROM = re.compile(
+    rf"(?:^|[;:]){_GAP}*from(?=\.|{_GAP})((?:[\w.]|{_GAP})+?)\bimport\b{_GAP}*"
+    rf"(\([^)#]*(?:#[^\n]*\n[^)#]*)*\)|(?:[\w,*]|{_GAP})+)",
+    re.MULTILINE,
+)
+"""Comments are left out inside its brackets alone, where no string can be: elsewhere a # may be part of one."""
+_OPAQUE = re.compile(
+    r"\b(?:importlib|imp|__import__|pkgutil|runpy|zipimport|pydoc|lazy_loader|entry_points|hydra|instantiate|fromfile"
+    r"|exec|execfile|pickle|dill|cloudpickle|joblib|unsafe_load|weights_only\s*=\s*False)\b|^def __getattr__",
+    re.MULTILINE,
+)
+"""What imports modules by names that no statement holds; unpickling does."""
+_LISTED = re.compile(r"[\"'](\w+)[\"']")
+_PACKAGE = "__init__"
 SUFFIX = ".py"
 BATCH = "batch"
 """A factory's parameter of this name gets the batch size."""
@@ -36,10 +61,11 @@ MOST_IN_FOLDER = 1_000
 """A folder below the top with more entries holds data, and no source."""
 FOREIGN = frozenset({"__pycache__", "node_modules", "site-packages", "venv"})
 """Folders whose files aren't the user's own source."""
+_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class FactorySource:
     """A factory's place.
 
     Attributes:
@@ -68,7 +94,7 @@ class Source:
     def digest(self) -> str:
         """Hash of the file and of the .py files in its tree that it can import; what is read at run time isn't in it.
 
-        See `import_graph`, MOST_FILES and MOST_ENTRIES. Files that can't be read, and those with a dot in front, aren't
+        See MOST_FILES and MOST_ENTRIES. Files that can't be read, and those with a dot in front, aren't
         the user's source.
 
         Raises:
@@ -83,8 +109,8 @@ class Source:
         Raises:
             UsageError: the file itself can't be read.
         """
-        texts = map(import_graph.decoded, self.files().values())
-        firsts = {first for text in texts for first, _ in import_graph.imports_of(text)}
+        texts = map(decoded, self.files().values())
+        firsts = {first for text in texts for first, _ in imports_of(text)}
         return frozenset(firsts - {""})
 
     def unseen(self) -> list[str]:
@@ -106,11 +132,11 @@ class Source:
 
     def files(self) -> dict[Path, bytes]:
         """Its file and those of its tree that it can import, with their bytes."""
-        return import_graph.reached(self.file, self.module.split("."), _tree(self.tree), read)
+        return reached(self.file, self.module.split("."), _tree(self.tree), read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class FactorySignature:
     """What a factory can be given: parameters with their defaults, and whether it takes the batch size."""
 
     defaults: Mapping[str, Value]
@@ -122,7 +148,7 @@ def is_meant(model: str) -> bool:
     return ":" in model or model.endswith(SUFFIX)
 
 
-def find(model: str) -> Source:
+def find(model: str) -> FactorySource:
     """Find `file.py:function` or `package.module:function` (the function may be missing).
 
     A module may also be in the current folder, as for `python -m`.
@@ -134,14 +160,14 @@ def find(model: str) -> Source:
     return _of_file(where, function) if where.endswith(SUFFIX) else _of_module(where, function)
 
 
-def _of_file(text: str, function: str) -> Source:
+def _of_file(text: str, function: str) -> FactorySource:
     file = Path(text).expanduser().absolute()
     if not file.is_file():
         raise UsageError(f"can't find the file {text!r}: looked for {file}")
-    return Source(file=file, module="", root=file.parent, tree=file.parent, function=function)
+    return FactorySource(file=file, module="", root=file.parent, tree=file.parent, function=function)
 
 
-def _of_module(name: str, function: str) -> Source:
+def _of_module(name: str, function: str) -> FactorySource:
     importlib.invalidate_caches()
     parts, top, spec = name.split("."), None, None
     search: list[str] | None = [str(Path.cwd()), *sys.path]
@@ -157,7 +183,7 @@ def _of_module(name: str, function: str) -> Source:
         raise UsageError(f"{name!r} has no Python source: give module:function or file.py:function")
     file, package = Path(str(spec.origin)).absolute(), list(top.submodule_search_locations or [])
     tree = Path(package[0]).absolute() if package else file.parent
-    return Source(file=file, module=name, root=tree.parent if package else tree, tree=tree, function=function)
+    return FactorySource(file=file, module=name, root=tree.parent if package else tree, tree=tree, function=function)
 
 
 def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
@@ -170,54 +196,7 @@ def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
         return None
 
 
-def _is_foreign(name: str) -> bool:
-    return name.startswith(".") or name in FOREIGN
-
-
-def _tree(folder: Path) -> list[Path]:
-    """The .py files, level by level."""
-    found: list[Path] = []
-    below, left = [list(_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
-    while below and left >= 0 and len(found) < MOST_FILES:
-        mine = sorted((one for some in below for one in some if not _is_foreign(one.name)), key=lambda one: one.path)
-        found += [Path(entry) for entry in mine if entry.name.endswith(SUFFIX) and _is_file(entry)]
-        below = []
-        for inner in (Path(entry) for entry in mine if entry.is_dir(follow_symlinks=False)):
-            entries = list(itertools.islice(_entries(inner), MOST_IN_FOLDER + 1))
-            below += [entries] if len(entries) <= MOST_IN_FOLDER else []
-            if (left := left - len(entries)) < 0:
-                break
-    return found[:MOST_FILES]
-
-
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()  # no pipe, and no link that leads nowhere
-    except OSError:
-        return False
-
-
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except OSError:  # another user's, or gone by now
-        return
-
-
-def read(path: Path) -> bytes:
-    """A source file's bytes.
-
-    Raises:
-        UsageError: it can't be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"can't read {path}: {error.strerror}") from error
-
-
-def signature(source: Source) -> Signature:
+def signature(source: FactorySource) -> FactorySignature:
     """The factory's parameters, from its source.
 
     Raises:
@@ -225,17 +204,17 @@ def signature(source: Source) -> Signature:
     """
     node = definition(source, "makes the model")
     if not isinstance(node, ast.FunctionDef):
-        return Signature(defaults={}, takes_batch=False)  # a class, or made by other code: it is called as it is
+        return FactorySignature(defaults={}, takes_batch=False)  # a class, or made by other code: it is called as it is
     parameters = _parameters(node.args)
     needed = [name for name, default in parameters.items() if default is None and name != BATCH]
     if needed:
         raise UsageError(f"{source.short} needs a value for {_listed(needed)}: give it a default")
     values = {name: _literal(default) for name, default in parameters.items() if default and name != BATCH}
     defaults = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
-    return Signature(defaults=defaults, takes_batch=BATCH in parameters)
+    return FactorySignature(defaults=defaults, takes_batch=BATCH in parameters)
 
 
-def definition(source: Source, purpose: str) -> ast.stmt | None:
+def definition(source: FactorySource, purpose: str) -> ast.stmt | None:
     """Where its file defines the function; None where other code makes it.
 
     Args:
@@ -295,9 +274,6 @@ def _is_open(body: Iterable[ast.stmt]) -> bool:
     return "*" in names or "__getattr__" in names
 
 
-_DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-
-
 def _is_own(node: ast.stmt) -> bool:
     return not isinstance(node, ast.Import | ast.ImportFrom)
 
@@ -319,3 +295,123 @@ def _literal(default: ast.expr) -> object:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
+
+
+def reached(
+    first: Path, named: Iterable[str], files: Sequence[Path], read: Callable[[Path], bytes]
+) -> dict[Path, bytes]:
+    """The text of a source and of all files that it can import, directly or not, in the order of `files`.
+
+    Args:
+        named: names that are imported besides, such as those of the source's own packages.
+        files: all that there are.
+
+    Raises:
+        UsageError: the source itself can't be read; of another file, that it isn't anybody's source.
+    """
+    texts = {first: read(first)}
+    by_name: dict[str, list[Path]] = {}
+    for file in files:
+        by_name.setdefault(_name(file.parent.name if file.stem == _PACKAGE else file.stem), []).append(file)
+    names, seen, todo = set(map(_name, named)), {first}, [first]
+    while todo:
+        for file, text in [(file, decoded(texts[file])) for file in todo]:
+            names |= set(by_name) if _OPAQUE.search(text) else _imported_names(file, text)
+        found = [file for name in names for file in by_name.get(name, ()) if file not in seen]
+        seen |= set(found)
+        texts |= (new := _texts(found, read))
+        todo = list(new)
+    return {file: texts[file] for file in (first, *(one for one in files if one != first)) if file in texts}
+
+
+def _imported_names(file: Path, text: str) -> set[str]:
+    names = {name for _, some in imports_of(text) for name in some}
+    if file.stem == _PACKAGE and "__all__" in text:  # what a star imports may be modules
+        names |= {match[1] for match in _LISTED.finditer(text)}
+    return names
+
+
+def _texts(files: Iterable[Path], read: Callable[[Path], bytes]) -> dict[Path, bytes]:
+    texts = {}
+    for file in files:
+        try:
+            texts[file] = read(file)
+        except UsageError:  # another user's, or gone by now
+            continue
+    return texts
+
+
+def imports_of(text: str) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each import of a `decoded` source: the first name of the module, "" for a relative one, and all names in it."""
+    for match in _FROM.finditer(text):
+        where = re.sub(_GAP, "", match[1])
+        yield "" if where.startswith(".") else where.partition(".")[0], frozenset(_words(_COMMENT.sub("", match[0])))
+    for match in _IMPORT.finditer(text):
+        for words in map(_words, match[1].split(",")):
+            if words:
+                yield words[0], frozenset(words)
+
+
+def decoded(source: bytes) -> str:
+    """The text of a source as Python reads it, in the form that it gives names."""
+    try:
+        text = source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0], errors="replace")
+    except (SyntaxError, LookupError, UnicodeError):  # Python couldn't read it either
+        text = source.decode(errors="replace")
+    return _name(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+def _name(text: str) -> str:
+    """Names are equal for Python where these are, whichever way a letter with an accent is written."""
+    return unicodedata.normalize("NFKC", text)
+
+
+def _tree(folder: Path) -> list[Path]:
+    """The .py files, level by level."""
+    found: list[Path] = []
+    below, left = [list(_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
+    while below and left >= 0 and len(found) < MOST_FILES:
+        mine = sorted((one for some in below for one in some if not _is_foreign(one.name)), key=lambda one: one.path)
+        found += [Path(entry) for entry in mine if entry.name.endswith(SUFFIX) and _is_file(entry)]
+        below = []
+        for inner in (Path(entry) for entry in mine if entry.is_dir(follow_symlinks=False)):
+            entries = list(itertools.islice(_entries(inner), MOST_IN_FOLDER + 1))
+            below += [entries] if len(entries) <= MOST_IN_FOLDER else []
+            if (left := left - len(entries)) < 0:
+                break
+    return found[:MOST_FILES]
+
+
+def _is_foreign(name: str) -> bool:
+    return name.startswith(".") or name in FOREIGN
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()  # no pipe, and no link that leads nowhere
+    except OSError:
+        return False
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:  # another user's, or gone by now
+        return
+
+
+def read(path: Path) -> bytes:
+    """A source file's bytes.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error

@@ -15,7 +15,7 @@ import numpy as np
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Artifact, TensorSpec
 from shootout.errors import UsageError
-from shootout.models.base import SEED, Model, Parameters, Whole, buffer_count, set_count
+from shootout.models.base import SEED, IntRange, Model, Parameters, buffer_count, set_count
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
@@ -148,10 +148,10 @@ MODEL = Model(
     name="bert",
     description="a BERT encoder with seeded weights: fidelity only",
     parameters={
-        "layers": Whole(default=4, low=1, high=48),
-        "hidden": Whole(default=768, low=HEAD, high=8_192),
-        "tokens": Whole(default=128, low=1, high=512),
-        "vocabulary": Whole(default=30_522, low=2, high=1_000_000),
+        "layers": IntRange(default=4, low=1, high=48),
+        "hidden": IntRange(default=768, low=HEAD, high=8_192),
+        "tokens": IntRange(default=128, low=1, high=512),
+        "vocabulary": IntRange(default=30_522, low=2, high=1_000_000),
         "seed": SEED,
     },
     parameter_count=parameter_count,

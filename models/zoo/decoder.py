@@ -20,7 +20,7 @@ import numpy as np
 from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
-from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole, buffer_count, set_bytes, set_count
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, buffer_count, set_bytes, set_count
 from shootout.models.seeding import variance_kept
 
 if TYPE_CHECKING:
@@ -269,15 +269,15 @@ def _calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
     return _sets(parameters, batch, max(many, buffer_count(specs)), CALIBRATION)
 
 
-_SIZES: dict[str, Whole] = {
-    "d_model": Whole(default=256, low=HEAD, high=16_384),
-    "n_layers": Whole(default=2, low=1, high=128),
-    "vocabulary": Whole(default=1_024, low=2, high=1_000_000),
+_SIZES: dict[str, IntRange] = {
+    "d_model": IntRange(default=256, low=HEAD, high=16_384),
+    "n_layers": IntRange(default=2, low=1, high=128),
+    "vocabulary": IntRange(default=1_024, low=2, high=1_000_000),
 }
 PREFILL = Model(
     name="decoder_prefill",
     description="a small transformer decoder reads a prompt: the next token's scores, keys and values",
-    parameters={**_SIZES, "tokens": Whole(default=32, low=1, high=16_384), "seed": SEED},
+    parameters={**_SIZES, "tokens": IntRange(default=32, low=1, high=16_384), "seed": SEED},
     parameter_count=parameter_count,
     inputs=prefill_inputs,
     outputs=outputs,
@@ -294,8 +294,8 @@ STEP = replace(
     description="the same decoder reads one token more, after `context` ones whose keys and values are inputs",
     parameters={
         **_SIZES,
-        "context": Whole(default=64, low=1, high=131_072),
-        "cache": OneOf(default=KEPT, choices=(KEPT, COPIED)),
+        "context": IntRange(default=64, low=1, high=131_072),
+        "cache": Choice(default=KEPT, choices=(KEPT, COPIED)),
         "seed": SEED,
     },
     inputs=step_inputs,

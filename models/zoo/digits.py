@@ -1,22 +1,29 @@
 """A small classifier that is really trained, so that every backend and precision has a true task accuracy.
 
-Trained on the spot, in seconds: no weights are shipped or downloaded (see `digits_data` and `seeding`).
+It learns the handwritten digits that come with scikit-learn, 8x8 pixels, on the spot and in seconds: no weights are
+shipped or downloaded. A seed gives the same three splits to every model that learns from them, in every process.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, Model, Parameters, Whole
-from shootout.models.zoo import digits_data
-from shootout.models.zoo.digits_data import CLASSES, PIXELS
+from shootout.models.base import SEED, Call, IntRange, LabelledTask, Model, Parameters, buffer_count
+from shootout.models.seeding import fit, seeded
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+SIDE, CLASSES, BRIGHTEST = 8, 10, 16.0
+PIXELS = SIDE * SIDE
+TRAIN_SHARE, CALIBRATION_SHARE = 0.6, 0.15
+"""The rest is the report split."""
 SHAPE = (PIXELS,)
 EPOCHS = 40
 
@@ -70,19 +77,70 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """The module after EPOCHS of Adam on the training split."""
-    return digits_data.trained(module, parameters, SHAPE, EPOCHS)
+    return train(module, parameters, SHAPE, EPOCHS)
 
 
 def _widths(parameters: Parameters) -> list[int]:
     return [PIXELS, *[int(parameters["hidden"])] * int(parameters["n_layers"]), CLASSES]
 
 
+def splits(parameters: Parameters, shape: tuple[int, ...]) -> dict[str, tuple[Array, Array]]:
+    """Images and labels by split, each split with every class in proportion.
+
+    Args:
+        parameters: the model's; `seed` is read.
+        shape: of one image as the model takes it; pixels are from 0 to 1.
+    """
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    rng = np.random.default_rng(int(parameters["seed"]))
+    order = rng.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]  # by class, shuffled inside each
+    place = np.concatenate([np.arange(size) / size for size in np.bincount(labels)])
+    edges = np.searchsorted([TRAIN_SHARE, TRAIN_SHARE + CALIBRATION_SHARE], place, side="right")
+    scaled = (images / BRIGHTEST).astype(np.float32).reshape(-1, *shape)
+    names = ("train", "calibration", "report")
+    chosen = {name: rng.permutation(order[edges == index]) for index, name in enumerate(names)}
+    return {name: (scaled[rows], labels[rows].astype(np.int64)) for name, rows in chosen.items()}
+
+
+def train(
+    module: Callable[[Parameters], nn.Module], parameters: Parameters, shape: tuple[int, ...], epochs: int
+) -> nn.Module:
+    """What `module` makes, after so many epochs on the training split; `shape` is of one image as it takes it."""
+    images, labels = splits(parameters, shape)["train"]
+    with seeded(parameters):
+        return fit(module(parameters), images, labels, epochs)
+
+
+def task(parameters: Parameters, shape: tuple[int, ...]) -> LabelledTask:
+    """The calibration and report splits; training saw neither."""
+    found = splits(parameters, shape)
+    return LabelledTask(
+        calibration={"x": found["calibration"][0]},
+        calibration_labels=found["calibration"][1],
+        report={"x": found["report"][0]},
+        labels=found["report"][1],
+    )
+
+
+def draw(parameters: Parameters, batch: int, shape: tuple[int, ...]) -> list[dict[str, Array]]:
+    """Real images from the calibration split as input buffers, no image twice where there are enough."""
+    images = task(parameters, shape).calibration["x"]
+    count = buffer_count([TensorSpec(name="x", shape=(batch, *shape), dtype="float32")])
+    wanted = count * batch
+    rng = np.random.default_rng(int(parameters["seed"]))
+    chosen = rng.choice(len(images), size=wanted, replace=wanted > len(images))
+    return [{"x": images[rows]} for rows in chosen.reshape(count, batch)]
+
+
 MODEL = Model(
     name="digits",
     description="an MLP trained on scikit-learn's handwritten digits: it has a true accuracy",
     parameters={
-        "hidden": Whole(default=128, low=1, high=4_096),
-        "n_layers": Whole(default=2, low=1, high=16),
+        "hidden": IntRange(default=128, low=1, high=4_096),
+        "n_layers": IntRange(default=2, low=1, high=16),
         "seed": SEED,
     },
     parameter_count=parameter_count,
@@ -90,6 +148,6 @@ MODEL = Model(
     forward=forward,
     module=module,
     trained=trained,
-    task=lambda parameters: digits_data.task(parameters, SHAPE),
-    draw=lambda parameters, batch: digits_data.draw(parameters, batch, SHAPE),
+    task=lambda parameters: task(parameters, SHAPE),
+    draw=lambda parameters, batch: draw(parameters, batch, SHAPE),
 )

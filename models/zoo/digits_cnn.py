@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shootout.contract import Artifact, TensorSpec
-from shootout.models.base import SEED, Model, Parameters, Whole
-from shootout.models.zoo import digits_data, vision
-from shootout.models.zoo.digits_data import CLASSES, SIDE
+from shootout.models.base import SEED, IntRange, Model, Parameters
+from shootout.models.zoo import digits, vision
+from shootout.models.zoo.digits import CLASSES, SIDE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 def trained(parameters: Parameters) -> nn.Module:
     """The module after EPOCHS of Adam on the training split."""
-    return digits_data.trained(module, parameters, SHAPE, EPOCHS)
+    return digits.train(module, parameters, SHAPE, EPOCHS)
 
 
 def _widths(channels: int, blocks: int) -> list[int]:
@@ -61,8 +61,8 @@ MODEL = Model(
     name="digits_cnn",
     description="a small convolutional net trained on scikit-learn's handwritten digits: it has a true accuracy",
     parameters={
-        "channels": Whole(default=32, low=1, high=512),
-        "n_blocks": Whole(default=3, low=1, high=6),
+        "channels": IntRange(default=32, low=1, high=512),
+        "n_blocks": IntRange(default=3, low=1, high=6),
         "seed": SEED,
     },
     parameter_count=parameter_count,
@@ -70,7 +70,7 @@ MODEL = Model(
     forward=None,
     module=module,
     trained=trained,
-    task=lambda parameters: digits_data.task(parameters, SHAPE),
-    draw=lambda parameters, batch: digits_data.draw(parameters, batch, SHAPE),
+    task=lambda parameters: digits.task(parameters, SHAPE),
+    draw=lambda parameters, batch: digits.draw(parameters, batch, SHAPE),
     artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shootout.models.base import OneOf, Parameters
+from shootout.models.base import Choice, Parameters
 from shootout.models.zoo import vision
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _block(block: Block) -> nn.Module:
 MODEL = vision.classifier_model(
     name="efficientnet",
     description="EfficientNet-B0 to B2 with seeded weights and calibrated statistics: fidelity only",
-    variant=OneOf(default="b2", choices=tuple(VARIANTS)),
+    variant=Choice(default="b2", choices=tuple(VARIANTS)),
     image_size=260,
     parameter_count=parameter_count,
     module=module,

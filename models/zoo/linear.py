@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Arrays, TensorSpec
-from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import variance_kept
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ MODEL = Model(
     name="linear",
     description="one Linear layer, 1024 inputs and 2048 outputs unless said otherwise",
     parameters={
-        "inputs": Whole(default=1_024, low=1, high=2**20),
-        "outputs": Whole(default=2_048, low=1, high=2**20),
-        "bias": OneOf(default="no", choices=tuple(BIAS)),
+        "inputs": IntRange(default=1_024, low=1, high=2**20),
+        "outputs": IntRange(default=2_048, low=1, high=2**20),
+        "bias": Choice(default="no", choices=tuple(BIAS)),
         "seed": SEED,
     },
     parameter_count=parameter_count,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Arrays, TensorSpec
 from shootout.errors import UsageError
-from shootout.models.base import Call, Model, Parameters, Whole
+from shootout.models.base import Call, IntRange, Model, Parameters
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001
 MODEL = Model(
     name="matmul",
     description="the product of two n x n matrices, both of them inputs (batch 1)",
-    parameters={"n": Whole(default=512, low=1, high=32_768)},
+    parameters={"n": IntRange(default=512, low=1, high=32_768)},
     parameter_count=lambda _: 0,
     inputs=inputs,
     forward=forward,

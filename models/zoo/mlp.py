@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, Model, Parameters, Whole
+from shootout.models.base import SEED, Call, IntRange, Model, Parameters
 from shootout.models.seeding import variance_kept
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ MODEL = Model(
     name="mlp",
     description="one hidden layer of 100 units with ReLU; 4, 64 or a million inputs",
     parameters={
-        "inputs": Whole(default=64, low=1, high=2**20),
-        "hidden": Whole(default=100, low=1, high=65_536),
-        "outputs": Whole(default=10, low=1, high=65_536),
+        "inputs": IntRange(default=64, low=1, high=2**20),
+        "hidden": IntRange(default=100, low=1, high=65_536),
+        "outputs": IntRange(default=10, low=1, high=65_536),
         "seed": SEED,
     },
     parameter_count=parameter_count,

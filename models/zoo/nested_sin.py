@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import Call, Model, Parameters, Whole
+from shootout.models.base import Call, IntRange, Model, Parameters
 
 if TYPE_CHECKING:
     import torch
@@ -57,8 +57,8 @@ MODEL = Model(
     name="nested_sin",
     description="sin applied 4 times to a vector of so many elements: no weights, all memory",
     parameters={
-        "elements": Whole(default=2**20, low=1, high=2**32),
-        "depth": Whole(default=4, low=1, high=64),
+        "elements": IntRange(default=2**20, low=1, high=2**32),
+        "depth": IntRange(default=4, low=1, high=64),
     },
     parameter_count=lambda _: 0,
     inputs=inputs,

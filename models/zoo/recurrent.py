@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ MODEL = Model(
     name="recurrent",
     description="one recurrent layer (rnn, gru or lstm) of 100 units over 16 steps; gives the last hidden state",
     parameters={
-        "kind": OneOf(default="lstm", choices=tuple(GATES)),
-        "inputs": Whole(default=64, low=1, high=65_536),
-        "hidden": Whole(default=100, low=1, high=65_536),
-        "steps": Whole(default=16, low=1, high=4_096),
+        "kind": Choice(default="lstm", choices=tuple(GATES)),
+        "inputs": IntRange(default=64, low=1, high=65_536),
+        "hidden": IntRange(default=100, low=1, high=65_536),
+        "steps": IntRange(default=16, low=1, high=4_096),
         "seed": SEED,
     },
     parameter_count=parameter_count,

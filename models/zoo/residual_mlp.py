@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, Model, OneOf, Parameters, Whole
+from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,9 +87,9 @@ MODEL = Model(
     name="residual_mlp",
     description="a deep residual MLP of small layers (d_model wide, n_layers deep)",
     parameters={
-        "d_model": Whole(default=128, low=1, high=65_536),
-        "n_layers": Whole(default=128, low=1, high=4_096),
-        "activation": OneOf(default="relu", choices=tuple(ACTIVATIONS)),
+        "d_model": IntRange(default=128, low=1, high=65_536),
+        "n_layers": IntRange(default=128, low=1, high=4_096),
+        "activation": Choice(default="relu", choices=tuple(ACTIVATIONS)),
         "seed": SEED,
     },
     parameter_count=parameter_count,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shootout.models.base import OneOf, Parameters
+from shootout.models.base import Choice, Parameters
 from shootout.models.zoo import vision
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _block(wide: int, narrow: int, stride: int) -> nn.Module:
 MODEL = vision.classifier_model(
     name="resnet",
     description="ResNet-50 (or 14, 26) with seeded weights and calibrated statistics: fidelity only",
-    variant=OneOf(default="50", choices=tuple(DEPTHS)),
+    variant=Choice(default="50", choices=tuple(DEPTHS)),
     image_size=224,
     parameter_count=parameter_count,
     module=module,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shootout.contract import Array, Artifact, TensorSpec
-from shootout.models.base import SEED, Model, OneOf, Parameters, Whole, buffer_count, set_count
+from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, buffer_count, set_count
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ NOISE = 0.1
 def classifier_model(
     name: str,
     description: str,
-    variant: OneOf,
+    variant: Choice,
     image_size: int,
     parameter_count: Callable[[Parameters], int],
     module: Callable[[Parameters], nn.Sequential],
@@ -46,8 +46,8 @@ def classifier_model(
         description=description,
         parameters={
             "variant": variant,
-            "image_size": Whole(default=image_size, low=32, high=1_024),
-            "classes": Whole(default=1_000, low=2, high=100_000),
+            "image_size": IntRange(default=image_size, low=32, high=1_024),
+            "classes": IntRange(default=1_000, low=2, high=100_000),
             "seed": SEED,
         },
         parameter_count=parameter_count,

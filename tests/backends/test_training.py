@@ -16,7 +16,7 @@ from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Tar
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
-from shootout.exported.training import RATE, TARGET
+from shootout.exported.training_step import RATE, TARGET
 from shootout.messages import Verified
 from shootout.testing.cases import warm_of
 from shootout.testing.fresh import run_fresh

@@ -16,8 +16,7 @@ from shootout.contract import Precision, Target
 from shootout.errors import ModelError, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export.client import Request, check
-from shootout.export.job import Job, brief_key
-from shootout.export.request import checked
+from shootout.export.request import ExportJob, brief_key, checked
 from shootout.exported import effort
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare
@@ -75,7 +74,7 @@ def test_after_a_hurried_original_it_is_kept_as_hurried_too(
     monkeypatch.setattr(effort, "LITTLE", 0.0)
     first = str(linear(tmp_path / "a.onnx"))
     second = checked(Request(model=str(quantized(tmp_path / "q.onnx")), original=first))
-    assert isinstance(second, Job), second
+    assert isinstance(second, ExportJob), second
     assert second.base is not None
     folders = [tmp_path / "one", tmp_path / "two"]
     for job, folder, hurry in zip((second.base, second), folders, (True, is_hurried), strict=True):

@@ -16,8 +16,7 @@ from support.exports import obtain
 from shootout.errors import ModelError, UsageError
 from shootout.export import cache
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import Job
-from shootout.export.request import checked
+from shootout.export.request import ExportJob, checked
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import store
 from shootout.host.store import sealed
@@ -122,7 +121,7 @@ GOOD = np.random.default_rng(3).random((3, 2, 64)).astype(np.float32)
 def test_the_key_follows_the_calibration_data_and_the_variant(tmp_path: Path):
     def key(**more: Any) -> str:
         job = checked(Request(model="digits", **more))
-        assert isinstance(job, Job), job
+        assert isinstance(job, ExportJob), job
         return job.key
 
     path = tmp_path / "mine.npz"

@@ -21,8 +21,7 @@ from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
 from shootout.export.client import Request, check, obtain_all
-from shootout.export.job import JOBS, Job, from_json, to_json
-from shootout.export.request import checked
+from shootout.export.request import JOBS, ExportJob, checked, from_json, to_json
 from shootout.exported import effort
 from shootout.exported.effort import Effort
 from shootout.exported.model import MANIFEST, ExportedModel
@@ -52,7 +51,7 @@ def test_a_known_exported_comes_from_the_cache(request: pytest.FixtureRequest):
 def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
     np.savez(tmp_path / "data.npz", x=np.ones((3, 2, 64), np.float32))
     job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
-    assert isinstance(job, Job), job
+    assert isinstance(job, ExportJob), job
     assert job.base
     assert job.base.calibration == job.calibration
     assert from_json(json.loads(json.dumps(to_json(job)))) == job
@@ -183,7 +182,7 @@ def test_whatever_an_export_raises_is_explained(
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._explained(Job(model="m"), Effort())
+    error = exporter._explained(ExportJob(model="m"), Effort())
     assert type(error) is kind
     assert says in str(error)
 
@@ -224,7 +223,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     monkeypatch.setattr(effort, "LITTLE", 0.0)
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     job, needs = checked(request), ["fp32", "int8"]
-    assert isinstance(job, Job), job
+    assert isinstance(job, ExportJob), job
     with cache.workshop() as place:
         folder = place / job.key
         folder.mkdir()
@@ -253,25 +252,25 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
 def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
     progress: Any = SimpleNamespace(say=told.append, detail=told.append)
-    (tmp_path / effort.REPORT).write_text(
+    (tmp_path / effort.PROGRESS).write_text(
         json.dumps({"model": "m.onnx", "doing": "the reference outputs", "whole_s": 635.0})
     )
     (tmp_path / "job").mkdir()
-    job = Job(model="m.onnx", folder=str(tmp_path / "job"))
-    alone = client.Watched(progress, Left(30.0), is_needed=True)
+    job = ExportJob(model="m.onnx", folder=str(tmp_path / "job"))
+    alone = client.WatchedExport(progress, Left(30.0), is_needed=True)
     assert alone.goes_on(tmp_path, [job])
     assert told == [
         "exporting m.onnx takes about 11 min in all, and --max-time has 18 s for it: what doesn't fit is left out",
         "m.onnx: the reference outputs, 0 s of the 18 s that --max-time has for it",
     ]
-    late = client.Watched(None, Left(0.0), is_needed=False)
+    late = client.WatchedExport(None, Left(0.0), is_needed=False)
     late.share = Left(-1.0)
     assert not late.goes_on(tmp_path, [job])
-    past = client.Watched(progress, Left(20.0), is_needed=True)
+    past = client.WatchedExport(progress, Left(20.0), is_needed=True)
     past.share.seconds = -1.0
     past.report(tmp_path)
     assert told[-1] == "m.onnx: the reference outputs, 0 s past the -1 s that --max-time has for it"
-    needed = client.Watched(None, Left(0.0), is_needed=True)
+    needed = client.WatchedExport(None, Left(0.0), is_needed=True)
     needed.share = Left(-1.0)
     assert needed.goes_on(tmp_path, [job]), "nothing else could be measured"
     (tmp_path / "job" / MANIFEST).touch()
@@ -291,8 +290,8 @@ def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
 ):
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     monkeypatch.setattr(client, "run", lambda *_: Ending(code=code, said="", how="killed"))
-    job = Job(model="m.onnx", key="k")
-    watched = client.Watched(None, Left(9.0), is_needed=True)
+    job = ExportJob(model="m.onnx", key="k")
+    watched = client.WatchedExport(None, Left(9.0), is_needed=True)
     watched.share = Left(-1.0)
     assert type(client._make([job], {}, watched, ())["k"]) is kind
 
@@ -317,8 +316,8 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
         return Ending(code=-9 if is_killed else 0, said="", how="killed by SIGKILL", was_killed=is_killed)
 
     monkeypatch.setattr(client, "run", export)
-    watched = client.Watched(None, Left(1e3), is_needed=True)
-    found: Any = client._make([Job(model="m", key=key) for key in "ab"], {}, watched, ())
+    watched = client.WatchedExport(None, Left(1e3), is_needed=True)
+    found: Any = client._make([ExportJob(model="m", key=key) for key in "ab"], {}, watched, ())
     assert asked == [["a", "b"], ["b"]]
     assert found["a"] == "a"
     if kind:

@@ -24,8 +24,7 @@ from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export import client, user_torch
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import JOBS, Job, to_json
-from shootout.export.request import checked
+from shootout.export.request import JOBS, ExportJob, checked, to_json
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
 from shootout.models.user import factory
@@ -104,7 +103,7 @@ def made_here(request: Request, folder: Path) -> ExportedModel | Exception:
 
     folder.mkdir()
     job = checked(request)
-    assert isinstance(job, Job)
+    assert isinstance(job, ExportJob)
     path, loaded = list(sys.path), set(sys.modules)
     try:
         return user_torch.take(dataclasses.replace(job, folder=str(folder)), Effort())
@@ -169,7 +168,7 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
 
 
 def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = Job(model="m.py:make", key="k", folder=str(tmp_path))
+    job = ExportJob(model="m.py:make", key="k", folder=str(tmp_path))
     jobs = write(tmp_path / JOBS, json.dumps({"jobs": [to_json(job)], "needs": []}))
     monkeypatch.setattr(sys, "argv", ["exporter", str(jobs.parent), "0"])
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)

@@ -12,7 +12,7 @@ from support.onnx_made import linear
 
 from shootout.contract import TensorSpec
 from shootout.errors import ShootoutError, UsageError
-from shootout.export import client, labels
+from shootout.export import client, input_sets
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import labels_of
 from shootout.exported import fidelity
@@ -31,7 +31,7 @@ def files(folder: Path, rows: np.ndarray, classes: np.ndarray, name: str = "labe
 
 
 def test_report_and_calibration_share_no_row_where_there_are_enough():
-    split = labels.shared_out({"x": ROWS}, CLASSES, SPECS)
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
     reported, other = ({row.tobytes() for row in part["x"]} for part in (split.report, split.other))
     assert (len(reported), len(other), reported & other) == (25, 25, set())
     assert np.array_equal(split.report_labels, CLASSES[::2])
@@ -42,14 +42,14 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
 
 
 def test_few_rows_serve_both():
-    split = labels.shared_out({"x": ROWS[:5]}, CLASSES[:5], SPECS)
+    split = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS)
     assert np.array_equal(split.report["x"], split.other["x"])
     assert "too few to share out" in split.notes[0]
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])
 def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
-    split = labels.read(*files(tmp_path, rows, CLASSES), SPECS)
+    split = input_sets.read_labelled(*files(tmp_path, rows, CLASSES), SPECS)
     assert np.array_equal(split.report["x"], ROWS[::2])
 
 
@@ -65,7 +65,7 @@ def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, rows: np.ndarray, classes: np.ndarray, name: str, says: str):
     with pytest.raises(UsageError) as caught:
-        labels.read(*files(tmp_path, rows, classes, name), SPECS)
+        input_sets.read_labelled(*files(tmp_path, rows, classes, name), SPECS)
     assert says in str(caught.value)
 
 
@@ -95,12 +95,12 @@ def test_data_that_no_model_could_use_are_refused_by_the_plan(
 def test_inputs_without_a_common_batch_axis_have_no_rows():
     specs = (*SPECS, TensorSpec(name="t", shape=(), dtype="int64"))
     with pytest.raises(UsageError, match="first axis is the batch"):
-        labels.batch_of(specs)
+        input_sets.common_batch(specs)
 
 
 @pytest.mark.parametrize(("shape", "says"), [((2, 3, 4), "class scores"), ((2, 2), "labels must be from 0 to 1")])
 def test_labels_must_fit_the_first_output(shape: tuple[int, ...], says: str):
-    split = labels.shared_out({"x": ROWS}, CLASSES, SPECS)
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
     with pytest.raises(UsageError, match=says):
         split.check([TensorSpec(name="y", shape=shape, dtype="float32")])
 
@@ -146,7 +146,7 @@ def test_labels_among_the_inputs_need_no_file_of_their_own(tmp_path: Path):
     np.savez(tmp_path / "both.npz", x=ROWS, labels=CLASSES)
     asked = Request(model=str(path), batch=2, inputs_npz=tmp_path / "both.npz")
     assert labels_of(asked) == tmp_path / "both.npz"
-    split = labels.read(tmp_path / "both.npz", tmp_path / "both.npz", SPECS)
+    split = input_sets.read_labelled(tmp_path / "both.npz", tmp_path / "both.npz", SPECS)
     assert np.array_equal(split.report_labels, CLASSES[::2])
     _, given = files(tmp_path, ROWS, CLASSES)
     with pytest.raises(UsageError, match=r"both\.npz holds labels, and --labels gives some too"):

@@ -17,7 +17,7 @@ from shootout.backends.common_torch import core_module, float32_module
 from shootout.contract import Arm, Artifact, Target
 from shootout.errors import ModelError
 from shootout.export import user_onnx
-from shootout.export.job import Job
+from shootout.export.request import ExportJob
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare, gate
 from shootout.exported.model import ExportedModel, open_exported
@@ -30,7 +30,7 @@ EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 
 def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ExportedModel:
     (folder / "out").mkdir()
-    job = Job(model=path.name, file=str(path), folder=str(folder / "out"), batch=batch, module=module)
+    job = ExportJob(model=path.name, file=str(path), folder=str(folder / "out"), batch=batch, module=module)
     user_onnx.take(job, Effort()).seal()
     return open_exported(folder / "out")
 
@@ -120,7 +120,7 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
 
 
 def test_a_wide_error_bound_proves_no_conversion_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(user_onnx.onnx_float32, "error_bound", lambda *args, **named: 0.1)
+    monkeypatch.setattr(user_onnx.onnx_error_bounds, "float32_error_bound", lambda *args, **named: 0.1)
     off = torch.nn.Linear(4, 3, bias=False).eval()
     off.weight.data = torch.from_numpy(1.02 * WEIGHT.T)
     monkeypatch.setattr(onnx_module, "module_of", lambda path, example: off)

@@ -15,11 +15,11 @@ from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import Given
+from shootout.export.request import Given
 from shootout.exported import onnx_files
 
 
-def take(path: Path, folder: Path, **how: Any) -> user_onnx.Prepared:
+def take(path: Path, folder: Path, **how: Any) -> user_onnx.OnnxFindings:
     (folder / "out").mkdir(exist_ok=True)
     return user_onnx.prepare(path, folder / "out", **{"batch": 1, "sets": {}, "npz": None, **how})
 

@@ -10,7 +10,7 @@ from shootout.clock import Deadline
 from shootout.contract import NotRunKind
 from shootout.errors import SkippedArm
 from shootout.exported import effort
-from shootout.exported.effort import Effort, Report, read_report
+from shootout.exported.effort import Effort, ExportProgress, read_progress
 from shootout.exported.workload import Work
 
 
@@ -93,16 +93,16 @@ def test_a_step_that_is_little_beside_the_rest_of_the_run_is_taken_whatever_the_
 
 def test_its_parent_reads_how_far_it_is(tmp_path: Path):
     place = tmp_path / "report.json"
-    assert read_report(place) is None
+    assert read_progress(place) is None
     Effort("m.onnx", report=place).buffers(8, 0.5)
-    assert read_report(place) == Report(
+    assert read_progress(place) == ExportProgress(
         model="m.onnx", doing="the right outputs of 8 input sets, a call takes 0.5 s", whole_s=200.0
     )
     Effort("m.onnx", limit=Left(60), plan=Left(20), report=place).buffers(8, 1.0)
-    assert (found := read_report(place)), "it says how many it takes, not how many it would have"
+    assert (found := read_progress(place)), "it says how many it takes, not how many it would have"
     assert found.doing == "the right outputs of 2 input sets, a call takes 1 s"
     place.write_text("[1]")
-    assert read_report(place) is None
+    assert read_progress(place) is None
 
 
 def test_in_a_hurry_nothing_is_predicted_that_nobody_waits_for():

@@ -17,13 +17,13 @@ from shootout import models
 from shootout.contract import Artifact, Device, Precision, Target
 from shootout.errors import ModelError
 from shootout.export import __main__ as exporter
-from shootout.export import inputs
+from shootout.export import input_sets
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import Job
-from shootout.export.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
+from shootout.export.request import ExportJob
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare, gate, with_accuracy
 from shootout.exported.model import ExportedModel, open_exported
+from shootout.exported.unseen import UNSEEN_SETS, UNSEEN_WHOLE_SETS, make_unseen
 from shootout.quantize import torch_error_bounds
 
 REQUESTS = {
@@ -164,7 +164,7 @@ def test_calibration_sets_have_the_models_shape_and_no_report_rows(exported_mode
 
 def test_calibration_stays_small_for_big_inputs():
     spec = models.get("residual_mlp").inputs({"d_model": 65_536}, 64)
-    assert len(inputs.drawn(spec, 64)) == 4, "16 MiB each"
+    assert len(input_sets.drawn_calibration(spec, 64)) == 4, "16 MiB each"
 
 
 @pytest.mark.parametrize("name", ["residual_mlp", "digits"])
@@ -228,9 +228,9 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
         for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
             sys.modules[name] = None  # importing it fails
         from shootout.export.__main__ import make
-        from shootout.export.job import Job
+        from shootout.export.request import ExportJob
         from shootout.exported.effort import Effort
-        make(Job(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
+        make(ExportJob(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
         from pathlib import Path
         from shootout.exported.model import open_exported
         exported = open_exported(Path({str(tmp_path)!r}))
@@ -316,7 +316,7 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
-    exporter.make(Job(folder=str(tmp_path), model="residual_mlp", parameters=parameters), Effort())
+    exporter.make(ExportJob(folder=str(tmp_path), model="residual_mlp", parameters=parameters), Effort())
     exported = open_exported(tmp_path)
     assert exported.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(exported, Artifact.ONNX), exported.reference_outputs())

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from support.onnx_made import linear
 
 from shootout.errors import ModelError, UsageError
-from shootout.exported import data_files, onnx_files, onnx_header
+from shootout.exported import data_files, onnx_files
 from shootout.study import schema
 
 
@@ -44,7 +44,7 @@ def test_a_place_that_is_none_is_a_message(tmp_path: Path, place: dict[str, str]
 @pytest.mark.parametrize("device", ["", "/dev/zero"])
 def test_a_pipe_or_a_device_is_no_model_and_no_data(tmp_path: Path, device: str):
     for name, read in (
-        ("m.onnx", onnx_header.header),
+        ("m.onnx", onnx_files.header),
         ("d.npz", data_files.digest),
         ("d2.npz", data_files.read_arrays),
     ):
@@ -74,7 +74,7 @@ def test_a_name_that_would_steer_the_terminal_is_none(tmp_path: Path, evil: str,
         model.graph.node[0].op_type += evil
     onnx.save(model, tmp_path / "evil.onnx")
     with pytest.raises(ModelError, match="names that are no plain text"):
-        onnx_header.header(tmp_path / "evil.onnx")
+        onnx_files.header(tmp_path / "evil.onnx")
 
 
 def test_words_that_nobody_is_shown_may_be_any_and_names_may_have_any_letters(tmp_path: Path):
@@ -83,4 +83,4 @@ def test_words_that_nobody_is_shown_may_be_any_and_names_may_have_any_letters(tm
     model.graph.name = model.graph.node[0].name = "a\tb"
     model.graph.input[0].name += "\u00a0\u3000\u200d\U0001f468"
     onnx.save(model, tmp_path / "odd.onnx")
-    assert onnx_header.header(tmp_path / "odd.onnx").graph.input[0].name == model.graph.input[0].name
+    assert onnx_files.header(tmp_path / "odd.onnx").graph.input[0].name == model.graph.input[0].name

@@ -13,7 +13,7 @@ from support.onnx_made import F32, I64, linear, value, write
 
 from shootout.errors import ModelError, UsageError
 from shootout.exported.onnx_axes import axis_sizes, input_specs, sizes_asked, sizes_of_shapes
-from shootout.exported.onnx_header import KEPT_BYTES, header
+from shootout.exported.onnx_files import KEPT_BYTES, header
 
 
 def two(path: Path, x: Any = ("b", 3, "h", "w"), ids: Any = (None, "h")) -> onnx.ModelProto:

@@ -17,7 +17,7 @@ from support.races import planted
 from shootout.contract import Availability
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.exported.model import sha256
-from shootout.exported.shipped import DOCUMENT, MANIFEST, Runtime, Shipped, ShippedArm, read_row
+from shootout.exported.shipped_folder import DOCUMENT, MANIFEST, ShippedArm, ShippedFolder, ShippedRuntime, read_row
 from shootout.gate import contest, reference
 from shootout.gate.contest import MOST_RESTARTS, make_study, plan_contest
 from shootout.gate.limits import Limits, read_limits
@@ -103,8 +103,8 @@ def test_a_shipped_arm_is_made_again_from_its_own_cell_with_its_own_settings(
         threads=2,
         batch=1,
     )
-    runtime = Runtime(backend="openvino", threads=2, affinity=2, environment={}, options={})
-    shipped = Shipped(
+    runtime = ShippedRuntime(backend="openvino", threads=2, affinity=2, environment={}, options={})
+    shipped = ShippedFolder(
         folder=tmp_path,
         made_with="",
         arm=arm,

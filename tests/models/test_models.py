@@ -12,10 +12,9 @@ import pytest
 from shootout import models
 from shootout.contract import Artifact
 from shootout.errors import UsageError
-from shootout.export.job import Job
-from shootout.export.request import Request, checked
+from shootout.export.request import ExportJob, Request, checked
 from shootout.models import probes
-from shootout.models.zoo import digits, digits_cnn, digits_data
+from shootout.models.zoo import digits, digits_cnn
 
 PROBES = ("permutation_probe", "grid_probe")
 ALL = [*models.names(), *PROBES, "identity"]
@@ -54,7 +53,7 @@ def test_a_folder_of_a_models_name_does_not_take_its_place(tmp_path: Path, monke
     assert found == {"residual_mlp": False, "identity": False, "vit": True, "./residual_mlp": True}
     assert models.get("identity").name == "identity"
     job = checked(Request(model="residual_mlp"))
-    assert isinstance(job, Job)
+    assert isinstance(job, ExportJob)
     assert job.model == "residual_mlp"
 
 
@@ -197,7 +196,7 @@ def test_digits_cnns_of_other_sizes_have_the_size_they_say(chosen: dict[str, int
 
 
 def test_splits_are_disjoint_complete_and_stratified():
-    found = digits_data.splits({"seed": 0}, (64,))
+    found = digits.splits({"seed": 0}, (64,))
     rows = [image.tobytes() for images, _ in found.values() for image in images]
     assert len(rows) == 1_797
     from sklearn.datasets import load_digits

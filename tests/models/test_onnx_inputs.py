@@ -12,7 +12,7 @@ from support.onnx_made import F32, I64, value, write
 
 from shootout.contract import Array
 from shootout.exported.onnx_axes import axis_sizes, input_specs
-from shootout.exported.onnx_header import header
+from shootout.exported.onnx_files import header
 from shootout.models import drawing
 from shootout.models.base import draw
 from shootout.models.user import onnx_inputs
@@ -207,7 +207,7 @@ def test_what_is_drawn_follows_the_seed_alone():
     ways = {(2, 3, 9, 50): drawing.picture(0, 1, 1), (2, 300): drawing.sound(1), (4, 9): drawing.mask()}
     for shape, way in ways.items():
 
-        def again(seed: int, way: drawing.Way = way, shape: tuple[int, ...] = shape) -> Array:
+        def again(seed: int, way: drawing.InputWay = way, shape: tuple[int, ...] = shape) -> Array:
             return np.asarray(way.draw(np.random.default_rng(seed), shape))
 
         assert np.array_equal(again(1), again(1))

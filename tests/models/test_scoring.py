@@ -10,7 +10,7 @@ import pytest
 
 from shootout.errors import UsageError
 from shootout.exported.fidelity import rightly
-from shootout.exported.model import Report
+from shootout.exported.model import LabelledRows
 from shootout.messages import Scores
 from shootout.models.user import scoring
 
@@ -46,7 +46,7 @@ def outputs(tmp_path: Path) -> Path:
     """Of 5 rows in batches of 2, the last one filled up with row 0; what is kept is what the accuracy is of."""
     folder = tmp_path / "outputs"
     folder.mkdir()
-    report = Report(inputs={"x": np.arange(10.0, 15.0)[:, None]}, labels=LABELS)
+    report = LabelledRows(inputs={"x": np.arange(10.0, 15.0)[:, None]}, labels=LABELS)
     rightly(scoring.saving(lambda inputs: {"scores": inputs["x"], "boxes/0": inputs["x"]}, folder), report, 2)
     return folder
 

@@ -14,8 +14,7 @@ from shootout import models
 from shootout.errors import ModelError, UsageError
 from shootout.export import client
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import Job
-from shootout.export.request import checked
+from shootout.export.request import ExportJob, checked
 from shootout.host import environment
 from shootout.models.user import factory, source
 
@@ -177,7 +176,7 @@ def test_another_version_of_what_the_source_imports_is_another_exported(
 
     def key() -> str:
         job = checked(Request(model=place.name))
-        assert isinstance(job, Job)
+        assert isinstance(job, ExportJob)
         return job.key
 
     first, version_of = key(), environment.version_of

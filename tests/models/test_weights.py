@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from shootout import models
 from shootout.errors import UsageError
 from shootout.export.client import Request, check
-from shootout.models.user import hfconfig, weights
+from shootout.models.user import hfconfig
 
 VIT = {
     "model_type": "vit",
@@ -39,17 +39,17 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_path: Path):
     with pytest.raises(UsageError, match=r"expected model\.safetensors or pytorch_model\.bin"):
-        weights.files_of(tmp_path)
+        hfconfig.weight_files(tmp_path)
     index = tmp_path / "pytorch_model.bin.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "p-1.bin", "b": "p-2.bin", "c": "p-1.bin"}}))
     for name in ("p-1.bin", "p-2.bin"):
         (tmp_path / name).write_bytes(name.encode())
-    assert [path.name for path in weights.files_of(tmp_path)] == ["p-1.bin", "p-2.bin"]
-    before = weights.digest(tmp_path)
+    assert [path.name for path in hfconfig.weight_files(tmp_path)] == ["p-1.bin", "p-2.bin"]
+    before = hfconfig.weights_digest(tmp_path)
     (tmp_path / "p-2.bin").write_bytes(b"other")
-    assert weights.digest(tmp_path) != before
+    assert hfconfig.weights_digest(tmp_path) != before
     (tmp_path / "model.safetensors").write_bytes(b"")
-    assert [path.name for path in weights.files_of(tmp_path)] == ["model.safetensors"]
+    assert [path.name for path in hfconfig.weight_files(tmp_path)] == ["model.safetensors"]
     (tmp_path / "loop.bin").symlink_to(tmp_path)
     refused = {
         **dict.fromkeys(("", ".", "..", "../p.bin"), "outside its folder"),
@@ -61,7 +61,7 @@ def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_pat
     for text, says in (texts | {"[]": "no index of weights"}).items():
         index.write_text(text)
         with pytest.raises(UsageError, match=says):
-            weights.files_of(index)
+            hfconfig.weight_files(index)
 
 
 def test_a_folder_is_a_model_and_its_weights_are_part_of_what_it_is(folder: Path):
@@ -133,7 +133,7 @@ def test_a_file_that_would_run_code_is_not_opened(tmp_path: Path):
     torch = pytest.importorskip("torch")
     torch.save(torch.nn.Linear(2, 2), tmp_path / "whole.pt")
     with pytest.raises(UsageError, match=r"whole\.pt isn't read: it must hold tensors alone"):
-        weights.read(tmp_path / "whole.pt")
+        hfconfig.read_weights(tmp_path / "whole.pt")
     torch.save([torch.zeros(1)], tmp_path / "list.pt")
     with pytest.raises(UsageError, match=r"list\.pt holds a list"):
-        weights.read(tmp_path / "list.pt")
+        hfconfig.read_weights(tmp_path / "list.pt")

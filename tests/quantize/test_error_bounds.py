@@ -22,11 +22,11 @@ from support.exports import obtain
 from shootout import models
 from shootout.constants import USEFUL_BOUND
 from shootout.contract import Artifact, Precision, Target
-from shootout.export import inputs, user_onnx
+from shootout.export import input_sets, user_onnx
 from shootout.exported.fidelity import compare, gate, widened
 from shootout.exported.model import ExportedModel
 from shootout.host.environment import saturates
-from shootout.quantize import onnx_error_bounds, onnx_rounding, torch_rounding
+from shootout.quantize import onnx_error_bounds, torch_error_bounds
 from shootout.quantize.error_bounds import to_e4m3
 from shootout.quantize.torch_error_bounds import Rounded, fp32_floor, run, to_dtype, to_tf32
 from shootout.testing.fresh import run_fresh
@@ -185,9 +185,9 @@ def test_rounding_to_e4m3_is_that_of_the_type_itself():
     x = np.append(drawn.clip(-448, 448), 448.0).astype(np.float32)
     wanted = x.astype(float8_e4m3fn).astype(np.float32)
     np.testing.assert_array_equal(to_e4m3(x, 0), wanted)
-    np.testing.assert_array_equal(torch_rounding.float8({1: 448.0})(1, torch.from_numpy(x), True).numpy(), wanted)
-    chain = onnx_rounding.Chain("x")
-    onnx_rounding.to_e4m3({"x": 448.0})(chain)
+    np.testing.assert_array_equal(torch_error_bounds.float8({1: 448.0})(1, torch.from_numpy(x), True).numpy(), wanted)
+    chain = onnx_error_bounds.Chain("x")
+    onnx_error_bounds.to_e4m3({"x": 448.0})(chain)
     ends = [helper.make_tensor_value_info(name, F32, x.shape) for name in ("x", chain.end)]
     graph = helper.make_graph(chain.nodes, "g", ends[:1], ends[1:], chain.numbers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
@@ -221,7 +221,7 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, float]:
         path=folder / "model.onnx",
         buffers=taken.buffers,
         outputs=taken.reference_outputs,
-        calibration=inputs.drawn(taken.inputs, taken.batch),
+        calibration=input_sets.drawn_calibration(taken.inputs, taken.batch),
         workshop=path.parent,
     )
     return reference_outputs, taken.error_bound
@@ -289,7 +289,7 @@ def test_what_cannot_be_predicted_costs_no_export(tmp_path: Path, monkeypatch: p
     assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == onnx_error_bounds.error_bounds(
         reference_outputs, 1e-5
     )
-    monkeypatch.setattr(onnx_error_bounds.onnx_rounding, "rewrite", broken)
+    monkeypatch.setattr(onnx_error_bounds, "rewrite", broken)
     assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == {"fp32": 1e-5}
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m.made", "m.onnx"]
 
@@ -300,8 +300,8 @@ def test_a_precision_that_cannot_be_predicted_costs_no_other_one(tmp_path: Path,
 
     reference_outputs, _ = reference_of(saved(tmp_path / "m.onnx", [PRODUCT], 17, w=WEIGHT))
     whole = onnx_error_bounds.error_bounds(reference_outputs, 1e-5)
-    monkeypatch.setattr(onnx_error_bounds.onnx_rounding, "to_e4m3", lambda _: broken)
-    monkeypatch.setattr(onnx_error_bounds.onnx_rounding, "to_float16", broken)
+    monkeypatch.setattr(onnx_error_bounds, "to_e4m3", lambda _: broken)
+    monkeypatch.setattr(onnx_error_bounds, "to_float16", broken)
     assert onnx_error_bounds.error_bounds(reference_outputs, 1e-5) == {
         name: whole[name] for name in whole if name not in {"fp8", "fp16"}
     }

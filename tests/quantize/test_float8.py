@@ -16,7 +16,7 @@ from shootout.contract import Precision
 from shootout.errors import ModelError
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
-from shootout.quantize.float8 import write_float8
+from shootout.quantize.qdq import write_float8
 
 F32, E4M3 = TensorProto.FLOAT, TensorProto.FLOAT8E4M3FN
 SHAPE = (4, 32)

@@ -15,8 +15,7 @@ from support.exports import obtain
 from shootout.contract import Artifact, Device, Precision
 from shootout.errors import ModelError, UsageError
 from shootout.export.client import Request, obtain_all
-from shootout.export.job import Job
-from shootout.export.request import checked
+from shootout.export.request import ExportJob, checked
 from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare, gate
 from shootout.exported.model import ExportedModel
@@ -211,9 +210,9 @@ def test_the_cpu_settles_the_weights_bits_of_a_quantized_variant_alone(
 ):
     monkeypatch.setattr(environment, "saturates", lambda: saturates)
     jobs = [checked(Request(model="digits", variant=one)) for one in ("", "shared")]
-    assert [isinstance(one, Job) and one.reduced for one in jobs] == [False, saturates]
+    assert [isinstance(one, ExportJob) and one.reduced for one in jobs] == [False, saturates]
     on_gpu = checked(Request(model="digits", variant="shared", device=Device.CUDA))
-    assert isinstance(on_gpu, Job)
+    assert isinstance(on_gpu, ExportJob)
     assert not on_gpu.reduced, "a GPU has no such kernels"
     assert (on_gpu.key == jobs[1].key) is not saturates  # type: ignore[union-attr]
 

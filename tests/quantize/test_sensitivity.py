@@ -18,7 +18,7 @@ from shootout.exported import onnx_files
 from shootout.exported.fidelity import compare
 from shootout.exported.model import ExportedModel
 from shootout.host import environment
-from shootout.quantize import mixed, qdq, sensitivity
+from shootout.quantize import qdq, sensitivity, variants
 from shootout.quantize.sensitivity import LayerSensitivity
 from shootout.testing.cases import exported_models
 
@@ -131,10 +131,10 @@ def test_a_limit_that_cannot_be_kept_says_the_best(request_: Request, kind: type
     [("sqnr", 33, 3), ("sqnr", 30, 0), ("drop", 0.5, 5), ("size", 60, 6), ("size", 35, 1), ("size", 99, 9)],
 )
 def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
-    def measure(count: int) -> mixed.Candidate:
-        return mixed.Candidate(kept=count, sqnr_db=30.0 + count, size=30.0 + 5 * count, drop=1 - count / 10)
+    def measure(count: int) -> variants.MixedModel:
+        return variants.MixedModel(kept=count, sqnr_db=30.0 + count, size=30.0 + 5 * count, drop=1 - count / 10)
 
-    assert mixed._bisect(kind, limit, measure, 9, "v").kept == kept
+    assert variants._bisect(kind, limit, measure, 9, "v").kept == kept
 
 
 def test_sensitivity_is_asked_of_a_float_model():

@@ -23,7 +23,7 @@ from shootout.clock import Deadline
 from shootout.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
 from shootout.errors import UsageError
-from shootout.exported.model import Report
+from shootout.exported.model import LabelledRows
 from shootout.host import environment
 from shootout.host.placement import Placement, place
 from shootout.journal import journal, samples
@@ -319,7 +319,7 @@ def labelled_exported() -> Any:
         error_bound=lambda *_, **__: (1.0, 0.0),
         is_judged=lambda *_: True,
         report_calls=3,
-        report=lambda: Report(inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, labels=np.array([1, 0, 0])),
+        report=lambda: LabelledRows(inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, labels=np.array([1, 0, 0])),
     )
 
 

@@ -16,7 +16,7 @@ from support.races import made
 from shootout.commands.ship import check_folder, ship
 from shootout.contract import Arm, Availability, Fidelity, Target
 from shootout.errors import ArmFailed, UsageError
-from shootout.exported.shipped import open_shipped
+from shootout.exported.shipped_folder import open_shipped
 from shootout.host import environment
 from shootout.page import page
 from shootout.ship import artifact

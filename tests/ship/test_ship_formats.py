@@ -16,7 +16,7 @@ from support.exports import bare_exported
 
 from shootout.contract import Target, TensorSpec
 from shootout.errors import UsageError
-from shootout.exported.shipped import Shipped, open_shipped
+from shootout.exported.shipped_folder import ShippedFolder, open_shipped
 from shootout.ship.formats import layouts
 
 X = TensorSpec(name="x", shape=(1, 128), dtype="float32")
@@ -36,12 +36,12 @@ OPENVINO = {
 }
 
 
-def shipped(folder: Path, backend: str, options: dict[str, Any], **facts: Any) -> Shipped:
+def shipped(folder: Path, backend: str, options: dict[str, Any], **facts: Any) -> ShippedFolder:
     made = bare_exported({}, model="dir/my net.onnx", inputs=(X,), outputs=(Y,))
     return make_shipped(folder / "own", made, target=Target(backend=backend), options=options, threads=3, **facts)
 
 
-def written(form: str, found: Shipped, folder: Path) -> list[str]:
+def written(form: str, found: ShippedFolder, folder: Path) -> list[str]:
     folder.mkdir()
     return layouts.write_layout(form, found, folder)
 

@@ -12,8 +12,8 @@ from support.races.shipping import ship_target
 
 from shootout import backends
 from shootout.contract import Target
-from shootout.exported.npz import load_sets
-from shootout.exported.shipped import LOAD
+from shootout.exported.model import load_sets
+from shootout.exported.shipped_folder import LOAD
 
 MOST_LINES = 60
 TELL = """

@@ -19,7 +19,7 @@ from shootout.backends.adapter import Built, Shipment
 from shootout.commands import ship as command
 from shootout.contract import Arm, Scenario, Target
 from shootout.errors import ArmFailed
-from shootout.exported.shipped import CHECK, LOAD, Shipped, open_shipped, seal_shipped
+from shootout.exported.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
 from shootout.ship import folder
 from shootout.ship.source import Source
 
@@ -41,7 +41,9 @@ def with_variables(variables: dict[str, str]) -> Source:
     return replace(found, document=found.document.model_copy(update={"environment": environment}))
 
 
-def written(source: Source, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None) -> Shipped:
+def written(
+    source: Source, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None
+) -> ShippedFolder:
     """A folder whose adapter puts nothing into it."""
     built = Built(arm=source.arm, exported=obtain("identity", {}, 1), folder=place, facts={})
     templates = Path(str(backends.__file__)).parent / "_numpy"

@@ -15,7 +15,7 @@ from support.races.shipping import ship_target
 
 from shootout.contract import Target
 from shootout.errors import UsageError
-from shootout.exported.shipped import CHECK, MANIFEST, open_shipped
+from shootout.exported.shipped_folder import CHECK, MANIFEST, open_shipped
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,11 @@ import torch
 import tqdm
 
 from shootout.export import __main__ as process
-from shootout.export import shipped, torch_files, training, user_onnx, user_torch  # noqa: F401
-from shootout.models.zoo import digits_data
+from shootout.export import (
+    torch_files,
+    zoo,  # noqa: F401
+)
+from shootout.models.zoo import digits
 from support.trained import trained_once
 
 
@@ -39,5 +42,5 @@ def _import_the_rest() -> None:
     assert "onnxruntime" not in sys.modules, "it starts a thread, without which a fork can't end"
 
 
-digits_data.trained = functools.partial(trained_once, digits_data.trained)
+digits.train = functools.partial(trained_once, digits.train)
 _import_the_rest()

@@ -14,7 +14,7 @@ import torch
 
 from shootout.models.base import Parameters
 from shootout.models.seeding import seeded
-from shootout.models.zoo import digits_data
+from shootout.models.zoo import digits
 
 
 def trained_once(
@@ -24,7 +24,7 @@ def trained_once(
     *how: Any,
 ) -> torch.nn.Module:
     """What `train(module, parameters, *how)` gives, the weights from the tests' cache if they are there."""
-    sources = [Path(str(sys.modules[one].__file__)).read_bytes() for one in (module.__module__, digits_data.__name__)]
+    sources = [Path(str(sys.modules[one].__file__)).read_bytes() for one in (module.__module__, digits.__name__)]
     asked = repr((sources, module.__module__, sorted(parameters.items()), how))
     stored = Path(os.environ["SHOOTOUT_TEST_CACHE"], "trained", hashlib.sha256(asked.encode()).hexdigest())
     if not stored.exists():

@@ -12,8 +12,7 @@ import pytest
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Scenario, Target, TensorSpec
-from shootout.exported.model import INPUTS, ExportedModel
-from shootout.exported.npz import ALIGNMENT, save_sets
+from shootout.exported.model import ALIGNMENT, INPUTS, ExportedModel, save_sets
 from shootout.worker.__main__ import Worker
 
 

@@ -16,7 +16,7 @@ from support.exports import obtain
 from shootout import backends
 from shootout.backends._numpy.backend import _stored
 from shootout.contract import Arm, Target
-from shootout.exported.npz import ALIGNMENT
+from shootout.exported.model import ALIGNMENT
 from shootout.host.placement import PADDING, child_environment
 from shootout.worker import fork_server
 from shootout.worker.__main__ import Worker

@@ -13,7 +13,7 @@ import pytest
 
 from shootout.constants import ROUNDS
 from shootout.contract import Arm, Array, Arrays, Target, TensorSpec
-from shootout.export.unseen import make_unseen
+from shootout.exported.unseen import make_unseen
 from shootout.messages import Scope, Verified
 from shootout.worker import verification
 from shootout.worker.blocks import Blocks

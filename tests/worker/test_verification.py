@@ -11,7 +11,7 @@ import pytest
 from support.exports import bare_exported
 
 from shootout.contract import Arm, Arrays, BoundStanding, Device, Executed, Precision, Target, TensorSpec
-from shootout.exported import training
+from shootout.exported import training_step
 from shootout.worker.verification import CHECKS, Claim, verify
 
 RIGHT = {"y": np.array([[1.0, 2.0]], np.float32)}
@@ -161,7 +161,7 @@ def test_what_is_never_timed_may_have_threads_anywhere():
 
 
 def test_a_training_step_that_leaves_other_weights_is_a_fault(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(training, "judged", lambda found, *_: (found, "moved its weights"))
+    monkeypatch.setattr(training_step, "judged", lambda found, *_: (found, "moved its weights"))
     trained = exported()
     trained.trained = ("w",)
     assert verify(claim(exported=trained), with_accuracy=False).fault == "moved its weights"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.errors import UsageError, unknown
-from shootout.exported.shipped import Shipped
+from shootout.exported.shipped_folder import ShippedFolder
 from shootout.ship.formats import mlflow, ovms, triton
 
 FOLDER, MLFLOW = "folder", "mlflow"
-Write = Callable[[Shipped, Path, str], Sequence[str]]
+Write = Callable[[ShippedFolder, Path, str], Sequence[str]]
 """Writes a shipped arm into an empty folder under a name; returns what the layout can't carry, a line each."""
 WRITERS: Mapping[str, Write] = {"triton": triton.write, "ovms": ovms.write, MLFLOW: mlflow.write}
 NAMES = (FOLDER, *WRITERS)
@@ -35,7 +35,7 @@ def require_layout(name: str, backend: str) -> None:
     )
 
 
-def write_layout(name: str, shipped: Shipped, folder: Path) -> list[str]:
+def write_layout(name: str, shipped: ShippedFolder, folder: Path) -> list[str]:
     """Write a shipped arm in another layout.
 
     Args:
@@ -47,7 +47,7 @@ def write_layout(name: str, shipped: Shipped, folder: Path) -> list[str]:
     return list(WRITERS[name](shipped, folder, model_name(shipped)))
 
 
-def model_name(shipped: Shipped) -> str:
+def model_name(shipped: ShippedFolder) -> str:
     """The model's name as servers take it."""
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", Path(shipped.model["name"]).name.removesuffix(".onnx")).strip("._-")
     if not name:

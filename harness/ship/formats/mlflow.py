@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.contract import TensorSpec
-from shootout.exported.shipped import REQUIREMENTS, Shipped
+from shootout.exported.shipped_folder import REQUIREMENTS, ShippedFolder
 
 DATA, CODE, LOADER = "shipped", "code", "shootout_loader"
 _LOADER = '''"""Load the shipped folder beside this one, as MLflow wants it."""
@@ -37,7 +37,7 @@ def _load_pyfunc(data_path):
 '''
 
 
-def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
+def write(shipped: ShippedFolder, folder: Path, name: str) -> Sequence[str]:
     """Write the model; JSON is YAML too."""
     shutil.copytree(shipped.folder, folder / DATA)
     (folder / CODE).mkdir()

@@ -6,14 +6,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout.exported.shipped import Shipped
+from shootout.exported.shipped_folder import ShippedFolder
 from shootout.ship.formats.served import copy_version, left_behind, tell
 
 MOUNTED = "/models"
 """Where the server's container has the repository; its configuration names models by absolute paths."""
 
 
-def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
+def write(shipped: ShippedFolder, folder: Path, name: str) -> Sequence[str]:
     """Write the repository of one model."""
     served = tell("ovms", shipped)
     copy_version(shipped, folder / name)

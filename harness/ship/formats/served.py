@@ -8,20 +8,20 @@ from pathlib import Path
 
 from shootout import backends
 from shootout.backends.adapter import Served
-from shootout.exported.shipped import MODEL, Shipped
+from shootout.exported.shipped_folder import MODEL, ShippedFolder
 
 
-def tell(server: str, shipped: Shipped) -> Served:
+def tell(server: str, shipped: ShippedFolder) -> Served:
     """What the server's own runtime is told, by the backend."""
     return backends.serving(shipped.arm.backend, server)(shipped.runtime.options)
 
 
-def copy_version(shipped: Shipped, folder: Path) -> None:
+def copy_version(shipped: ShippedFolder, folder: Path) -> None:
     """The model as version 1 of its name."""
     shutil.copytree(shipped.folder / MODEL, folder / "1")
 
 
-def left_behind(shipped: Shipped, served: Served) -> Iterator[str]:
+def left_behind(shipped: ShippedFolder, served: Served) -> Iterator[str]:
     """What isn't carried: settings that the server has no word for, and all that `load.py` does beside them."""
     yield from served.lost
     for name in backends.entry(shipped.arm.backend).distributions(shipped.target):

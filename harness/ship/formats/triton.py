@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError
-from shootout.exported.shipped import Shipped
+from shootout.exported.shipped_folder import ShippedFolder
 from shootout.ship.formats.served import copy_version, left_behind, tell
 
 TYPES = {
@@ -19,7 +19,7 @@ TYPES = {
 """Its names of dtypes."""
 
 
-def write(shipped: Shipped, folder: Path, name: str) -> Sequence[str]:
+def write(shipped: ShippedFolder, folder: Path, name: str) -> Sequence[str]:
     """Write the repository of one model.
 
     Raises:

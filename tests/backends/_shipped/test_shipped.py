@@ -18,7 +18,7 @@ from shootout.build.exports import probe_key
 from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.exported.model import ExportedModel, sha256
-from shootout.exported.shipped import DOCUMENT, LOAD, read_row
+from shootout.exported.shipped_folder import DOCUMENT, LOAD, read_row
 from shootout.worker.verification import Claim, call_once, verify
 
 UNCHECKED = py_compile.PycInvalidationMode.UNCHECKED_HASH

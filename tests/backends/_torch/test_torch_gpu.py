@@ -27,7 +27,7 @@ from shootout.backends._torch.session import Facts
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Availability, Device, Precision, Scenario, Target, TensorSpec
 from shootout.errors import SkippedArm
-from shootout.exported.training import RATE
+from shootout.exported.training_step import RATE
 from shootout.study import feasibility
 from shootout.testing.cases import targets, warm_of
 from shootout.testing.fresh import run_fresh

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from shootout.export import client
 from shootout.export.client import Request
 from shootout.export.request import check_sizes, input_texts
-from shootout.exported import onnx_files, onnx_header
+from shootout.exported import onnx_files
 from shootout.study.look import look_at
 from tests.fuzz.edits import NASTY_NUMBERS, NASTY_TEXT, edited_bytes, places
 
@@ -150,8 +150,8 @@ def read(data: bytes, folder: Path) -> None:
     file = folder / "model.onnx"
     file.write_bytes(data)
     (folder / "model.onnx.data").write_bytes(BIG.tobytes())
-    onnx_header.header.__globals__["_header"].cache_clear()
-    head = onnx_header.header(file)
+    onnx_files.header.__globals__["_header"].cache_clear()
+    head = onnx_files.header(file)
     free = [
         dim.dim_param or f"{one.name}.{at}"
         for one in head.graph.input

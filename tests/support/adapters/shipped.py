@@ -8,7 +8,16 @@ from typing import Any
 
 from shootout.contract import Target
 from shootout.exported.model import ExportedModel
-from shootout.exported.shipped import CHECK, EVIDENCE, LOAD, REQUIREMENTS, Runtime, Shipped, ShippedArm, seal_shipped
+from shootout.exported.shipped_folder import (
+    CHECK,
+    EVIDENCE,
+    LOAD,
+    REQUIREMENTS,
+    ShippedArm,
+    ShippedFolder,
+    ShippedRuntime,
+    seal_shipped,
+)
 
 COPYING = """
 loaded = 0
@@ -30,7 +39,7 @@ ACCOUNT = {
 }
 
 
-def make_shipped(folder: Path, exported: ExportedModel, load: str = COPYING, **changes: Any) -> Shipped:
+def make_shipped(folder: Path, exported: ExportedModel, load: str = COPYING, **changes: Any) -> ShippedFolder:
     """Write a folder of an exported model's model.
 
     Args:
@@ -63,7 +72,7 @@ def make_shipped(folder: Path, exported: ExportedModel, load: str = COPYING, **c
         "error_limit": 1e-5,
         **changes,
     }
-    runtime = Runtime(
+    runtime = ShippedRuntime(
         backend=target.backend, threads=arm.threads, affinity=arm.threads, environment={}, options=options
     )
     (folder / EVIDENCE).mkdir(parents=True)
@@ -76,4 +85,4 @@ def make_shipped(folder: Path, exported: ExportedModel, load: str = COPYING, **c
     row |= {"backend": target.backend, **asked}
     rows = [{"arm": "another", "executed": None}, row, {**row, "group": "another", "executed": {}}]
     (folder / EVIDENCE / "document.json").write_text(json.dumps({"rows": rows}))
-    return seal_shipped(Shipped(folder=folder, arm=arm, runtime=runtime, **facts))
+    return seal_shipped(ShippedFolder(folder=folder, arm=arm, runtime=runtime, **facts))

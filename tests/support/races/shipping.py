@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 from shootout import backends
 from shootout.contract import Arm, Target
-from shootout.exported.shipped import Shipped
+from shootout.exported.shipped_folder import ShippedFolder
 from shootout.host import environment
 from shootout.ship.folder import write_folder
 from shootout.ship.source import Source
@@ -23,7 +23,7 @@ from support.races import cells
 class Made:
     """A shipped folder, and what the arm's own session answered to every input set."""
 
-    shipped: Shipped
+    shipped: ShippedFolder
     answers: list[dict[str, Any]]
 
 

@@ -15,20 +15,20 @@ from shootout import models
 from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays, Precision, TensorSpec
 from shootout.errors import UsageError
-from shootout.export import inputs
+from shootout.export import input_sets
 from shootout.export.assembly import assemble, require_telling
-from shootout.export.job import Job
-from shootout.export.labels import Split
-from shootout.export.unseen import Unseen, make_unseen
+from shootout.export.input_sets import LabelledSplit
+from shootout.export.request import ExportJob
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
-from shootout.models.base import Model, Task, buffer_count, buffer_notes, draw
+from shootout.exported.unseen import Unseen, make_unseen
+from shootout.models.base import LabelledTask, Model, buffer_count, buffer_notes, draw
 from shootout.quantize import pruning
 
 INPUT_SEED = 1
 
 
-def take(job: Job, effort: Effort) -> ExportedModel:
+def take(job: ExportJob, effort: Effort) -> ExportedModel:
     """Make the exported model of a model in the registry.
 
     Raises:
@@ -38,10 +38,12 @@ def take(job: Job, effort: Effort) -> ExportedModel:
     model, parameters, batch = models.get(job.model), job.parameters, job.batch
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
-    given = None if task else inputs.stand_in(job.calibration, specs)
+    given = None if task else input_sets.calibration_as_inputs(job.calibration, specs)
     own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     buffers = given or own
-    sets, fault = inputs.chosen(job.calibration, specs, inputs.own(model, parameters, batch, task))
+    sets, fault = input_sets.choose_calibration(
+        job.calibration, specs, input_sets.own_calibration(model, parameters, batch, task)
+    )
     reference_outputs, error_bounds, unseen = _artifacts(model, job, buffers, sets, effort)
     buffers, sets = buffers[: len(reference_outputs)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in reference_outputs[0].items())
@@ -64,8 +66,8 @@ def take(job: Job, effort: Effort) -> ExportedModel:
     )
 
 
-def _split(task: Task, batch: int) -> Split:
-    return Split(
+def _split(task: LabelledTask, batch: int) -> LabelledSplit:
+    return LabelledSplit(
         batch=batch,
         other=task.calibration,
         other_labels=task.calibration_labels,
@@ -76,7 +78,7 @@ def _split(task: Task, batch: int) -> Split:
 
 
 def _artifacts(
-    model: Model, job: Job, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
+    model: Model, job: ExportJob, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None], Unseen]:
     parameters, folder = job.parameters, Path(job.folder)
     if model.write is not None:

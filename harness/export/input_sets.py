@@ -1,6 +1,6 @@
-"""Rows with their right classes, of a user's own: an accuracy for a model that isn't one of ours.
+"""Input sets for timing and for quantization's ranges: the user's own, the data set's, or drawn ones.
 
-Quantization and timing use other rows than those that the accuracy is of, where there are enough for both.
+Drawn numbers are not always valid, and never typical: so a user may give real ones.
 """
 
 from __future__ import annotations
@@ -8,22 +8,100 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
-from shootout.exported.data_files import read_labels, read_rows
+from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, REPORT, SELECTION
-from shootout.models.base import buffer_count
+from shootout.models.base import LabelledTask, Model, Parameters, buffer_count, draw, set_bytes
+from shootout.models.drawing import InputWay
+
+if TYPE_CHECKING:
+    from shootout.export.request import Given
+
+CALIBRATION_SEED = 2
+CALIBRATION_BYTES = 64 << 20
+"""Drawn calibration sets together stay below this, but there are at least as many as input buffers."""
+CALIBRATION_SETS = 2
+"""One set is whatever its values happen to be, not a range."""
+
+
+def choose_calibration(
+    given: Given | None, specs: tuple[TensorSpec, ...], own_calibration: list[dict[str, Array]]
+) -> tuple[list[dict[str, Array]], str]:
+    """The user's calibration sets, or our own and why the user's can't be used: float arms don't need them."""
+    if given is None:
+        return own_calibration, ""
+    try:
+        return read_calibration(Path(given.path), specs), ""
+    except UsageError as error:
+        return own_calibration, f"the calibration data can't be used: {error}"
+
+
+def calibration_as_inputs(given: Given | None, specs: tuple[TensorSpec, ...]) -> list[dict[str, Array]] | None:
+    """The user's calibration sets as input buffers, where there are no other real inputs; None where there are none.
+
+    What is quantized for these data is judged on these data, not on drawn numbers, and so is what it is raced against.
+    """
+    sets, fault = choose_calibration(given, specs, [])
+    return None if fault else sets[: buffer_count(specs)] or None
+
+
+def own_calibration(
+    model: Model, parameters: Parameters, batch: int, task: LabelledTask | None
+) -> list[dict[str, Array]]:
+    """A model's own sets, in its own way, or from its data set, or drawn."""
+    if model.calibration:
+        return model.calibration(parameters, batch)
+    return _batches(task.calibration, batch) if task else drawn_calibration(model.inputs(parameters, batch), batch)
+
+
+def drawn_calibration(
+    specs: tuple[TensorSpec, ...], batch: int, ways: Mapping[str, InputWay] | None = None
+) -> list[dict[str, Array]]:
+    """Drawn calibration sets."""
+    return draw(specs, calibration_count(specs, batch), CALIBRATION_SEED, ways)
+
+
+def calibration_count(specs: tuple[TensorSpec, ...], batch: int) -> int:
+    """How many sets are drawn: of about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
+    count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(set_bytes(specs), 1))
+    return max(count, buffer_count(specs))
+
+
+def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """Read calibration sets, at least CALIBRATION_SETS.
+
+    Raises:
+        UsageError: as `read_sets`; also too few sets, or infinity.
+    """
+    sets = read_sets(path, specs)
+    if len(sets) < CALIBRATION_SETS:
+        fix = f"give at least {CALIBRATION_SETS}, as rows or stacked along a leading axis"
+        raise UsageError(f"{path}: {len(sets)} calibration set gives no range to rely on; {fix}")
+    for name in sets[0]:
+        wild = sum(int(np.isinf(one[name]).sum()) for one in sets if one[name].dtype.kind == "f")
+        if wild:
+            raise UsageError(f"{path}: input {name!r}: expected finite numbers, got infinity in {wild} places")
+    return sets
+
+
+def _batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
+    count = len(next(iter(splits.values())))
+    return [{name: rows(array, first, batch) for name, array in splits.items()} for first in range(0, count, batch)]
+
 
 HALF_ROWS = 16
 """A half with fewer rows (or fewer than two batches) is no use: then the same rows serve both purposes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class LabelledSplit:
     """A labelled data set, shared out.
 
     Attributes:
@@ -76,13 +154,13 @@ def save_rows(path: Path, inputs: Arrays, labels: Array) -> None:
     np.savez(path, **{**stacked, LABELS: labels})  # type: ignore[arg-type] # as in save_sets
 
 
-def shared_out(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> Split:
+def split_rows(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> LabelledSplit:
     """Every other row for the report, the rest for timing and calibration; all for both where they are few.
 
     Raises:
         UsageError: the labels aren't one class for each row.
     """
-    count, batch = len(next(iter(inputs.values()))), batch_of(specs)
+    count, batch = len(next(iter(inputs.values()))), common_batch(specs)
     refuse_misfits(labels, {count})
     report, other = (
         (slice(0, None, 2), slice(1, None, 2)) if count // 2 >= max(HALF_ROWS, 2 * batch) else [slice(None)] * 2
@@ -92,7 +170,7 @@ def shared_out(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> Sp
         note = f"accuracy on every other of the {count} labelled rows; calibration and timing use the rest"
     else:
         note = f"accuracy on all {count} labelled rows, which calibration and timing also use: too few to share out"
-    return Split(
+    return LabelledSplit(
         batch=batch,
         other={name: array[other] for name, array in inputs.items()},
         other_labels=labels[other],
@@ -117,7 +195,7 @@ def refuse_misfits(labels: Array, counts: Collection[int]) -> None:
         raise UsageError(f"labels: expected {asked}, got {got}")
 
 
-def check(labels: Path, counts: Collection[int]) -> None:
+def check_labels(labels: Path, counts: Collection[int]) -> None:
     """Refuse a file of labels that aren't one class for each row; see `refuse_misfits`.
 
     Raises:
@@ -130,7 +208,7 @@ def check(labels: Path, counts: Collection[int]) -> None:
         raise UsageError(f"{labels}: {error}") from None
 
 
-def read(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> Split:
+def read_labelled(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> LabelledSplit:
     """The user's labelled rows, shared out.
 
     Args:
@@ -141,15 +219,15 @@ def read(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> Split:
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
     """
-    batch_of(specs)
+    common_batch(specs)
     rows_of, found = read_rows(inputs, specs), read_labels(labels)
     try:
-        return shared_out(rows_of, found, specs)
+        return split_rows(rows_of, found, specs)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 
 
-def batch_of(specs: Sequence[TensorSpec]) -> int:
+def common_batch(specs: Sequence[TensorSpec]) -> int:
     """Rows that a call takes: the common axis 0 of all inputs.
 
     Raises:

@@ -51,7 +51,7 @@ class ShippedArm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class ShippedRuntime:
     """How it was measured, and is loaded.
 
     Attributes:
@@ -68,7 +68,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shipped:
+class ShippedFolder:
     """A shipped folder, every file of which is as it was written.
 
     Attributes:
@@ -102,7 +102,7 @@ class Shipped:
     group: str = ""
     error_limit: float
     mismatches: int = 0
-    runtime: Runtime
+    runtime: ShippedRuntime
 
     @property
     def target(self) -> Target:
@@ -134,7 +134,7 @@ class Shipped:
         )
 
 
-def seal_shipped(shipped: Shipped) -> Shipped:
+def seal_shipped(shipped: ShippedFolder) -> ShippedFolder:
     """Write the manifest over all other files of its folder, runtime.json among them, which it writes first."""
     folder = shipped.folder
     _write(folder / RUNTIME, dataclasses.asdict(shipped.runtime))
@@ -147,7 +147,7 @@ def seal_shipped(shipped: Shipped) -> Shipped:
     return whole
 
 
-def open_shipped(folder: Path) -> Shipped:
+def open_shipped(folder: Path) -> ShippedFolder:
     """Open a shipped folder after checking every file's hash. Files that it doesn't name may lie beside, but no code.
 
     Raises:
@@ -169,7 +169,7 @@ def open_shipped(folder: Path) -> Shipped:
         raise UsageError(f"{str(path)!r} is no manifest of a shipped folder: {type(error).__name__} {error}") from None
 
 
-def read_row(shipped: Shipped) -> Mapping[str, Any]:
+def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
     """The arm's row in the document of the run, which may hold it at several sizes.
 
     Raises:
@@ -208,16 +208,16 @@ def _may_be_run(path: Path) -> bool:
     return path.name.lower().endswith(CODE) or (path.is_symlink() and path.is_dir())
 
 
-def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, Any]) -> Shipped:
+def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, Any]) -> ShippedFolder:
     facts = {name: value for name, value in stored.items() if name not in ("schema", "needs")}
     facts |= {name: tuple(map(_spec, facts[name])) for name in ("inputs", "outputs")}
     needs = stored["needs"]
-    found = Shipped(
+    found = ShippedFolder(
         **{**facts, "arm": ShippedArm(**facts["arm"])},
         folder=folder,
         isa=tuple(needs["isa"]),
         gpu=needs["gpu"],
-        runtime=Runtime(**runtime),
+        runtime=ShippedRuntime(**runtime),
     )
     str(found.target)  # an unknown device or precision is a ValueError here, and not later
     return found
