@@ -21,6 +21,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Printed
 
+from lab import onnx_cases, packaged_runs
+from lab.common import Bench, Table, Tables, say
+from lab.onnx_cases import node_cases
 from shootout.clock import Stopwatch
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
@@ -28,25 +31,22 @@ from shootout.host.locks import machine_lock
 from shootout.host.placement import on_cpus, place
 
 from . import (
+    decisions_simulated,
+    gates,
+    gates_simulated,
     grid,
     handoff,
     known,
     live_drills,
+    order,
     repeated,
     restarts,
     same_target,
+    shipped_folders,
     simulate,
     verdicts,
 )
-from .common import Bench, Table, Tables, say
-from .coverage import onnx_cases, packaged_runs
-from .coverage.onnx_models import node_cases
-from .gate import live as live_gates
-from .gate import simulated as simulated_gates
 from .parity import comparison
-from .shipped import section as shipped
-from .simulated import decisions
-from .why import order
 
 SCHEMA = 1
 
@@ -67,7 +67,7 @@ def _all_onnx(bench: Bench) -> Tables:
 
 def _kills(bench: Bench) -> Tables:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # it has the tests' own third parties
-    from .kills import section as kills
+    from . import kills
 
     return kills.figures(bench)
 
@@ -92,11 +92,11 @@ ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
     "same": same_target.figures,
     "handoff-gpu": handoff.gpu_figures,
     "starts": restarts.start_figures,
-    "decisions": decisions.figures,
-    "gate": live_gates.figures,
-    "gates-simulated": simulated_gates.figures,
-    "ship": shipped.figures,
-    "ship-race": shipped.race_figures,
+    "decisions": decisions_simulated.figures,
+    "gate": gates.figures,
+    "gates-simulated": gates_simulated.figures,
+    "ship": shipped_folders.figures,
+    "ship-race": shipped_folders.race_figures,
 }
 """Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
 part of `handoff` for machines that are lent by the minute."""

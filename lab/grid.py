@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from lab.common import TARGETS, TOY, Bench, Tables
 from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
 from shootout.journal import journal
@@ -23,8 +24,6 @@ from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.study import schema
 from shootout.study.plan import make_plan, plan_groups
-
-from .common import TARGETS, TOY, Bench, Tables
 
 ARMS = 10
 """So many in each group, whose hidden copy comes on top."""

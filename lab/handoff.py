@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from lab.common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, restart, say, timed_s, watch
+from lab.restarts import split
 from shootout.backends.adapter import Built
 from shootout.clock import Stopwatch, now_ns
 from shootout.constants import LOAD_TIMEOUT_S
@@ -20,9 +22,6 @@ from shootout.host import gpu
 from shootout.host.placement import child_environment
 from shootout.race.pausing import on_gpu
 from shootout.worker.process import WorkerProcess
-
-from .common import Bench, Ledger, Table, Tables, TimedStage, attempt, copies, restart, say, timed_s, watch
-from .restarts import split
 
 ARMS = 4
 ON_GPU = "torch-eager:cuda"

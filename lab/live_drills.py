@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
 from shootout.backends.adapter import Built
 from shootout.constants import ALPHA
 from shootout.contract import Arm
@@ -20,8 +21,6 @@ from shootout.host.store import bias_floor
 from shootout.messages import Scope
 from shootout.race.live import ArmProcess, Launcher
 from shootout.stats.verdicts import compare
-
-from .common import Bench, Table, Tables, copies, log_ratio, medians, pooled, restart, say, watch
 
 NEIGHBOURS = 4
 SPINNING = {"session.intra_op.allow_spinning": "1"}

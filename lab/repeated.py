@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lab.common import Bench, Table, Tables, say
+from lab.whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
 from shootout.journal.time_spent import STEPS
-
-from .common import Bench, Table, Tables, say
-from .whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
 
 
 def figures(bench: Bench) -> Tables:

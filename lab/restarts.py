@@ -19,18 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends.adapter import Built
-from shootout.clock import Stopwatch
-from shootout.constants import ALPHA
-from shootout.contract import Arm, Array
-from shootout.host.placement import on_cpus
-from shootout.host.store import bias_floor
-from shootout.messages import Scope
-from shootout.race.live import Launcher
-from shootout.race.protocols import Performance, Player, Starters
-from shootout.stats.verdicts import compare
-
-from .common import (
+from lab.common import (
     Bench,
     Disturbances,
     Ledger,
@@ -46,6 +35,16 @@ from .common import (
     timed_s,
     watch,
 )
+from shootout.backends.adapter import Built
+from shootout.clock import Stopwatch
+from shootout.constants import ALPHA
+from shootout.contract import Arm, Array
+from shootout.host.placement import on_cpus
+from shootout.host.store import bias_floor
+from shootout.messages import Scope
+from shootout.race.live import Launcher
+from shootout.race.protocols import Performance, Player, Starters
+from shootout.stats.verdicts import compare
 
 
 def figures(bench: Bench) -> Tables:

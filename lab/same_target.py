@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lab.common import Bench, Tables, say
+from lab.whole_runs import Run, run
 from shootout.stats.verdicts import Verdict
-
-from .common import Bench, Tables, say
-from .whole_runs import Run, run
 
 TARGET, COPIES = "onnxruntime", 5
 MAX_TIME = "60s"

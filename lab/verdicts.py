@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from lab.common import Bench, Table, Tables, medians, restart, say, watch
 from shootout.build.exports import probe_request
 from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
@@ -29,8 +30,6 @@ from shootout.study import schema
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup, make_plan
 from tests.support.races.simulation import CLOSE_RIVAL_MS, race_share
-
-from .common import Bench, Table, Tables, medians, restart, say, watch
 
 STEPS_PER_LOOK = 2_000
 SHARES = (0.02, 0.05)

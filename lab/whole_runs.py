@@ -16,6 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from lab.common import Bench, Table
 from shootout.clock import Stopwatch
 from shootout.journal import journal
 from shootout.journal.group import Group, group_of, withheld
@@ -27,8 +28,6 @@ from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Document, Row
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
-
-from .common import Bench, Table
 
 COMMAND = "from shootout.cli import main; main()"
 LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"

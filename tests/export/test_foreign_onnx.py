@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.coverage.onnx_cases import AGREES, BACKENDS, Result, run
-from lab.coverage.onnx_models import stored_cases
+from lab.onnx_cases import AGREES, BACKENDS, Result, run, stored_cases
 from shootout.host.placement import place
 
 AGREED = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from lab.gate import simulated
+from lab import gates_simulated as simulated
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gate.md").read_text()
@@ -17,7 +17,7 @@ ROWS = simulated.read_stored()
 
 def test_the_page_tells_what_was_simulated():
     for table in (simulated.tell_ends(ROWS), simulated.tell_greens(ROWS)):
-        assert "\n".join(table) in PAGE, "`python -m lab.gate.simulated` prints it"
+        assert "\n".join(table) in PAGE, "`python -m lab.gates_simulated` prints it"
     same = [row for row in ROWS if row["slower by"] == 0.0]
     reds = sum(row["red"] * row["runs"] for row in same)
     assert f"{reds:.0f} of {sum(row['runs'] for row in same):,} candidates that are as fast" in PAGE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.kills.drill import ENDED, PARENT, WORKER, Drill, Found, as_row, as_sentence, drill
+from lab.kills import ENDED, PARENT, WORKER, Drill, Found, as_row, as_sentence, drill
 from shootout.host.scratch import NAME
 
 ROOT = Path(__file__).resolve().parents[2]

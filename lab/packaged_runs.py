@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from lab.common import Bench, Tables, say
+from lab.packages import CORPUS, Packaged, kept, stated, unpack
 from lab.whole_runs import COMMAND
 from shootout.clock import Stopwatch
 from shootout.errors import one_line
 from shootout.journal import journal
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
-
-from .packages import CORPUS, Packaged, kept, stated, unpack
 
 TARGETS = ("onnxruntime", "openvino", "torch-eager", "jax-jit", "onnxruntime:cpu:int8")
 MAX_TIME = "60s"

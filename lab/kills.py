@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from support.adapters.misbehaving import installed
 from support.console import TESTS, children_of, deaf, environment
 
+from lab.common import Bench, Tables, say
 from shootout.clock import Stopwatch
 from shootout.errors import ShootoutError
 from shootout.exported.model import open_exported
@@ -32,6 +34,8 @@ from shootout.journal.samples import read
 from shootout.messages import Scope
 from shootout.results.analysis import analyse
 
+KILLS, QUICK = 50, 2
+TABLE, FAULTS = "kill -9 at random instants", "what was wrong"
 STUDY = 'model = "identity"\ntargets = ["numpy", "starts-apart"]\nmax_restarts = 2\n'
 BACKENDS = ("numpy", "starts-apart")
 PARENT, WORKER = "parent", "worker"
@@ -40,6 +44,28 @@ LOOKING_S = 0.005
 TIMEOUT_S = 600
 ENDED = "it had ended"
 """What `Found.during` says of a run that nobody was in time to kill."""
+
+
+def figures(bench: Bench) -> Tables:
+    """Both kinds by turns, so that one that is stopped has some of each."""
+    folder = bench.folder / "kills"
+    usual_s = whole_s(folder / "whole")
+    found: list[Found] = []
+    for number in range(bench.repeats(KILLS, QUICK)):
+        for kind in (PARENT, WORKER):
+            place = folder / f"{kind}-{number}"
+            one = drill(place, kind, f"{bench.seed} {number}", usual_s)
+            found.append(one)
+            say(f"{kind} {number}: after {one.after_s:.1f} s, {one.during}: {one.fault or 'well'}")
+            if not one.fault:
+                shutil.rmtree(place)
+            bench.keep(_tables(found))
+    return _tables(found)
+
+
+def _tables(found: list[Found]) -> Tables:
+    faults = [{"failed": one.fault, **asdict(one)} for one in found if one.fault]
+    return {TABLE: [as_row(found, kind) for kind in (PARENT, WORKER)], **({FAULTS: faults} if faults else {})}
 
 
 @dataclass(frozen=True, kw_only=True)

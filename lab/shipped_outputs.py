@@ -1,4 +1,4 @@
-"""An arm's own answers to a shipped folder's inputs: `python -m lab.shipped.outputs RUN ARM DIR FILE`.
+"""An arm's own answers to a shipped folder's inputs: `python -m lab.shipped_outputs RUN ARM DIR FILE`.
 
 The arm is found by the run's own environment, and loaded in a process that begins with the variables it was timed with.
 """
@@ -29,7 +29,7 @@ def find(run: str, arm: str, folder: str, file: str) -> None:
         built = find_built(find_source(Path(run), arm), progress)
     Path(file).write_bytes(pickle.dumps(built))
     environment = {**os.environ, **open_shipped(Path(folder)).runtime.environment}
-    words = [sys.executable, "-m", "lab.shipped.outputs", LOAD, folder, file]
+    words = [sys.executable, "-m", "lab.shipped_outputs", LOAD, folder, file]
     os.execve(sys.executable, words, environment)
 
 

@@ -116,7 +116,7 @@ def _in_fresh_environment(bench: Bench, target: str, label: str) -> dict[str, An
     theirs.parent.mkdir(exist_ok=True)
     _call([str(python), "-I", "-c", OUTPUTS, str(shipped.folder), str(theirs)])
     run = str(_place(bench, "run"))
-    _call([sys.executable, "-m", "lab.shipped.outputs", run, label, str(shipped.folder), str(ours)])
+    _call([sys.executable, "-m", "lab.shipped_outputs", run, label, str(shipped.folder), str(ours)])
     return {
         "artifact_mb": _bytes(shipped.folder / "model") / 1e6,
         "packages": len(shipped.versions),

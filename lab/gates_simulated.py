@@ -1,7 +1,7 @@
 """How often a gate is red, green and undecided, simulated: candidates as fast, slower by the limit, and by more.
 
 They race as in a live gate: a reference, its hidden copy and the candidate, whose times in a restart scatter, until
-the package's own stopping rule ends it or the time is up. `python -m lab.gate.simulated` prints the tables of
+the package's own stopping rule ends it or the time is up. `python -m lab.gates_simulated` prints the tables of
 docs/gate.md from the stored figures.
 """
 
@@ -40,7 +40,7 @@ LEAST_RED = 0.95
 """Of those that are slower by most."""
 MOST_GREEN = ALPHA
 """Of those that are slower by the limit or more."""
-STORED = Path(__file__).parents[2] / "results" / "reference" / "gate.json"
+STORED = Path(__file__).parents[1] / "results" / "reference" / "gate.json"
 
 
 def figures(bench: Bench) -> Tables:

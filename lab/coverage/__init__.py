@@ -1,1 +1,0 @@
-"""What the backends take of models that this project did not make, and what TensorRT builds."""

@@ -1,1 +1,0 @@
-"""How often a gate is red, green and undecided: simulated, and live on planted differences."""

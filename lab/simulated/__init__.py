@@ -1,1 +1,0 @@
-"""Sections that simulate: seeded, without a time in them."""
