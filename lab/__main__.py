@@ -6,6 +6,7 @@ A section that breaks is reported as broken and loses none of the others.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,92 +22,67 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as Printed
 
-from lab import onnx_cases, packaged_runs
 from lab.common import Bench, Table, Tables, say
-from lab.onnx_cases import node_cases
 from shootout.clock import Stopwatch
 from shootout.errors import UsageError, unknown
 from shootout.host import environment
 from shootout.host.locks import machine_lock
 from shootout.host.placement import on_cpus, place
 
-from . import (
-    decisions_simulated,
-    gates,
-    gates_simulated,
-    grid,
-    handoff,
-    known,
-    live_drills,
-    order,
-    repeated,
-    restarts,
-    same_target,
-    shipped_folders,
-    simulate,
-    verdicts,
-)
-from .parity import comparison
-
 SCHEMA = 1
 
 
-def _simulated(bench: Bench) -> Tables:
-    rows = [{**asdict(one), "holds": one.holds} for one in simulate.figures(bench.size(4_000, 40))]
-    return {"the method's error rates, simulated": rows}
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the laboratory.
+
+    Attributes:
+        made_by: the module and its function, which takes a `Bench` and returns tables.
+        shows: what it shows, for `--help`.
+        alone: it times something here, so it takes the machine's lock, and this process leaves the arms' CPUs.
+            Whole runs take the lock themselves, and a section without a time in it needs none.
+    """
+
+    made_by: str
+    shows: str
+    alone: bool = False
+
+    def figures(self, bench: Bench) -> Tables:
+        """Import the module and make the tables."""
+        module, function = self.made_by.split(":")
+        tables: Tables = getattr(importlib.import_module(f"lab.{module}"), function)(bench)
+        return tables
 
 
-def _onnx(bench: Bench) -> Tables:
-    nodes = [] if bench.quick else list(node_cases(every=False))
-    return onnx_cases.figures(bench.folder / "onnx", bench.placement, nodes)
-
-
-def _all_onnx(bench: Bench) -> Tables:
-    return onnx_cases.figures(bench.folder / "onnx-all", bench.placement, list(node_cases(every=True)))
-
-
-def _kills(bench: Bench) -> Tables:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))  # it has the tests' own third parties
-    from . import kills
-
-    return kills.figures(bench)
-
-
-SECTIONS: Mapping[str, Callable[[Bench], Tables]] = {
-    "known": known.figures,
-    "handoff": handoff.figures,
-    "restarts": restarts.figures,
-    "grid": grid.figures,
-    "parity": comparison.figures,
-    "order": order.figures,
-    "verdicts": verdicts.figures,
-    "drills": live_drills.figures,
-    "onnx": _onnx,
-    "simulate": _simulated,
+SECTIONS: Mapping[str, Section] = {
+    "known": Section("known:figures", "planted durations, and what the measuring loop costs", alone=True),
+    "handoff": Section("handoff:figures", "what changing from arm to arm costs", alone=True),
+    "restarts": Section("restarts:figures", "each arm against itself; a restart's wall clock", alone=True),
+    "grid": Section("grid:figures", "planning and running grids of up to 10,000 and 1,000 cells"),
+    "parity": Section("parity.comparison:figures", "the harness beside plain loops and other tools", alone=True),
+    "order": Section("order:figures", "overhead and arithmetic of each backend on the toy model", alone=True),
+    "verdicts": Section("verdicts:figures", "how long a verdict takes and how often it is right"),
+    "drills": Section("live_drills:figures", "arms that aren't held, and a fixed order of starts", alone=True),
+    "onnx": Section("onnx_cases:figures", "models of the onnx package beside its own outputs"),
+    "simulate": Section("simulate:section", "the method's error rates, simulated"),
 }
-ON_REQUEST: Mapping[str, Callable[[Bench], Tables]] = {
-    "onnx-all": _all_onnx,
-    "files": packaged_runs.figures,
-    "kills": _kills,
-    "repeated": repeated.figures,
-    "same": same_target.figures,
-    "handoff-gpu": handoff.gpu_figures,
-    "starts": restarts.start_figures,
-    "decisions": decisions_simulated.figures,
-    "gate": gates.figures,
-    "gates-simulated": gates_simulated.figures,
-    "ship": shipped_folders.figures,
-    "ship-race": shipped_folders.race_figures,
+"""What `make bench` runs."""
+ON_REQUEST: Mapping[str, Section] = {
+    "onnx-all": Section("onnx_cases:all_figures", "onnx, with every operator case"),
+    "files": Section("packaged_runs:figures", "ONNX files out of packages, each in a whole run"),
+    "kills": Section("kills:figures", "kill -9 of a run, or of one of its processes"),
+    "repeated": Section("repeated:figures", "the default run ten times: do the answers agree?"),
+    "same": Section("repeated:same_figures", "one target five times in a run: every difference is false"),
+    "starts": Section("restarts:start_figures", "forked copies of an arm beside started ones", alone=True),
+    "decisions": Section("decisions_simulated:figures", "how often a decision is right, simulated"),
+    "gate": Section("gates:figures", "whole gates with and without a planted difference"),
+    "gates-simulated": Section("gates_simulated:figures", "how often a gate is red or green, simulated"),
+    "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),
+    "ship-race": Section("shipped_folders:race_figures", "shipped folders raced against their arms"),
+    "handoff-gpu": Section("handoff:gpu_figures", "handoff among workers with live CUDA contexts", alone=True),
 }
-"""Sections that run only where `--only` names them: long ones that say nothing about the harness's own times, and a
-part of `handoff` for machines that are lent by the minute."""
-WHOLE_RUNS = ("verdicts", "grid", "repeated", "same", "files", "gate", "ship-race")
-"""Sections that go through the runner, which takes the machine's lock and chooses the CPUs itself."""
-UNTIMED = (
-    *("onnx", "onnx-all", "kills"),
-    *("simulate", "decisions", "gates-simulated", "ship"),
-)
-"""Sections without a time in them, which leave the machine to others."""
+"""What runs only if `--only` names it: long sections, and those that say nothing about the harness's own times."""
+EVERY = {**SECTIONS, **ON_REQUEST}
 
 
 def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) -> bool:
@@ -122,8 +98,7 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
     for name in names:
         say(f"{name} …")
         found[name] = {"tables": {}, "error": "not finished", "wall_s": None}
-        told = replace(bench, keep=partial(_keep_part, found, name, keep))
-        found[name] |= _section(told, name)
+        found[name] |= _run_section(replace(bench, keep=partial(_keep_part, found, name, keep)), name)
         keep(found)
         for title, rows in found[name]["tables"].items():
             _show(title, rows)
@@ -133,17 +108,16 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
 
 
 def _keep_part(found: dict[str, Any], name: str, keep: Callable[[dict[str, Any]], None], tables: Tables) -> None:
-    """What a section has come to so far: one that stops or breaks has lost nothing."""
     found[name]["tables"] = tables
     keep(found)
 
 
-def _section(bench: Bench, name: str) -> dict[str, Any]:
-    """What became of it; one that broke leaves the tables that it kept."""
+def _run_section(bench: Bench, name: str) -> dict[str, Any]:
+    """Return its tables, error and seconds; one that broke leaves the tables that it kept."""
+    section = EVERY[name]
     try:
-        shared = name in WHOLE_RUNS or name in UNTIMED
-        with nullcontext() if shared else _alone(bench, name), Stopwatch() as watch:
-            tables = {**SECTIONS, **ON_REQUEST}[name](bench)
+        with _alone(bench, name) if section.alone else nullcontext(), Stopwatch() as watch:
+            tables = section.figures(bench)
     except Exception as fault:
         traceback.print_exc()
         return {"error": f"{type(fault).__name__}: {fault}".replace(str(bench.folder), ""), "wall_s": 0.0}
@@ -151,16 +125,15 @@ def _section(bench: Bench, name: str) -> dict[str, Any]:
     return {"tables": tables, "error": error, "wall_s": round(watch.seconds, 1)}
 
 
-def _wait(reason: str, seconds: float) -> None:
-    """Say once what is waited for."""
-    if not seconds:
-        say(reason)
-
-
 @contextmanager
 def _alone(bench: Bench, name: str) -> Iterator[None]:
-    """The machine to ourselves, and this process off the arms' CPUs."""
-    with machine_lock(f"make bench ({name})", _wait), on_cpus(bench.placement.parent):
+    """Hold the machine's lock, with this process off the arms' CPUs."""
+
+    def wait(reason: str, seconds: float) -> None:
+        if not seconds:
+            say(reason)
+
+    with machine_lock(f"make bench ({name})", wait), on_cpus(bench.placement.parent):
         yield
 
 
@@ -171,11 +144,11 @@ def _show(title: str, rows: Table) -> None:
         numbers = all(isinstance(row.get(column), int | float | None) for row in rows)
         printed.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        printed.add_row(*(_cell(row.get(column)) for column in columns))
+        printed.add_row(*(_format_cell(row.get(column)) for column in columns))
     Console(width=None if sys.stdout.isatty() else 240, markup=False).print(printed, "")
 
 
-def _cell(value: Any) -> str:
+def _format_cell(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -183,35 +156,46 @@ def _cell(value: Any) -> str:
     return f"{value:.5g}" if isinstance(value, float) else str(value)
 
 
-def _names() -> str:
-    return f"{', '.join(SECTIONS)}; and, only by name, {', '.join(ON_REQUEST)}"
+def _list_sections() -> str:
+    def lines(sections: Mapping[str, Section]) -> list[str]:
+        return [f"  {name:<16} {section.shows}" for name, section in sections.items()]
+
+    return "\n".join(["sections:", *lines(SECTIONS), "", "only by name:", *lines(ON_REQUEST)])
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
-    parser.add_argument("--only", metavar="NAMES", help=f"sections, with commas: {_names()}")
+    parser = argparse.ArgumentParser(
+        prog="python -m lab",
+        description=__doc__,
+        epilog=_list_sections(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", metavar="NAMES", help="sections, with commas between")
     parser.add_argument("--quick", action="store_true", help="see that it works; the figures mean nothing")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write everything to FILE, as it comes")
     parser.add_argument("--folder", type=Path, help="keep run folders, logs and the cache here; else they are deleted")
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="the arms of parity, order, restarts")
+    parser.add_argument("--targets", help="the arms of parity, order, restarts, ship")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Exit code 1 when a section broke, 2 for a wrong argument."""
+    """Run what the command line names; exit code 1 if a section broke, 2 for a wrong argument."""
     options = _options()
     names = options.only.split(",") if options.only else list(SECTIONS)
     try:
         for name in names:
-            if name not in {**SECTIONS, **ON_REQUEST}:
-                raise unknown("section", name, {**SECTIONS, **ON_REQUEST})
+            if name not in EVERY:
+                raise unknown("section", name, EVERY)
     except UsageError as error:
         say(str(error))
         return error.exit_code
-    with _place_for(options.folder) as folder:
+    sys.path.insert(
+        0, str(Path(__file__).resolve().parents[1] / "tests")
+    )  # `kills` and the simulations use its support
+    with _folder_for(options.folder) as folder:
         os.environ.setdefault("SHOOTOUT_CACHE", f"{folder}/cache")
         os.environ["TMPDIR"] = folder  # what killed processes leave behind goes away with it
         bench = Bench(
@@ -223,11 +207,16 @@ def main() -> int:
             max_time=options.max_time,
             targets=options.targets.split(",") if options.targets else (),
         )
+        placement = bench.placement
         facts = {
             "schema": SCHEMA,
             "quick": options.quick,
             "seed": options.seed,
-            "placement": _placed(bench),
+            "placement": {
+                "parent": sorted(placement.parent),
+                "arms": sorted(placement.arms),
+                "threads": placement.threads,
+            },
             "environment": environment.facts(),
         }
 
@@ -238,17 +227,12 @@ def main() -> int:
         return 0 if run(bench, names, keep) else 1
 
 
-def _place_for(folder: Path | None) -> AbstractContextManager[str]:
-    """Where files go: the folder asked for, or one that is deleted afterwards."""
+def _folder_for(folder: Path | None) -> AbstractContextManager[str]:
+    """Return the folder asked for, or one that is deleted afterwards."""
     if folder is None:
         return tempfile.TemporaryDirectory(prefix="shootout-bench-")
     folder.mkdir(parents=True, exist_ok=True)
     return nullcontext(str(folder.absolute()))
-
-
-def _placed(bench: Bench) -> dict[str, Any]:
-    placement = bench.placement
-    return {"parent": sorted(placement.parent), "arms": sorted(placement.arms), "threads": placement.threads}
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
 """How often a gate is red, green and undecided, simulated: candidates as fast, slower by the limit, and by more.
 
 They race as in a live gate: a reference, its hidden copy and the candidate, whose times in a restart scatter, until
-the package's own stopping rule ends it or the time is up. `python -m lab.gates_simulated` prints the tables of
-docs/gate.md from the stored figures.
+the package's own stopping rule ends it or the time is up.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby, product
-from pathlib import Path
+from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -40,7 +37,6 @@ LEAST_RED = 0.95
 """Of those that are slower by most."""
 MOST_GREEN = ALPHA
 """Of those that are slower by the limit or more."""
-STORED = Path(__file__).parents[1] / "results" / "reference" / "gate.json"
 
 
 def figures(bench: Bench) -> Tables:
@@ -109,55 +105,3 @@ def _outcome(blocks: Mapping[str, Blocks], rules: Rules) -> str:
         return "undecided"
     found = compare_with_limit(blocks, CANDIDATE, REFERENCE, rules, limit=SLOWER, estimate=False).verdict
     return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found, "undecided")
-
-
-def read_stored() -> list[dict[str, Any]]:
-    """The rows of the kept figures."""
-    (rows,) = json.loads(STORED.read_text())["sections"]["gates-simulated"]["tables"].values()
-    return list(rows)
-
-
-def tell_ends(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The page's table of ends: of as fast ones undecided, of the slowest ones red, by the restarts in time."""
-    first, *others = sorted({row["restarts in time"] for row in rows})
-    head = ["noise", "SD", f"{first} restarts", *map(str, others)]
-    return _table(head, rows, lambda mine: [_ends(mine, most) for most in (first, *others)])
-
-
-def tell_greens(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The page's table of wrong greens: by how much slower they are, the most of all times."""
-    over = sorted({row["slower by"] for row in rows if row["slower by"] >= SLOWER})
-    head = ["noise", "SD", *(f"{slower:.0%} slower" for slower in over)]
-    return _table(head, rows, lambda mine: [_most_green(mine, slower) for slower in over])
-
-
-def _table(
-    head: Sequence[str],
-    rows: Sequence[Mapping[str, Any]],
-    cells: Callable[[Sequence[Mapping[str, Any]]], Sequence[str]],
-) -> list[str]:
-    lines: list[Sequence[str]] = [head, ["---"] * len(head)]
-    for (noise, sd), some in groupby(rows, lambda row: (row["noise"], row["SD"])):
-        lines.append([noise, f"{sd:.0%}", *cells(list(some))])
-    return [f"| {' | '.join(line)} |" if line[0] != "---" else f"|{'|'.join(line)}|" for line in lines]
-
-
-def _ends(rows: Sequence[Mapping[str, Any]], most: int) -> str:
-    mine = sorted((row for row in rows if row["restarts in time"] == most), key=lambda row: row["slower by"])
-    same, slowest = mine[0], mine[-1]
-    mark = "" if same["keeps the bars"] and slowest["keeps the bars"] else " ✗"
-    return f"{_percent(same['undecided'])} · {_percent(slowest['red'])}{mark}"
-
-
-def _most_green(rows: Sequence[Mapping[str, Any]], slower: float) -> str:
-    most = max(row["green"] for row in rows if row["slower by"] == slower)
-    return f"{100 * most:.2f}".rstrip("0").rstrip(".") + " %" + ("" if most <= MOST_GREEN else " ✗")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}".removesuffix(".0") + " %"
-
-
-if __name__ == "__main__":
-    stored = read_stored()
-    print("\n".join([*tell_ends(stored), "", *tell_greens(stored)]))

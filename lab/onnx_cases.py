@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.common import Bench, Tables
 from shootout.backends.adapter import Built
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import Arm, Array, Arrays, Device, Precision, Target
@@ -279,16 +280,26 @@ def told(why: ShootoutError | Request | str, folder: Path) -> str:
     return " ".join(re.sub(r"making-\w+/\w+/", "", text).split())
 
 
-def figures(folder: Path, placement: Placement, nodes: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
-    """The counts for each set of stored models and for `nodes`, and every case that not all agree on, with the reason.
+def figures(bench: Bench) -> Tables:
+    """Take the package's whole models and some of its operator cases."""
+    return _take_all(bench, [] if bench.quick else list(node_cases(every=False)))
+
+
+def all_figures(bench: Bench) -> Tables:
+    """Take the package's whole models and all operator cases."""
+    return _take_all(bench, list(node_cases(every=True)))
+
+
+def _take_all(bench: Bench, nodes: Sequence[Case]) -> Tables:
+    """Return the counts for each set of models, and every case that not all agree on, with the reason.
 
     A part of the cases at a time, so that the files of all never lie there at once.
     """
     cases, results = [*stored_cases(), *nodes], []
     for first in range(0, len(cases), AT_ONCE):
-        place = folder / str(first)
+        place = bench.folder / "onnx" / str(first)
         place.mkdir(parents=True)
-        results += run(cases[first : first + AT_ONCE], place, placement)
+        results += run(cases[first : first + AT_ONCE], place, bench.placement)
         shutil.rmtree(place)
     sources = list(dict.fromkeys(result.source for result in results))
     counts = [_count(source, [one for one in results if one.source == source]) for source in sources]

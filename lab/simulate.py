@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
 
+from lab.common import Bench, Tables
 from lab.levels import COMPARISONS, levels
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.warmup import steady_from
@@ -165,6 +166,12 @@ def figures(runs: int) -> Iterator[Figure]:
     """Every simulated figure, as it comes in."""
     for part in (peeking, at_the_stop, wrong_under_load, power, races, goals, warm_ups):
         yield from part(runs)
+
+
+def section(bench: Bench) -> Tables:
+    """Simulate as a section of `python -m lab`."""
+    rows = [{**asdict(one), "holds": one.holds} for one in figures(bench.size(4_000, 40))]
+    return {"the method's error rates, simulated": rows}
 
 
 def line(figure: Figure) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -19,8 +20,10 @@ from lab.whole_runs import settled_s, shipped
 from shootout.results.analysis import analyse
 
 
-def test_the_bench_can_be_started():
-    assert set(bench.SECTIONS) >= {"known", "verdicts", "onnx", "simulate"}
+@pytest.mark.parametrize("name", bench.EVERY)
+def test_each_section_is_where_the_list_says(name: str):
+    module, function = bench.EVERY[name].made_by.split(":")
+    assert callable(getattr(importlib.import_module(f"lab.{module}"), function))
 
 
 @pytest.mark.slow
