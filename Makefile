@@ -9,13 +9,10 @@ COMPILE :=
 FILES := $(sort $(wildcard harness/*.py harness/*/*.py harness/*/*/*.py harness/*/*.html harness/studies/*.toml backends/*.py backends/*/*.py backends/*/*.[pt]* models/*.py models/*/*.py))
 STAMP := $(VENV)/.installed-$(shell echo $(FILES) | cksum | cut -d' ' -f1)
 
-# A GPU machine's campaign (docs/gpu.md) installs nothing and runs under PYTHON itself. OUT counts on the command line only:
-# in an environment it may be anybody's.
+# A GPU machine's campaign (docs/gpu.md) runs under PYTHON, which has torch and JAX. OUT counts on the command line only.
 GPU_MINUTES ?= 20
 GPU_PYTHON ?= 3.12
 GPU_OUT = $(if $(findstring command,$(origin OUT)),$(OUT))
-# The campaign starts in tests/, where a relative path would mean another file.
-HERE_PYTHON = $(if $(findstring /,$(PYTHON)),$(abspath $(PYTHON)),$(PYTHON))
 NEW_ENOUGH = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "shootout needs Python 3.11 or newer; run: make PYTHON=python3.11")'
 
 # What demands packages that it doesn't need here, or that exclude others of ours: see there.
@@ -104,11 +101,22 @@ notebook: $(STAMP)
 
 gpu:
 	@$(NEW_ENOUGH)
-	@cd tests && $(HERE_PYTHON) -m gpu --minutes '$(GPU_MINUTES)' --wheels '$(WHEELS)' --out '$(GPU_OUT)' $(if $(DRY),--dry-run)
+	@$(PYTHON) -P lab/gpu.py --minutes '$(GPU_MINUTES)' --wheels '$(WHEELS)' --out '$(GPU_OUT)' $(if $(DRY),--dry-run)
+
+# What a GPU machine is likely to lack: first what nothing works without. Its own builds stay: torch, JAX, NumPy, CUDA.
+GPU_LACKS := setuptools pydantic pydantic-core annotated-types typing-inspection typing-extensions archspec \
+	typer annotated-doc shellingham nvidia-ml-py \
+	openvino openvino-telemetry nncf pydot tabulate torchao torchax pytest pytest-timeout pluggy iniconfig \
+	cuda-bindings cuda-pathfinder tensorrt-rtx-cu13-bindings tensorrt-rtx-cu13-libs
+GPU_PLATFORMS := $(foreach minor,34 31 28 27 24 17 12,manylinux_2_$(minor)_x86_64) manylinux2014_x86_64
+GPU_WHEELS = $(or $(WHEELS),build/gpu/wheels)
 
 gpu-wheels:
-	@$(NEW_ENOUGH)
-	@cd tests && $(HERE_PYTHON) -m gpu.wheels --into '$(or $(WHEELS),build/gpu/wheels)' --python '$(GPU_PYTHON)' $(if $(CUT),--cut '$(CUT)')
+	$(PYTHON) -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: -c constraints.txt \
+		--implementation cp --python-version $(GPU_PYTHON) $(addprefix --platform ,$(GPU_PLATFORMS)) \
+		-d '$(GPU_WHEELS)' $(GPU_LACKS)
+	$(if $(CUT),cd '$(GPU_WHEELS)' && find . -name '*.whl' -size +'$(CUT)' -exec split -d -b '$(CUT)' {} {}.part \; -delete)
+	ls -sh '$(GPU_WHEELS)'
 
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .

@@ -80,7 +80,7 @@ LONGEST = (
         "quantize/test_error_bounds.py",
         "commands/test_tracing.py",
     ),
-    *("campaign/test_gpu_setup.py", "models/test_models.py", "models/test_vision_models.py", "stats/test_evidence.py"),
+    *("models/test_models.py", "models/test_vision_models.py", "stats/test_evidence.py"),
     *("backends/_openvino/test_openvino.py", "backends/_onnxruntime/test_onnxruntime_quantized.py"),
 )
 """The files that take longest beside those that go with the first one: `-n` hands them out first, that none be

@@ -1,1 +1,0 @@
-"""`make gpu`: everything that only a machine with an NVIDIA GPU can show, in one command (docs/gpu.md)."""
