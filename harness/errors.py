@@ -30,6 +30,8 @@ class ExitCode(IntEnum):
     UNDECIDED = 7  # a verdict or decision was required, and the figures don't give it
     INTERRUPTED = 130  # Ctrl-C or SIGTERM, as shells have it
 
+    __repr__ = int.__repr__
+
 
 class NotRunKind(StrEnum):
     """Why an arm has no figures, as far as programs tell it apart; `NotRun.reason` has the words for people."""

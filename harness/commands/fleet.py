@@ -1,37 +1,64 @@
-"""`shootout run … --ray ADDRESS`: ask the nodes, deal the groups, measure, merge, print."""
+"""`shootout run … --ray ADDRESS`: ask the nodes, deal the groups, measure, merge, print.
+
+Both ends are here: `run_on_fleet` works where the command was typed, and `main` is what a node runs:
+`python -m shootout.commands.fleet FOLDER PARENT_PID`. FOLDER holds the job; the answer is left there, and the run
+folder lies below.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shootout.clock import Deadline
+from rich.text import Text
+
+from shootout.clock import Deadline, seconds_until, utc_in
 from shootout.commands.decide import print_merged
 from shootout.commands.output import print_answer, print_document, show_progress
+from shootout.commands.run import exit_code, measure
 from shootout.compare.merge import merge_runs
-from shootout.errors import ExitCode, Interrupted, UsageError
-from shootout.fleet import table
-from shootout.fleet.cluster import Cluster
-from shootout.fleet.dispatch import Dispatch
-from shootout.fleet.folders import find_held, find_parts
-from shootout.fleet.nodes import find_kinds
-from shootout.fleet.plan import deal
-from shootout.fleet.ray_cluster import ENTRY, connect
-from shootout.fleet.shipment import Shipment, pack
-from shootout.fleet.survey import survey
+from shootout.contract import NotRun, NotRunKind
+from shootout.errors import ExitCode, ShootoutError, UsageError
+from shootout.fleet.node_side import ANSWER, JOB, zip_folder
+from shootout.fleet.nodes import FleetNode, NodeKind, find_kinds
+from shootout.fleet.parcel import Parcel, pack
+from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, narrow_identity, share_s, write_part
+from shootout.fleet.ray_cluster import ENTRY, Lost, RayCluster, RayJob, connect
 from shootout.formats.files import check_files, write_files
+from shootout.host import environment, gpu
+from shootout.host.child import leave_with
 from shootout.host.locks import folder_lock
-from shootout.journal.run_folder import new_folder
+from shootout.host.placement import pass_on
+from shootout.journal import journal
+from shootout.journal.merged import write_index
+from shootout.journal.records import Header
+from shootout.journal.run_folder import header, new_folder
+from shootout.report import dry_run as preview
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
-from shootout.study import selection
+from shootout.study import points, selection
 from shootout.study.options import RunOptions
-from shootout.study.points import targets_of
-from shootout.study.schema import Study
+from shootout.study.plan import Plan, make_plan
+from shootout.study.schema import Study, checked
+from shootout.units import counted, size, span
 
 ALONE = ("policy", "trace")
 """Options of a run on this machine alone."""
+ASKING_S = 300.0
+"""A node that hasn't looked at its backends by then is left out."""
+LOOK_S = 1.0
+"""How often Ctrl-C and the deadline are looked at while nodes measure."""
+STOP_S = 30.0
+"""So long nodes have to return what they have, after Ctrl-C or when the time is over."""
+NEVER_FREE = "--max-time was over before a node was free: others' tasks hold some of its CPUs"
+SHOWN = 4
+"""Groups of a node that the plan names; `--json` has them all."""
 
 
 def run_on_fleet(
@@ -54,79 +81,201 @@ def run_on_fleet(
         entry: what nodes run.
 
     Raises:
-        UsageError: nobody answers there, the nodes or the study can't be used; says why.
-        Interrupted: Ctrl-C; what was measured is in the folders.
+        UsageError: nothing answers there, or the nodes or the study can't be used; says why.
     """
     if alone := [name for name in ALONE if options.get(name)]:
         raise UsageError(f"--{alone[0]} is for a run on this machine: measure with --ray, then use `shootout decide`")
     check_files(to)
     chosen = selection.choose(study, options)
-    if shipped := next((target for target in targets_of(chosen) if target.folder), None):
+    if shipped := next((target for target in points.targets_of(chosen) if target.folder), None):
         raise UsageError(
             f"{shipped}: the folder isn't sent to nodes. Race it on a machine of each kind, without --ray, and use "
             "`shootout merge`"
         )
-    sent = pack(chosen)
-    with connect(address, sent, entry) as cluster, show_progress() as progress:
-        work = prepare(cluster, chosen, options, sent, progress)
-        code = 0 if dry_run else measure_parts(work)
-    if dry_run:
-        given = work.kinds, work.parts, sent.names, len(sent.package.data) + len(sent.files.data)
-        return print_answer(table.render(*given), table.as_data(*given), as_json=as_json)
-    printed = print_runs(work.out, full=full, as_json=as_json, to=to)
+    out = Path(options.get("out") or new_folder(Path("results") / chosen.name))
+    if options.get("fresh") and out.exists():
+        raise UsageError(f"--fresh with --ray: remove {str(out)!r} yourself, or choose another --out")
+    limit, parcel = Deadline(options.get("max_time_s")), pack(chosen)
+    job = _make_job(parcel, options)
+    with connect(address, parcel, entry) as cluster, show_progress() as progress:
+        kinds = find_kinds(ask_nodes(cluster, job, progress))
+        parts = plan_parts(kinds, out, chosen)
+        if dry_run:
+            sent_bytes = len(parcel.package) + len(parcel.files)
+            plan = kinds, parts, parcel.names, sent_bytes
+            return print_answer(render_plan(*plan), as_data(*plan), as_json=as_json)
+        code = measure_parts(cluster, out, job, kinds, parts, limit, progress)
+        progress.say(f"run folder: {out}")
+    printed = print_runs(out, full=full, as_json=as_json, to=to)
     return code or printed
 
 
-def prepare(cluster: Cluster, study: Study, options: RunOptions, sent: Shipment, progress: Progress) -> Dispatch:
-    """Ask the nodes, and deal what is still to be measured to them.
+def _make_job(parcel: Parcel, options: RunOptions) -> dict[str, Any]:
+    """Return what every job has in common, as JSON values; `groups` and `ends_utc` tell one from another."""
+    return {
+        "study": dict(parcel.fields),
+        "named": list(options.get("backends", ())),
+        "env": list(options.get("env", ())),
+        "gpu": options.get("gpu"),
+        "fresh": bool(options.get("fresh")),
+        "strict": bool(options.get("strict")),
+        "groups": None,
+        "ends_utc": None,
+    }
+
+
+def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: Progress) -> list[FleetNode]:
+    """Ask every node what it is and what it would measure, all at once; a node that can't tell is named and left out.
 
     Raises:
-        UsageError: the nodes can't be used for one study, or the folder holds something else.
+        UsageError: there is no node, or none can plan the study.
     """
-    limit = Deadline(options.get("max_time_s"))
-    told = _words(sent, options)
-    kinds = find_kinds(survey(cluster, told, progress))
-    out = Path(options.get("out") or new_folder(Path("results") / study.name))
-    if options.get("fresh") and out.exists():
-        raise UsageError(f"--fresh with --ray: remove {str(out)!r} yourself, or choose another --out")
+    places = cluster.nodes()
+    if not places:
+        raise UsageError("the cluster has no node that gives out CPUs")
+    progress.stage(f"asking {counted(len(places), 'node')} what they are")
+    asked = {place: cluster.ask(place, job) for place in places}
+    patience, pending = Deadline(ASKING_S), list(asked.values())
+    answers: dict[RayJob, Mapping[str, Any]] = {}
+    try:
+        while pending and patience.allows(0.0):
+            for ended in cluster.wait(pending, patience.left_s):
+                pending.remove(ended)
+                try:
+                    answers[ended] = cluster.result(ended)
+                except Lost as lost:
+                    answers[ended] = {"error": str(lost)}
+    finally:
+        for one in asked.values():
+            cluster.release(one)
+    found, faults = list[FleetNode](), list[str]()
+    for place, one in asked.items():
+        answer = answers.get(one, {"error": f"it hasn't answered for {ASKING_S:.0f} s"})
+        if "error" in answer:
+            faults.append(f"{place.name}: {answer['error']}")
+            continue
+        begins = Header.model_validate(answer["header"])
+        found.append(FleetNode(place=place, header=begins, cells=answer["cells"], estimate_s=answer["estimate_s"]))
+    if not found:
+        raise UsageError(faults[0])
+    for fault in faults:
+        progress.say(f"left out: {fault}")
+    return found
+
+
+def plan_parts(kinds: Sequence[NodeKind], out: Path, study: Study) -> list[FleetPart]:
+    """Deal what is still to be measured to the nodes.
+
+    Raises:
+        UsageError: the folder holds something else.
+    """
     held, together = find_held(out), study.crossover is not None
-    by_kind = {kind.key: [one for one in held if one.kind == kind.key] for kind in kinds}
-    parts = [part for kind in kinds for part in deal(kind, by_kind[kind.key], together=together)]
-    return Dispatch(
-        cluster=cluster,
-        out=out,
-        told=told,
-        progress=progress,
-        limit=limit,
-        kinds=kinds,
-        parts=parts,
-        together=together,
-        held=held,
-    )
+    return [
+        part for kind in kinds for part in deal(kind, [one for one in held if one.kind == kind.key], together=together)
+    ]
 
 
-def measure_parts(work: Dispatch) -> int:
-    """Measure what was dealt; returns the exit code."""
-    work.out.mkdir(parents=True, exist_ok=True)
-    code = 0
-    with folder_lock(work.out):
+def measure_parts(
+    cluster: RayCluster,
+    out: Path,
+    job: Mapping[str, Any],
+    kinds: Sequence[NodeKind],
+    parts: Sequence[FleetPart],
+    limit: Deadline,
+    progress: Progress,
+) -> int:
+    """Let the nodes measure the parts, and keep each run folder that comes back; returns the exit code.
+
+    The folder is a merged one of all parts that have come, also after Ctrl-C.
+    """
+    ends_utc = None if limit.seconds is None else utc_in(limit.left_s)
+    nodes = {kind.key: kind.nodes for kind in kinds}
+    running, codes = dict[RayJob, FleetPart](), list[int]()
+    out.mkdir(parents=True, exist_ok=True)
+
+    def collect(seconds: float) -> None:
+        """Wait until a part has ended, or so many seconds."""
+        for ended in cluster.wait([*running], seconds):
+            part = running.pop(ended)
+            codes.append(_keep_part(cluster, ended, out / part.name, part, nodes[part.kind][0], progress))
+            cluster.release(ended)
+            write_index(out, find_parts(out))
+
+    def stop() -> None:
+        """Ask the nodes to end, and keep what they return soon."""
+        progress.say("ending what runs on the nodes")
+        for begun in running:
+            cluster.stop(begun)
+        patience = Deadline(STOP_S)
+        while running and patience.allows(0.0):
+            collect(patience.left_s)
+
+    with folder_lock(out):
+        progress.stage(f"measuring on {counted(sum(map(len, nodes.values())), 'node')}")
         try:
-            work.run()
-        except Interrupted as interrupted:
-            work.progress.say(f"shootout: {interrupted}")
-            code = interrupted.exit_code
-    work.progress.say(f"run folder: {work.out}")
-    return code or exit_code(work)
+            for part in parts:
+                places = [node.place for node in ([part.node] if part.node else nodes[part.kind])]
+                words = {**job, "groups": [*part.groups], "ends_utc": ends_utc}
+                running[cluster.measure(places, words, _zip_begun(out / part.name))] = part
+            while running and limit.left_s > -STOP_S:
+                collect(LOOK_S)
+            if running:
+                stop()
+            for part in running.values():
+                why = NotRun(NotRunKind.NOT_REACHED, NEVER_FREE, "run the same command again when one is")
+                give_up(out / part.name, part, nodes[part.kind][0], why)
+                progress.say(f"{part.name}: {NEVER_FREE}")
+                codes.append(ExitCode.NOTHING)
+        except KeyboardInterrupt:
+            stop()
+            progress.say("shootout: interrupted; run the same command again to resume")
+            codes.append(ExitCode.INTERRUPTED)
+        finally:
+            for begun in running:
+                cluster.release(begun)
+            write_index(out, find_parts(out))
+    return combine_codes(codes)
+
+
+def _zip_begun(folder: Path) -> bytes:
+    """Return what a node needs to go on with a part; empty if it would start over."""
+    return zip_folder(folder) if journal.begun(folder) and not journal.read(folder).untouched else b""
+
+
+def _keep_part(
+    cluster: RayCluster, job: RayJob, folder: Path, part: FleetPart, node: FleetNode, progress: Progress
+) -> int:
+    """Write the run folder that a part's node returned; returns its exit code.
+
+    Where nothing came back, or the process on the node broke, the folder says so of each unfinished group.
+    """
+    try:
+        answer = cluster.result(job)
+        write_part(folder, answer["folder"])
+        if "error" not in answer or answer["code"] == ExitCode.INTERRUPTED:
+            return int(answer["code"])
+        reason = f"the process on the node ended: {answer['error']}"
+        is_late = answer["code"] == ExitCode.NOTHING  # the machine wasn't free in time
+    except Lost as lost:
+        reason, is_late = f"the node was lost: {lost}", False
+    late = NotRun(NotRunKind.NOT_REACHED, reason, "give it more time")
+    give_up(folder, part, node, late if is_late else NotRun(NotRunKind.KILLED, reason, during="run"))
+    progress.say(f"{part.name}: {reason}")
+    return ExitCode.NOTHING if is_late else ExitCode.FAILED
+
+
+def combine_codes(codes: Sequence[int]) -> int:
+    """Return one exit code for all parts: that of the part that matters most; 3 only if no part measured anything."""
+    if codes and all(code == ExitCode.NOTHING for code in codes):
+        return ExitCode.NOTHING
+    weighty = (ExitCode.INTERRUPTED, ExitCode.USAGE, ExitCode.UNAVAILABLE, ExitCode.FAILED, ExitCode.UNDECIDED)
+    return next((code for code in weighty if code in codes), ExitCode.OK)
 
 
 def print_runs(out: Path, *, full: bool, as_json: bool, to: Sequence[Path]) -> int:
-    """Print what all parts say together; returns the exit code.
-
-    Raises:
-        UsageError: nothing was measured.
-    """
+    """Print what all parts say together; returns the exit code."""
     runs = find_parts(out)
-    if not runs:  # interrupted before any node had begun
+    if not runs:  # interrupted before anything came back
         return ExitCode.NOTHING
     if len(runs) == 1:
         document = analyse(runs[0])
@@ -137,22 +286,110 @@ def print_runs(out: Path, *, full: bool, as_json: bool, to: Sequence[Path]) -> i
     return print_merged(merged, full=full, as_json=as_json)
 
 
-def _words(sent: Shipment, options: RunOptions) -> dict[str, Any]:
-    """What every job is told."""
+def as_data(
+    kinds: Sequence[NodeKind], parts: Sequence[FleetPart], names: Sequence[str], sent_bytes: int
+) -> dict[str, Any]:
+    """Return which node would measure what, as JSON values.
+
+    Args:
+        names: of the user's files that nodes are sent.
+        sent_bytes: of all that each node is sent.
+    """
     return {
-        "study": dict(sent.fields),
-        "named": list(options.get("backends", ())),
-        "env": list(options.get("env", ())),
-        "gpu": options.get("gpu"),
-        "fresh": bool(options.get("fresh")),
-        "strict": bool(options.get("strict")),
+        "kinds": [
+            {
+                "key": kind.key,
+                "title": kind.title,
+                "nodes": [node.place.name for node in kind.nodes],
+                "parts": [
+                    {
+                        "name": part.name,
+                        "node": node.place.name,
+                        "groups": list(part.groups),
+                        "cells": sum(node.cells.get(name, 0) for name in part.groups),
+                        "estimate_s": round(share_s(node, part.groups), 1),
+                    }
+                    for part, node in _expect_nodes(kind, parts)
+                ],
+            }
+            for kind in kinds
+        ],
+        "files": list(names),
+        "sent_bytes": sent_bytes,
     }
 
 
-def exit_code(work: Dispatch) -> int:
-    """4 where groups were left unmeasured, else the first part's that isn't 0; 3 where no part measured anything."""
-    if work.abandoned:
-        return ExitCode.FAILED
-    bad: Sequence[int] = [code for code in work.codes if code not in (0, ExitCode.NOTHING)]
-    nothing = bool(work.codes) and all(code == ExitCode.NOTHING for code in work.codes)
-    return next(iter(bad), ExitCode.NOTHING if nothing else 0)
+def render_plan(kinds: Sequence[NodeKind], parts: Sequence[FleetPart], names: Sequence[str], sent_bytes: int) -> Text:
+    """Return the plan as text; arguments as for `as_data`."""
+    files = f" and {', '.join(names)}" if names else ""
+    lines = [f"Each node is sent {size(sent_bytes)}: this package{files}."]
+    for kind in kinds:
+        lines += ["", f"{kind.key}: {kind.title}; {counted(len(kind.nodes), 'node')}"]
+        expected = _expect_nodes(kind, parts)
+        for part, node in expected:
+            cells = sum(node.cells.get(name, 0) for name in part.groups)
+            more = f" and {len(part.groups) - SHOWN} more" if len(part.groups) > SHOWN else ""
+            lines.append(
+                f"  {node.place.name}: {counted(len(part.groups), 'group')}, {counted(cells, 'cell')}, at least "
+                f"{span(share_s(node, part.groups))}: {'; '.join(part.groups[:SHOWN])}{more}"
+            )
+        idle = [node.place.name for node in kind.nodes if node not in [one for _, one in expected]]
+        lines += [f"  nothing is left for {', '.join(idle)}"] if idle else []
+    return Text("\n".join(lines))
+
+
+def _expect_nodes(kind: NodeKind, parts: Sequence[FleetPart]) -> list[tuple[FleetPart, FleetNode]]:
+    """Return this kind's parts, each with the node that is expected to get it."""
+    mine = [part for part in parts if part.kind == kind.key]
+    free = [node for node in kind.nodes if node not in [part.node for part in mine]]
+    return [(part, part.node or free.pop(0)) for part in mine]
+
+
+def main() -> None:
+    """Do a job on a node, and leave its answer."""
+    folder, parent = Path(sys.argv[1]), int(sys.argv[2])
+    leave_with(parent)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # how `NodeJob.stop` ends it
+    try:
+        answer = answer_job(json.loads((folder / JOB).read_text(encoding="utf-8")))
+    except ShootoutError as error:
+        answer = {"error": str(error), "code": error.exit_code}
+    (folder / ANSWER).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def answer_job(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the study here, and measure the groups that the job names; with none, tell what it would measure.
+
+    Raises:
+        ShootoutError: the study can't be planned or measured here.
+    """
+    limit = Deadline(None if job["ends_utc"] is None else seconds_until(job["ends_utc"]))
+    study = checked(job["study"])
+    pass_on(job["env"])
+    gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
+    plan = make_plan(study, job["named"], fresh=job["fresh"])
+    if job["groups"] is None:
+        return {
+            "header": header(plan, environment.facts()).model_dump(mode="json"),
+            "cells": dict(
+                Counter(group.record.name for group in plan.groups for arm in group.playing if not arm.control)
+            ),
+            "estimate_s": preview.seconds(plan) + preview.preparing_s(plan),
+        }
+    mine = narrow(plan, job["groups"])
+    with show_progress() as progress:
+        document = measure(mine, Path(job["out"]), fresh=False, limit=limit, progress=progress, wait=limit)
+    return {"code": exit_code(document, mine, strict=job["strict"])}
+
+
+def narrow(plan: Plan, names: Sequence[str]) -> Plan:
+    """Return the plan with these groups alone; with all of them, what `shootout run` here would do."""
+    groups = [group for group in plan.groups if group.record.name in {*names}]
+    if len(groups) == len(plan.groups):
+        return plan
+    identity = narrow_identity(plan.identity, [group.record.name for group in plan.groups], [*names])
+    return replace(plan, groups=groups, identity=identity)
+
+
+if __name__ == "__main__":
+    main()

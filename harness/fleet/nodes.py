@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and which of them are of one kind: whose times may stand for each other."""
+"""Sort a cluster's nodes into kinds: nodes whose times may stand for each other."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _STEPS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ClusterNode:
     """A node as the cluster lists it.
 
     Attributes:
-        key: what the cluster calls it, while it lives.
-        name: what people call it.
+        id: the cluster's own, while it lives.
+        name: for people.
         label: of `LABEL`, "" without one.
         cpus, gpus: how many the cluster gives out there.
     """
 
-    key: str
+    id: str
     name: str
     label: str = ""
     cpus: float
@@ -40,8 +40,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """A node that was asked: what it is, and what it would measure.
+class FleetNode:
+    """A node that was asked what it is and what it would measure.
 
     Attributes:
         header: what its own journal would begin with.
@@ -49,24 +49,24 @@ class Node:
         estimate_s: seconds that all of it would take at the least.
     """
 
-    place: Place
+    place: ClusterNode
     header: Header
     cells: Mapping[str, int]
     estimate_s: float = 0.0
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its environment."""
+        """Return its environment."""
         return self.header.environment
 
     @property
     def fingerprint(self) -> str:
-        """Of all that must not change within a run."""
+        """Return a hash of all that must not change within a run."""
         return environment.fingerprint(self.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class NodeKind:
     """Nodes that are alike.
 
     Attributes:
@@ -76,43 +76,44 @@ class Kind:
 
     key: str
     title: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[FleetNode, ...]
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """What it is to measure, in the study's order."""
+        """Return the groups it is to measure, in the study's order."""
         return tuple(group.name for group in self.nodes[0].header.groups)
 
 
-def find_kinds(nodes: Sequence[Node]) -> list[Kind]:
-    """The kinds of these nodes, in the order of their first ones.
+def find_kinds(nodes: Sequence[FleetNode]) -> list[NodeKind]:
+    """Sort nodes into kinds, in the order of their first ones.
 
     Raises:
         UsageError: two nodes of a kind have other versions; names both, and these.
     """
-    found: dict[str, list[Node]] = {}
+    found: dict[str, list[FleetNode]] = {}
     for node in nodes:
-        found.setdefault(_key(node), []).append(node)
+        found.setdefault(_name_kind(node), []).append(node)
     for alike in found.values():
         for other in alike[1:]:
             _refuse_other_versions(alike[0], other)
-    return [Kind(key=key, title=_title(some[0]), nodes=tuple(some)) for key, some in found.items()]
+    return [NodeKind(key=key, title=_describe_kind(some[0]), nodes=tuple(some)) for key, some in found.items()]
 
 
-def _key(node: Node) -> str:
+def _name_kind(node: FleetNode) -> str:
     told = json.dumps(_sameness(node), sort_keys=True)
     name = node.place.label or str(_cpu(node.facts).get("model") or "node")
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     return f"{slug or 'node'}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
-def _sameness(node: Node) -> dict[str, Any]:
-    """What makes a kind; versions are none of it, since they must not differ within one."""
+def _sameness(node: FleetNode) -> dict[str, Any]:
+    """Return what makes a kind; no versions, since those must not differ within one."""
     facts, cpu = node.facts, _cpu(node.facts)
     gpus = [(gpu.get("name"), gpu.get("memory_bytes")) for gpu in facts.get("gpus") or ()]
     system = facts.get("os") or {}
     return {
         "label": node.place.label,
+        "given_out": [node.place.cpus, node.place.gpus],
         "cpu": [cpu.get(name) for name in ("model", "flags", "physical_cores", "logical_cpus", "quota_cpus")],
         "allowed_cpus": len(cpu.get("allowed_cpus") or ()),
         "memory": _memory_class(facts.get("memory") or {}),
@@ -131,7 +132,7 @@ def _memory_class(memory: Mapping[str, Any]) -> int:
     return round(_STEPS * math.log2(total))
 
 
-def _title(node: Node) -> str:
+def _describe_kind(node: FleetNode) -> str:
     facts = node.facts
     total = (facts.get("memory") or {}).get("total_bytes")
     gpus = [str(gpu.get("name")) for gpu in facts.get("gpus") or ()]
@@ -146,13 +147,13 @@ def _title(node: Node) -> str:
 
 
 def tell_other_versions(facts: Mapping[str, Any], other_facts: Mapping[str, Any]) -> str:
-    """What is raced in other versions in two environments, with both; "" where nothing is."""
+    """Name what has other versions in two environments, with both; "" if nothing has."""
     mine, others = _versions(facts), _versions(other_facts)
     differing = [name for name in sorted({*mine, *others}) if mine.get(name) != others.get(name)]
     return ", ".join(f"{name} {mine.get(name, 'absent')} and {others.get(name, 'absent')}" for name in differing)
 
 
-def _refuse_other_versions(one: Node, other: Node) -> None:
+def _refuse_other_versions(one: FleetNode, other: FleetNode) -> None:
     if listed := tell_other_versions(one.facts, other.facts):
         raise UsageError(
             f"the nodes {one.place.name} and {other.place.name} are of one kind and differ in versions: {listed}. "

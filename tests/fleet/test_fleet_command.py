@@ -1,57 +1,51 @@
-"""`run … --ray` as it is typed, on a cluster without Ray: what it refuses, who is asked, what it says and ends with."""
+"""`run … --ray` on a cluster without Ray: what it refuses, what each node gets, what is kept when nodes are lost."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.fleets.cluster import FakeCluster
-from support.fleets.nodes import node
+from support.fleets.nodes import GROUPS, node
 
 from shootout.commands import fleet
 from shootout.contract import Device, Precision, Target
-from shootout.errors import ExitCode, UsageError
-from shootout.fleet import dispatch, survey
-from shootout.fleet.shipment import Archive, Shipment
+from shootout.errors import ExitCode, NotRunKind, UsageError
+from shootout.fleet.parcel import Parcel
+from shootout.fleet.parts import find_parts, find_settled
+from shootout.fleet.ray_cluster import check_address
+from shootout.journal import journal
+from shootout.journal.merged import is_merged
+from shootout.journal.records import Failure, Skip
 
 NODES = [node("a1", label="a"), node("a2", label="a"), node("b1", label="b")]
-SENT = Shipment(
-    package=Archive(data=b"p" * 3_000, sha256=""), files=Archive(data=b"f", sha256=""), fields={}, names=("net.py",)
-)
-
-
-class Said:
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    def stage(self, headline: str) -> None:
-        pass
+SENT = Parcel(package=b"p" * 3_000, files=b"f", fields={}, names=("net.py",))
+Use = Callable[..., FakeCluster]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Two nodes of one kind and one of another."""
-    made = FakeCluster(NODES, tmp_path / "nodes")
-
-    @contextmanager
-    def connect(*_: object) -> Iterator[FakeCluster]:
-        yield made
-
-    monkeypatch.setattr(fleet, "connect", connect)
+def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Makes a cluster of nodes, which the command finds from then on."""
     monkeypatch.setattr(fleet, "pack", lambda _: SENT)
-    monkeypatch.setattr(fleet, "print_runs", lambda *_, **__: ExitCode.NOTHING)
-    for module in (dispatch, survey):
-        monkeypatch.setattr(module, "LOOK_S", 0.0)
-    return made
+    monkeypatch.setattr(fleet, "print_runs", lambda *_, **__: ExitCode.OK)
+    monkeypatch.setattr(fleet, "STOP_S", 0.1)
+
+    def make(*nodes: Any, **how: Any) -> FakeCluster:
+        made = FakeCluster(nodes or NODES, tmp_path / f"nodes{len([*tmp_path.iterdir()])}", **how)
+
+        @contextmanager
+        def connect(*_: object) -> Iterator[FakeCluster]:
+            yield made
+
+        monkeypatch.setattr(fleet, "connect", connect)
+        return made
+
+    return make
 
 
 def run(out: Path, *, dry_run: bool = False, as_json: bool = False, **options: Any) -> int:
@@ -59,9 +53,23 @@ def run(out: Path, *, dry_run: bool = False, as_json: bool = False, **options: A
     return fleet.run_on_fleet("mlp", asked, address="x:1", dry_run=dry_run, full=False, as_json=as_json)
 
 
-def test_a_dry_run_tells_who_would_measure_what(
-    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def settled(out: Path, *, of: str = "") -> list[str]:
+    """The groups that are measured, in all parts of a kind."""
+    runs = [journal.read(folder) for folder in find_parts(out) if folder.name.startswith(of)]
+    return sorted(name for run in runs for name in find_settled(run))
+
+
+def failed(folder: Path) -> list[tuple[str, NotRunKind]]:
+    lines = journal.read(folder).lines
+    return sorted({(line.group, line.cause) for line in lines if isinstance(line, Failure)})
+
+
+def asked(cluster: FakeCluster) -> list[tuple[str, list[str]]]:
+    return [(name, job.words["groups"]) for name, job in cluster.begun]
+
+
+def test_a_dry_run_tells_what_each_node_would_measure(use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    cluster = use()
     assert run(tmp_path / "out", dry_run=True, as_json=True) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["files"], told["sent_bytes"]) == (["net.py"], 3_001)
@@ -70,7 +78,7 @@ def test_a_dry_run_tells_who_would_measure_what(
     assert (first["node"], first["groups"], first["cells"], first["estimate_s"]) == ("a1", ["g1", "g3", "g5"], 6, 6.0)
     assert (second["node"], second["groups"]) == ("a2", ["g2", "g4"])
     assert not (tmp_path / "out").exists()
-    assert {job.claims for _, job in cluster.begun} == {False}
+    assert not cluster.begun
 
     assert run(tmp_path / "out", dry_run=True) == 0
     shown = capsys.readouterr().out
@@ -79,51 +87,138 @@ def test_a_dry_run_tells_who_would_measure_what(
     assert "g1; g2; g3; g4 and 1 more" in shown, "b1's"
 
 
-def test_a_dry_run_after_the_run_has_nothing_left(
-    cluster: FakeCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_every_kind_measures_every_group_and_its_nodes_share_them(use: Use, tmp_path: Path):
+    cluster = use()
+    assert run(tmp_path / "out") == 0
+    assert settled(tmp_path / "out", of="a-") == settled(tmp_path / "out", of="b-") == sorted(GROUPS)
+    assert asked(cluster) == [("a1", ["g1", "g3", "g5"]), ("a2", ["g2", "g4"]), ("b1", [*GROUPS])]
+    assert is_merged(tmp_path / "out")
+    assert {*cluster.released} == {"a1", "a2", "b1"}
+
+
+def test_a_finished_run_begins_nothing(use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    use()
     run(tmp_path / "out")
+    again = use()
+    assert run(tmp_path / "out") == 0
+    assert again.begun == []
     capsys.readouterr()
     run(tmp_path / "out", dry_run=True)
     assert "nothing is left for a1, a2" in capsys.readouterr().out
 
 
-def test_what_the_run_ended_with_goes_before_what_can_be_shown(cluster: FakeCluster, tmp_path: Path):
-    cluster.fails_after = dict.fromkeys(("a1", "a2", "b1"), 0)
+def test_a_lost_node_leaves_rows_that_say_so_and_the_same_command_measures_them(use: Use, tmp_path: Path):
+    use(node("one"), node("other"), lost=["one"])
     assert run(tmp_path / "out") == ExitCode.FAILED
+    first, second = find_parts(tmp_path / "out")
+    assert failed(first) == [(name, NotRunKind.KILLED) for name in ("g1", "g3", "g5")]
+    assert find_settled(journal.read(second)) == ["g2", "g4"]
+
+    cluster = use(node("one"), node("other"))
+    assert run(tmp_path / "out") == 0
+    assert asked(cluster) == [("one", ["g1", "g3", "g5"])]
+    assert settled(tmp_path / "out") == sorted(GROUPS)
+
+
+def test_a_process_that_fails_keeps_what_it_measured(use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    use(node("one"), fails=["one"])
+    assert run(tmp_path / "out") == ExitCode.FAILED
+    (only,) = find_parts(tmp_path / "out")
+    assert find_settled(journal.read(only)) == ["g1"]
+    assert failed(only) == [(name, NotRunKind.KILLED) for name in ("g2", "g3", "g4", "g5")]
+    reasons = {line.reason for line in journal.read(only).lines if isinstance(line, Failure)}
+    assert reasons == {"the process on the node ended: no memory was left"}
+    assert "no memory was left" in capsys.readouterr().err
+
+
+def test_a_node_that_never_was_free_has_measured_nothing_and_nothing_failed(use: Use, tmp_path: Path):
+    cluster = use(node("held"), busy=["held"])
+    cluster.stop = lambda _: None  # type: ignore[method-assign]
+    assert run(tmp_path / "out", max_time_s=0.0) == ExitCode.NOTHING
+    skips = [line for line in journal.read(find_parts(tmp_path / "out")[0]).lines if isinstance(line, Skip)]
+    assert {line.cause for line in skips} == {NotRunKind.NOT_REACHED}
+    assert "others' tasks hold" in skips[0].reason
+
+    use(node("held"))
+    assert run(tmp_path / "out") == 0
+    assert settled(tmp_path / "out") == sorted(GROUPS)
+
+
+def test_an_interrupt_keeps_what_the_nodes_return_and_the_same_command_goes_on(use: Use, tmp_path: Path):
+    cluster = use(node("one"), node("other"), busy=["one", "other"], interrupts=1)
+    assert run(tmp_path / "out") == ExitCode.INTERRUPTED
+    assert settled(tmp_path / "out") == ["g1", "g2"]
+    assert not any(failed(folder) for folder in find_parts(tmp_path / "out"))
+
+    again = use(*cluster.fleet)
+    assert run(tmp_path / "out") == 0
+    assert settled(tmp_path / "out") == sorted(GROUPS)
+    assert sorted(asked(again)) == [("one", ["g1", "g3", "g5"]), ("other", ["g2", "g4"])]
+    assert len(find_parts(tmp_path / "out")) == 2
+
+
+def test_a_folder_that_nothing_came_into_is_no_obstacle_and_another_one_is(use: Use, tmp_path: Path):
+    use(node("one"))
+    (kind,) = fleet.find_kinds([node("one")])
+    (tmp_path / "out" / f"{kind.key}-1" / "samples").mkdir(parents=True)
+    assert run(tmp_path / "out") == 0
+    (tmp_path / "other" / "photos").mkdir(parents=True)
+    with pytest.raises(UsageError, match="no folder of a fleet's run"):
+        run(tmp_path / "other")
 
 
 @pytest.mark.parametrize("name", ["policy", "trace"])
-def test_what_is_for_one_machine_is_refused(cluster: FakeCluster, tmp_path: Path, name: str):
+def test_what_is_for_one_machine_is_refused(use: Use, tmp_path: Path, name: str):
     with pytest.raises(UsageError, match=f"--{name} is for a run on this machine"):
         run(tmp_path / "out", **{name: "given"})
 
 
-def test_nothing_is_removed_for_a_fresh_run(cluster: FakeCluster, tmp_path: Path):
+def test_nothing_is_removed_for_a_fresh_run(use: Use, tmp_path: Path):
     with pytest.raises(UsageError, match="--fresh with --ray: remove"):
         run(tmp_path, fresh=True)
 
 
-def test_a_shipped_folder_is_refused(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_shipped_folder_is_refused(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shipped = Target(backend="numpy", device=Device.CPU, precision=Precision.FP32, folder="/somewhere/mine")
-    monkeypatch.setattr(fleet, "targets_of", lambda _: [shipped])
+    monkeypatch.setattr(fleet.points, "targets_of", lambda _: [shipped])
     with pytest.raises(UsageError, match="shipped:mine: the folder isn't sent to nodes"):
         run(tmp_path / "out")
 
 
-def test_who_cannot_plan_the_study_is_left_out_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(survey, "LOOK_S", 0.0)
-    said: Any = Said()
-    asked = FakeCluster(NODES, tmp_path, refuses={"a1": "no net.py"})
-    assert [one.place.name for one in survey.survey(asked, {}, said)] == ["a2", "b1"]
-    assert said.lines == ["left out: a1: no net.py"]
-    assert sorted(asked.released) == ["a1", "a2", "b1"]
+def test_a_node_that_cannot_plan_the_study_is_left_out_and_said(
+    use: Use, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    cluster = use(refuses={"a1": "no net.py"})
+    assert run(tmp_path / "out", dry_run=True) == 0
+    assert "left out: a1: no net.py" in capsys.readouterr().err
+    assert sorted(cluster.released) == ["a1", "a2", "b1"]
 
 
-def test_where_nobody_can_plan_the_study_the_first_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(survey, "LOOK_S", 0.0)
-    said: Any = Said()
+def test_where_no_node_can_plan_the_study_the_first_says_why(use: Use, tmp_path: Path):
+    use(NODES[0], refuses={"a1": "no such model"})
     with pytest.raises(UsageError, match="a1: no such model"):
-        survey.survey(FakeCluster(NODES[:1], tmp_path, refuses={"a1": "no such model"}), {}, said)
+        run(tmp_path / "out")
+    use().fleet = []
     with pytest.raises(UsageError, match="no node that gives out CPUs"):
-        survey.survey(FakeCluster([], tmp_path), {}, said)
+        run(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [([], 0), ([0, 3], 0), ([3, 3], 3), ([0, 4, 6], 6), ([7, 4], 4), ([0, 130, 6], 130)]
+)
+def test_of_several_exit_codes_the_weightiest_counts(codes: list[int], code: int):
+    assert fleet.combine_codes(codes) == code
+
+
+def test_where_nothing_answers_it_is_said_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_address(f"127.0.0.1:{port}")
+    with pytest.raises(UsageError, match=f"nobody answers there .*ray start --head --port={port}"):
+        check_address(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "ray://host:10001", "host:http"])
+def test_what_is_no_address_is_refused(address: str):
+    with pytest.raises(UsageError, match="is no HOST:PORT"):
+        check_address(address)

@@ -1,16 +1,20 @@
-"""A cluster without Ray: each node writes a journal as a run does, group by group, and dies or stays busy when told."""
+"""A cluster without Ray: each job writes a journal as a run does; nodes are lost, fail or stay busy when told."""
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shootout.contract import NotRun, NotRunKind
-from shootout.fleet.cluster import Job, Lost, News, Piece
-from shootout.fleet.nodes import Node, Place
-from shootout.fleet.plan import narrow_identity
+from shootout.errors import ExitCode
+from shootout.fleet.node_side import zip_folder
+from shootout.fleet.nodes import ClusterNode, FleetNode
+from shootout.fleet.parts import narrow_identity
+from shootout.fleet.ray_cluster import Lost
 from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Prepared, not_run
@@ -18,115 +22,113 @@ from shootout.journal.records import Ended, Prepared, not_run
 MEASURED = NotRun(NotRunKind.UNAVAILABLE, "measured, for all that scheduling can tell", "")
 
 
+@dataclass(eq=False)
+class FakeJob:
+    """A job on the first of its nodes."""
+
+    node: FleetNode
+    words: Mapping[str, Any]
+    folder: Path
+    is_stopped: bool = False
+
+
 @dataclass
 class FakeCluster:
     """Attributes:
-    nodes: by place.
-    folder: where nodes write.
-    dies_after: by node, the groups that it measures before it is lost.
-    fails_after: likewise, before its process ends with an error.
+    fleet: the nodes.
+    folder: where they write.
+    lost: nodes that are lost with each job that measures.
+    fails: nodes whose process breaks behind its first group.
     refuses: the nodes that can't plan the study, and why.
-    busy: the nodes that others hold.
-    begun: the jobs, by node, in the order in which they were begun.
-    stopped: the nodes that were asked to end.
+    busy: nodes whose jobs end only when they are stopped, behind their first group.
+    begun: the jobs that measure, by node.
     """
 
-    nodes: Sequence[Node]
+    fleet: Sequence[FleetNode]
     folder: Path
-    dies_after: Mapping[str, int] = field(default_factory=dict)
-    fails_after: Mapping[str, int] = field(default_factory=dict)
+    lost: Collection[str] = ()
+    fails: Collection[str] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     busy: Collection[str] = ()
-    begun: list[tuple[str, Job]] = field(default_factory=list)
-    stopped: list[str] = field(default_factory=list)
+    begun: list[tuple[str, FakeJob]] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
+    interrupts: int = 0
 
-    def places(self) -> list[Place]:
-        return [node.place for node in self.nodes]
+    def nodes(self) -> list[ClusterNode]:
+        return [node.place for node in self.fleet]
 
-    def begin(self, place: Place, job: Job) -> FakeWorker:
+    def ask(self, place: ClusterNode, words: Mapping[str, Any]) -> FakeJob:
+        return FakeJob(self._node(place), words, self.folder)
+
+    def measure(self, places: Sequence[ClusterNode], words: Mapping[str, Any], folder: bytes = b"") -> FakeJob:
+        taken = {name for name, _ in self.begun}
+        place = next((one for one in places if one.name not in taken), places[0])
+        job = FakeJob(self._node(place), words, self.folder / f"{place.name}-{len(self.begun)}")
+        job.folder.mkdir(parents=True)
+        if folder:
+            zipfile.ZipFile(io.BytesIO(folder)).extractall(job.folder)
         self.begun.append((place.name, job))
-        node = next(node for node in self.nodes if node.place == place)
-        folder = self.folder / f"{place.name}-{len(self.begun)}"
-        folder.mkdir(parents=True)
-        return FakeWorker(cluster=self, node=node, job=job, folder=folder)
+        return job
 
+    def wait(self, jobs: Sequence[FakeJob], _seconds: float) -> list[FakeJob]:
+        at_work = [job for job in jobs if job.words["groups"] and job.node.place.name in self.busy]
+        ended = [job for job in jobs if job.is_stopped or job not in at_work]
+        if not ended and self.interrupts:
+            self.interrupts -= 1
+            raise KeyboardInterrupt
+        return ended
 
-@dataclass
-class FakeWorker:
-    """A job there: one group at each look."""
-
-    cluster: FakeCluster
-    node: Node
-    job: Job
-    folder: Path
-    sent: int = 0
-    looks: int = 0
-    is_stopped: bool = False
-
-    def poll(self) -> News | None:
-        name = self.node.place.name
-        if name in self.cluster.busy:
-            return None
-        if self.job.told["groups"] is None:
-            return self._asked()
-        if self.looks == self.cluster.dies_after.get(name, -1):
+    def result(self, job: FakeJob) -> dict[str, Any]:
+        name, groups = job.node.place.name, job.words["groups"]
+        if groups is None:
+            return self._describe(job.node)
+        if name in self.lost:
             raise Lost("it is gone")
-        if self.looks == self.cluster.fails_after.get(name, -1):
-            return News(answer={"error": "no memory was left", "code": 1})
-        if not self.looks:
-            self._begin()
-        self.looks += 1
-        left = self._left()
-        if left and not self.is_stopped:
-            records = {group.name: group for group in self.node.header.groups}
-            arms = [arm for arm in records[left[0]].arms if not arm.control]
-            built = Prepared(group=left[0], arm=arms[0].label, export_s=0.0, build_s=0.0, build_cached=True, probe=None)
-            self._append(built, *(not_run(left[0], arm, MEASURED) for arm in arms))
-        elif not left:
-            self._append(Ended(complete=True, why="nothing is left to measure", wall_s=1.0))
-        answer = {"code": 0} if self.is_stopped or not left else None
-        return News(pieces=[self._piece()], said=[f"look {self.looks}"], answer=answer)
+        breaks = name in self.fails or job.is_stopped
+        self._play(job, groups[:1] if breaks else groups)
+        answer = {"error": "no memory was left", "code": 1} if name in self.fails else {"code": 0}
+        if job.is_stopped:
+            answer = {"error": "interrupted", "code": ExitCode.INTERRUPTED}
+        return {**answer, "folder": zip_folder(job.folder)}
 
-    def stop(self) -> None:
-        self.cluster.stopped.append(self.node.place.name)
-        self.is_stopped = True
+    def stop(self, job: FakeJob) -> None:
+        job.is_stopped = True
 
-    def release(self) -> None:
-        self.cluster.released.append(self.node.place.name)
+    def release(self, job: FakeJob) -> None:
+        self.released.append(job.node.place.name)
 
-    def _asked(self) -> News:
-        node = self.node
-        if why := self.cluster.refuses.get(node.place.name):
-            return News(answer={"error": why, "code": 2})
-        answer: dict[str, Any] = {"cells": dict(node.cells), "estimate_s": node.estimate_s}
-        return News(answer={"header": node.header.model_dump(mode="json"), **answer})
+    def _node(self, place: ClusterNode) -> FleetNode:
+        return next(node for node in self.fleet if node.place == place)
 
-    def _begin(self) -> None:
-        for path, data in self.job.folder.items():
-            (self.folder / path).write_bytes(data)
-        self.sent = len(self.job.folder.get(journal.NAME, b""))
-        if not self.sent or journal.read(self.folder).untouched:  # as `open_folder` has it
-            (self.folder / journal.NAME).unlink(missing_ok=True)
-            every = self.node.header.groups
-            mine = tuple(group for group in every if group.name in self.job.told["groups"])
-            names = [group.name for group in mine]
-            identity = narrow_identity(self.node.header.identity, [group.name for group in every], names)
-            self._append(self.node.header.model_copy(update={"groups": mine, "identity": identity}))
+    def _describe(self, node: FleetNode) -> dict[str, Any]:
+        if why := self.refuses.get(node.place.name):
+            return {"error": why, "code": 2}
+        return {
+            "header": node.header.model_dump(mode="json"),
+            "cells": dict(node.cells),
+            "estimate_s": node.estimate_s,
+        }
 
-    def _left(self) -> list[str]:
-        history = journal.read(self.folder)
-        done = {line.group for line in history.lines if getattr(line, "kind", "") == "skip"}
-        return [name for name in self.job.told["groups"] if name not in done]
+    def _play(self, job: FakeJob, groups: Sequence[str]) -> None:
+        """Write a journal as a run does, behind what is there."""
+        every, mine = job.node.header.groups, job.words["groups"]
+        if not journal.begun(job.folder):
+            names = [group.name for group in every]
+            identity = narrow_identity(job.node.header.identity, names, mine)
+            some = tuple(group for group in every if group.name in mine)
+            _append(job.folder, job.node.header.model_copy(update={"groups": some, "identity": identity}))
+        records = {group.name: group for group in every}
+        done = {line.group for line in journal.read(job.folder).lines if getattr(line, "kind", "") == "skip"}
+        for name in [name for name in groups if name not in done]:
+            arms = [arm for arm in records[name].arms if not arm.control]
+            built = Prepared(group=name, arm=arms[0].label, export_s=0.0, build_s=0.0, build_cached=True, probe=None)
+            _append(job.folder, built, *(not_run(name, arm, MEASURED) for arm in arms))
+        if [*groups] == [*mine]:
+            _append(job.folder, Ended(complete=True, why="nothing is left to measure", wall_s=1.0))
 
-    def _append(self, *lines: Any) -> None:
-        sound = journal.read(self.folder).sound_bytes if journal.begun(self.folder) else 0
-        file = Journal(self.folder, sound)
-        file.append(*lines)
-        file.close()
 
-    def _piece(self) -> Piece:
-        data = (self.folder / journal.NAME).read_bytes()
-        piece = Piece(path=journal.NAME, offset=self.sent, data=data[self.sent :])
-        self.sent = len(data)
-        return piece
+def _append(folder: Path, *lines: Any) -> None:
+    sound = journal.read(folder).sound_bytes if journal.begun(folder) else 0
+    file = Journal(folder, sound)
+    file.append(*lines)
+    file.close()

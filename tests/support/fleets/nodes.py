@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shootout.contract import Arm, Device, Precision, Target
-from shootout.fleet.nodes import Node, Place
+from shootout.fleet.nodes import ClusterNode, FleetNode
 from shootout.journal.records import Header
 from shootout.study.group import GroupRecord, with_control
 
@@ -23,14 +23,14 @@ FACTS: dict[str, Any] = {
 GROUPS = ("g1", "g2", "g3", "g4", "g5")
 
 
-def node(name: str, *, label: str = "", groups: Sequence[str] = GROUPS, **changes: Any) -> Node:
+def node(name: str, *, label: str = "", groups: Sequence[str] = GROUPS, **changes: Any) -> FleetNode:
     """A node; `changes`: to what it says of itself, tables key by key."""
     facts = {**FACTS, "machine": name}
     for key, value in changes.items():
         facts[key] = {**facts[key], **value} if isinstance(value, Mapping) else value
-    place = Place(key=name, name=name, label=label, cpus=4.0)
+    place = ClusterNode(id=name, name=name, label=label, cpus=4.0)
     cells = dict.fromkeys(groups, 2)
-    return Node(place=place, header=_header(groups, facts), cells=cells, estimate_s=10.0)
+    return FleetNode(place=place, header=_header(groups, facts), cells=cells, estimate_s=10.0)
 
 
 def _header(groups: Sequence[str], facts: dict[str, Any]) -> Header:

@@ -6,23 +6,23 @@ import pytest
 from support.fleets.nodes import GROUPS, node
 
 from shootout.errors import UsageError
-from shootout.fleet.nodes import Kind, Node, find_kinds
-from shootout.fleet.plan import Held, Part, deal, narrow_identity, share_s
+from shootout.fleet.nodes import FleetNode, NodeKind, find_kinds
+from shootout.fleet.parts import FleetPart, HeldPart, deal, narrow_identity, share_s
 
 
-def kind(*nodes: Node) -> Kind:
+def kind(*nodes: FleetNode) -> NodeKind:
     return find_kinds(nodes)[0]
 
 
-def held(one: Kind, number: int, groups: tuple[str, ...], finished: tuple[str, ...], by: Node) -> Held:
+def held(one: NodeKind, number: int, groups: tuple[str, ...], finished: tuple[str, ...], by: FleetNode) -> HeldPart:
     header = by.header
     mine = tuple(group for group in header.groups if group.name in groups)
     identity = narrow_identity(header.identity, [group.name for group in header.groups], groups)
     begun = header.model_copy(update={"groups": mine, "identity": identity})
-    return Held(kind=one.key, number=number, header=begun, finished=frozenset(finished))
+    return HeldPart(kind=one.key, number=number, header=begun, finished=frozenset(finished))
 
 
-def dealt(parts: list[Part]) -> list[str]:
+def dealt(parts: list[FleetPart]) -> list[str]:
     return sorted(name for part in parts for name in part.groups)
 
 
@@ -78,7 +78,7 @@ def test_what_is_held_of_another_study_is_refused(finished: tuple[str, ...]):
     one = node("one")
     mine = kind(one)
     asked_before = one.header.model_copy(update={"identity": "the plan with another net.py"})
-    other = Held(kind=mine.key, number=1, header=asked_before, finished=frozenset(finished))
+    other = HeldPart(kind=mine.key, number=1, header=asked_before, finished=frozenset(finished))
     with pytest.raises(UsageError, match="-1 in this folder holds another study"):
         deal(mine, [other])
 

@@ -1,4 +1,4 @@
-"""What nodes are sent: this package, and the user's own files that the study names; archives, known by their hashes."""
+"""Pack what nodes are sent: this package, and the user's own files that the study names, as a zip each."""
 
 from __future__ import annotations
 
@@ -23,33 +23,26 @@ from shootout.study.schema import Study
 from shootout.study.selection import DEFAULT
 
 OUTSIDE = "outside"
-"""The folder in the archive of what doesn't lie below the current one."""
+"""The folder in the zip of what doesn't lie below the current one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
-    """A zip, the same bytes for the same contents."""
-
-    data: bytes
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shipment:
+class Parcel:
     """All that a node needs beside what is installed there.
 
     Attributes:
-        fields: the study's, with paths as they are in the archive of files, which is the current folder there.
+        package, files: zips, the same bytes for the same contents; nodes unpack each once.
+        fields: the study's, with paths as they are in the zip of files, which is the current folder there.
         names: of the user's files in it.
     """
 
-    package: Archive
-    files: Archive
+    package: bytes
+    files: bytes
     fields: Mapping[str, Any]
     names: tuple[str, ...]
 
 
-def pack(study: Study) -> Shipment:
+def pack(study: Study) -> Parcel:
     """Pack what a study needs.
 
     Raises:
@@ -59,42 +52,44 @@ def pack(study: Study) -> Shipment:
     fields = study.model_dump(mode="json", exclude_unset=True)
     if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
         fields["name"] = name_model(study.model[0])
-    fields["model"] = [_model(name, found) for name in study.model]
+    fields["model"] = [_add_model(name, found) for name in study.model]
     for name in ("inputs", "labels", "calibration"):
         if given := getattr(study, name):
-            fields[name] = _given(Path(given), data_files.files_of(Path(given).expanduser()), found)
+            fields[name] = _add_files(Path(given), data_files.files_of(Path(given).expanduser()), found)
     if study.weights:
-        fields["weights"] = _given(Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), found)
+        fields["weights"] = _add_files(
+            Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), found
+        )
     if study.metric:
-        fields["metric"] = _source(study.metric, found)
+        fields["metric"] = _add_source(study.metric, found)
     contents = {name: path.read_bytes() for name, path in found.items()}
-    return Shipment(package=_package(), files=_archive(contents), fields=fields, names=tuple(sorted(found)))
+    return Parcel(package=_pack_package(), files=_zip(contents), fields=fields, names=tuple(sorted(found)))
 
 
-def _model(name: str, found: dict[str, Path]) -> str:
+def _add_model(name: str, found: dict[str, Path]) -> str:
     if is_file(name):
         from shootout.exported.onnx_files import external_files
 
         path = path_of(name)
-        return _given(Path(name), [path, *external_files(path).values()], found)
+        return _add_files(Path(name), [path, *external_files(path).values()], found)
     if hfconfig.is_meant(name):
         place = Path(name).expanduser().absolute()
         files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
-        return _given(Path(name), files, found)
-    return _source(name, found) if models.is_own(name) else name
+        return _add_files(Path(name), files, found)
+    return _add_source(name, found) if models.is_own(name) else name
 
 
-def _source(name: str, found: dict[str, Path]) -> str:
-    """Ship a function's file and those that it imports; a module that is installed must be so on the nodes."""
+def _add_source(name: str, found: dict[str, Path]) -> str:
+    """Add a function's file and those that it imports; a module that is installed here must be installed on nodes."""
     place = source.find(name)
     if place.module and place.root != Path.cwd():
         return name
-    given = _given(place.file, place.files(), found)
+    given = _add_files(place.file, place.files(), found)
     return name if place.module else f"{given}:{place.function}"
 
 
-def _given(path: Path, files: Iterable[Path], found: dict[str, Path]) -> str:
-    """Ship what a path stands for; the path as it is in the archive."""
+def _add_files(path: Path, files: Iterable[Path], found: dict[str, Path]) -> str:
+    """Add what a path stands for; return the path as it is in the zip."""
     place = path.expanduser().absolute()
     anchor = Path.cwd() if place.is_relative_to(Path.cwd()) else place.parent
     into = "" if anchor == Path.cwd() else f"{OUTSIDE}/{hashlib.sha256(str(anchor).encode()).hexdigest()[:8]}/"
@@ -102,8 +97,8 @@ def _given(path: Path, files: Iterable[Path], found: dict[str, Path]) -> str:
     return f"{into}{os.path.relpath(place, anchor)}"
 
 
-def _package() -> Archive:
-    """This package as it runs here, with what its distribution says of itself."""
+def _pack_package() -> bytes:
+    """Pack this package as it runs here, with what its distribution says of itself."""
     contents: dict[str, bytes] = {}
     for package in (shootout, backends, models):
         top, into = Path(str(package.__file__)).parent, package.__name__.replace(".", "/")
@@ -113,16 +108,15 @@ def _package() -> Archive:
     try:
         own = metadata.distribution("shootout")
     except metadata.PackageNotFoundError:
-        return _archive(contents)
+        return _zip(contents)
     told = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
     contents[f"shootout-{own.version}.dist-info/METADATA"] = told.encode()
-    return _archive(contents)
+    return _zip(contents)
 
 
-def _archive(contents: Mapping[str, bytes]) -> Archive:
+def _zip(contents: Mapping[str, bytes]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data in sorted(contents.items()):
             archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-    data = made.getvalue()
-    return Archive(data=data, sha256=hashlib.sha256(data).hexdigest())
+    return made.getvalue()

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.onnx_made import linear
 
-from shootout.fleet import shipment
-from shootout.fleet.shipment import Shipment, pack
+from shootout.fleet import parcel
+from shootout.fleet.parcel import Parcel, pack
 from shootout.study.schema import checked
 
 
-def packed(**fields: Any) -> Shipment:
+def packed(**fields: Any) -> Parcel:
     return pack(checked({"name": "tiny", "targets": ["numpy"], **fields}))
 
 
@@ -28,7 +28,7 @@ def names(data: bytes) -> set[str]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a package that is not packed, which takes half a second."""
-    monkeypatch.setattr(shipment, "_package", lambda: shipment._archive({"shootout/__init__.py": b""}))
+    monkeypatch.setattr(parcel, "_pack_package", lambda: parcel._zip({"shootout/__init__.py": b""}))
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -38,9 +38,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_package_is_whole_and_the_same_bytes_each_time():
     one, again = packed(model="identity"), packed(model="identity")
     assert one.package == again.package
-    held = names(one.package.data)
+    held = names(one.package)
     assert {
-        "shootout/commands/on_node.py",
+        "shootout/commands/fleet.py",
         "shootout/backends/_numpy/__init__.py",
         "shootout/models/zoo/__init__.py",
     } <= held
@@ -56,8 +56,8 @@ def test_what_a_node_reads_of_the_distribution_is_there_whatever_form_it_has_her
     told = tmp_path / file
     told.parent.mkdir()
     told.write_text("Name: shootout\nVersion: 0.1.0\n")
-    monkeypatch.setattr(shipment.metadata, "distribution", lambda _: PathDistribution(told.parent))
-    sent = zipfile.ZipFile(io.BytesIO(packed(model="identity").package.data))
+    monkeypatch.setattr(parcel.metadata, "distribution", lambda _: PathDistribution(told.parent))
+    sent = zipfile.ZipFile(io.BytesIO(packed(model="identity").package))
     assert sent.read("shootout-0.1.0.dist-info/METADATA").startswith(b"Name: shootout")
 
 
@@ -99,11 +99,11 @@ def test_an_onnx_file_goes_by_its_name(here: Path):
     assert (sent.fields["model"], sent.names) == (["net.onnx"], ("net.onnx",))
 
 
-def test_other_contents_are_another_archive(here: Path):
+def test_other_contents_are_another_zip(here: Path):
     (here / "net.py").write_text("def make(): return 1\n")
     one = packed(model="net.py:make")
     (here / "net.py").write_text("def make(): return 2\n")
-    assert packed(model="net.py:make").files.sha256 != one.files.sha256
+    assert packed(model="net.py:make").files != one.files
 
 
 def test_parts_of_a_grid_of_ones_own_model_are_known_by_its_name(here: Path):
