@@ -196,7 +196,7 @@ def _request(case: Case, folder: Path) -> Request | str:
         npz = folder / "inputs.npz"
         stacks = {name: np.stack([one[name] for one in sets]) for name in sets[0]}
         np.savez(npz, **stacks)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
-    return Request(model=str(folder / "model.onnx"), inputs_npz=npz, sets=_axes(infos, sets))
+    return Request(model=str(folder / "model.onnx"), inputs_npz=npz, parameters=_axes(infos, sets))
 
 
 def _axes(infos: Sequence[Any], sets: Sequence[Arrays]) -> dict[str, int]:

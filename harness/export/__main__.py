@@ -51,14 +51,15 @@ def make(job: ExportJob, effort: Effort) -> None:
 
 
 def _exported(job: ExportJob, effort: Effort) -> ExportedModel:
-    if job.training:
+    asked = job.request
+    if asked.training:
         from shootout.export import training
 
         return training.take(job)
-    if job.base and not job.original:
+    if job.base and not asked.original:
         from shootout.quantize import variants
 
-        return variants.quantized(Path(job.base_folder), job.variant, Path(job.folder), reduced=job.reduced)
+        return variants.quantized(Path(job.base_folder), asked.variant, Path(job.folder), reduced=job.reduced)
     if job.is_own:
         from shootout.export import user_torch
 
@@ -73,7 +74,7 @@ def _exported(job: ExportJob, effort: Effort) -> ExportedModel:
 def _work(exported: ExportedModel, job: ExportJob) -> Work | None:
     """None where there is no graph to count in, and for the harness's own probes, which must not need `onnx`."""
     ours = not (job.file or job.is_own)
-    if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.model).write):
+    if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.request.model).write):
         return None
     from shootout.exported import onnx_graph
 
@@ -88,14 +89,15 @@ def _explained(job: ExportJob, effort: Effort) -> ShootoutError | None:
         return error
     except ModuleNotFoundError as error:
         extra = EXTRAS.get(error.name or "", "torch")
-        return UsageError(f"{job.model} needs {error.name}: {install(extra)}")
+        return UsageError(f"{job.request.model} needs {error.name}: {install(extra)}")
     except MemoryError as error:
-        return ModelError(f"{job.model} doesn't fit into memory for the export ({error}); try a smaller one")
+        return ModelError(f"{job.request.model} doesn't fit into memory for the export ({error}); try a smaller one")
     except OSError as error:
-        return UsageError(f"can't write the exported model of {job.model}: {error}; free space or set SHOOTOUT_CACHE")
+        what = f"can't write the exported model of {job.request.model}"
+        return UsageError(f"{what}: {error}; free space or set SHOOTOUT_CACHE")
     except Exception as error:
         traceback.print_exc()
-        return ModelError(f"exporting {job.model} failed: {type(error).__name__}: {error}")
+        return ModelError(f"exporting {job.request.model} failed: {type(error).__name__}: {error}")
     return None
 
 
@@ -119,7 +121,7 @@ def main() -> None:
     limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
         share = plan.part(_share(jobs[number:], plan.left_s))
-        needs, narrow = job.needs or asked["needs"], bool(job.needs)
+        needs, narrow = job.request.needs or asked["needs"], bool(job.request.needs)
         effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / PROGRESS)
         if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
             failed[job.key] = error

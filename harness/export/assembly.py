@@ -5,6 +5,7 @@ exported model's folder.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -30,83 +31,88 @@ from shootout.exported.model import (
 from shootout.exported.unseen import Unseen
 
 
-def assemble(
-    job: ExportJob,
-    *,
-    inputs: tuple[TensorSpec, ...],
-    outputs: tuple[TensorSpec, ...],
-    buffers: Sequence[Arrays],
-    reference_outputs: Sequence[Arrays],
-    artifacts: tuple[Artifact, ...],
-    error_bounds: Mapping[str, float | None],
-    parameter_count: int,
-    notes: Sequence[str],
-    unmade: str = "",
-    batch: int | None = None,
-    parameters: Mapping[str, Value] | None = None,
-    calibration: Sequence[Arrays] | None = None,
-    calibration_fault: str = "",
-    split: LabelledSplit | None = None,
-    gradients: Sequence[Arrays] | None = None,
-    drawn: bool = False,
-    reference: Sequence[Arrays] | None = None,
-    unseen: Unseen = (),
-) -> ExportedModel:
-    """The exported model of a job, not sealed yet, in whose folder the artifacts lie already.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFindings:
+    """What an export worked out about a model, whose artifacts lie in the job's folder already.
 
-    Args:
+    Attributes:
+        parameters: complete; of a user's file the sizes of its free axes.
         buffers: the input sets that calls rotate through; `reference_outputs` has the right outputs for each.
-        batch: where it isn't the job's own, like `parameters`.
-        calibration: sets for quantization; None: there are none, since nothing of it is quantized.
-        unmade: why there are no more artifacts.
-        calibration_fault: why the user's own can't be used.
-        split: labelled rows, checked against the outputs.
-        gradients: of a training step, those of each trained weight for each buffer.
         drawn: whether the buffers are drawn numbers.
-        reference: what a file that races its original gives as it is written, where the reference outputs are the
+        shared_outputs: what a file that races its original gives as it is written, if the reference outputs are the
             original's.
         unseen: inputs that no arm has before it is timed, and what a runtime that is true to this model gives for them.
+        gradients: of a training step, those of each trained weight for each buffer.
+        calibration: sets for quantization; None: there are none, since nothing of it is quantized.
+        calibration_fault: why the user's own can't be used.
+        split: labelled rows, checked against the outputs.
+        unmade: why there are no more artifacts.
+    """
+
+    parameters: Mapping[str, Value]
+    batch: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    parameter_count: int
+    buffers: Sequence[Arrays]
+    reference_outputs: Sequence[Arrays]
+    artifacts: tuple[Artifact, ...] = ()
+    error_bounds: Mapping[str, float | None] = field(default_factory=dict)
+    drawn: bool = False
+    shared_outputs: Sequence[Arrays] | None = None
+    unseen: Unseen = ()
+    gradients: Sequence[Arrays] | None = None
+    calibration: Sequence[Arrays] | None = None
+    calibration_fault: str = ""
+    split: LabelledSplit | None = None
+    notes: tuple[str, ...] = ()
+    unmade: str = ""
+
+
+def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
+    """Write all arrays of an exported model into its folder, and return it, not sealed yet.
 
     Raises:
         UsageError: labels that don't fit the outputs.
     """
     folder = Path(job.folder)
-    save_sets(folder / INPUTS, buffers)
-    save_sets(folder / REFERENCE, reference_outputs)
-    if calibration is not None:
-        save_sets(folder / CALIBRATION, calibration)
-    if gradients is not None:
-        save_sets(folder / GRADIENTS, gradients)
-    if reference is not None:
-        save_sets(folder / SHARED_OUTPUTS, reference)
-    if unseen:
-        save_sets(folder / UNSEEN, [given for given, _ in unseen])
-        save_sets(folder / UNSEEN_REFERENCE, [right for _, right in unseen])
-    if split:
-        split.save(folder)
+    sets = {
+        INPUTS: found.buffers,
+        REFERENCE: found.reference_outputs,
+        CALIBRATION: found.calibration,
+        GRADIENTS: found.gradients,
+        SHARED_OUTPUTS: found.shared_outputs,
+        UNSEEN: [given for given, _ in found.unseen] or None,
+        UNSEEN_REFERENCE: [right for _, right in found.unseen] or None,
+    }
+    for name, arrays in sets.items():
+        if arrays is not None:
+            save_sets(folder / name, arrays)
+    if found.split:
+        found.split.save(folder)
     return ExportedModel(
         folder=folder,
         key=job.key,
-        model=job.model,
-        parameters=job.parameters if parameters is None else parameters,
-        batch=job.batch if batch is None else batch,
-        inputs=inputs,
-        outputs=outputs,
-        artifacts=artifacts,
-        error_bounds=error_bounds,
-        parameter_count=parameter_count,
+        model=job.request.model,
+        parameters=found.parameters,
+        batch=found.batch,
+        inputs=found.inputs,
+        outputs=found.outputs,
+        artifacts=found.artifacts,
+        error_bounds=found.error_bounds,
+        parameter_count=found.parameter_count,
         weights_sha256=job.weights_sha256 if job.file else sha256(folder / WEIGHTS),
         versions=job.versions,
         export_s=0.0,
-        variant=job.variant,
-        original=job.original,
-        calibration_fault=calibration_fault,
-        notes=tuple(notes),
-        unmade=unmade,
+        variant=job.request.variant,
+        original=job.request.original,
+        calibration_fault=found.calibration_fault,
+        notes=found.notes,
+        unmade=found.unmade,
         source_sha256=job.source_sha256,
-        drawn=drawn,
-        spread=spread(reference_outputs),
-        trained=tuple(gradients[0]) if gradients else (),
+        drawn=found.drawn,
+        spread=spread(found.reference_outputs),
+        trained=tuple(found.gradients[0]) if found.gradients else (),
     )
 
 

@@ -8,13 +8,12 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
-from shootout.contract import Precision
 from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.export.request import (
@@ -59,23 +58,8 @@ def obtain(request: Request) -> ExportedModel:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestFacts:
-    """What the parent knows of a model before it is exported.
-
-    Attributes:
-        file_bytes: of the user's own model, 0 for one that ships.
-        hashes: of all the user's files, data included.
-        holds: the precisions other than FP32 that a user's ONNX file holds itself.
-    """
-
-    file_bytes: int
-    hashes: tuple[str, ...]
-    holds: tuple[Precision, ...]
-
-
-def check(request: Request) -> RequestFacts:
-    """Check a request as far as the parent can.
+def check(request: Request) -> ExportJob:
+    """Check a request as far as is possible before the model is exported.
 
     Raises:
         UsageError: an unknown name, a bad value, a file that can't be read.
@@ -85,12 +69,7 @@ def check(request: Request) -> RequestFacts:
     if isinstance(job, ShootoutError):
         raise job
     check_data(request)
-    data = [given.sha256 for given in (job.inputs, job.calibration, job.labels, job.weights) if given]
-    return RequestFacts(
-        file_bytes=sum((Path(job.file).parent / name).stat().st_size for name in job.contents),
-        hashes=(*job.contents.values(), *filter(None, [*data, job.source_sha256])),
-        holds=job.holds,
-    )
+    return job
 
 
 def obtain_all(
@@ -261,7 +240,7 @@ def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
     """Jobs that share a process: all of ours, and those of each user's own model, whose code may end its process."""
     owners: dict[str, list[ExportJob]] = {}
     for job in jobs:
-        owners.setdefault(job.model if job.is_own else "", []).append(job)
+        owners.setdefault(job.request.model if job.is_own else "", []).append(job)
     return list(owners.values())
 
 
@@ -279,4 +258,4 @@ def _collect(job: ExportJob, ended: Ending, late: ExportProgress | None) -> Expo
             reason = f"the time that --max-time leaves for exports was over before that of {job.short}{takes}"
             return SkippedArm(reason, MORE_TIME, NotRunKind.NOT_REACHED)
         kind = NotRunKind.KILLED if ended.was_killed else NotRunKind.FAILED
-        return ModelError(f"the export of {job.model} failed: {ended.how}", kind)
+        return ModelError(f"the export of {job.request.model} failed: {ended.how}", kind)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from shootout.exported.model import LABELS, REPORT, SELECTION
 from shootout.models.base import LabelledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
 
-if TYPE_CHECKING:
-    from shootout.export.request import Given
-
 CALIBRATION_SEED = 2
 CALIBRATION_BYTES = 64 << 20
 """Drawn calibration sets together stay below this, but there are at least as many as input buffers."""
@@ -32,18 +28,18 @@ CALIBRATION_SETS = 2
 
 
 def choose_calibration(
-    given: Given | None, specs: tuple[TensorSpec, ...], own_calibration: list[dict[str, Array]]
+    given: Path | None, specs: tuple[TensorSpec, ...], own_calibration: list[dict[str, Array]]
 ) -> tuple[list[dict[str, Array]], str]:
     """The user's calibration sets, or our own and why the user's can't be used: float arms don't need them."""
     if given is None:
         return own_calibration, ""
     try:
-        return read_calibration(Path(given.path), specs), ""
+        return read_calibration(given, specs), ""
     except UsageError as error:
         return own_calibration, f"the calibration data can't be used: {error}"
 
 
-def calibration_as_inputs(given: Given | None, specs: tuple[TensorSpec, ...]) -> list[dict[str, Array]] | None:
+def calibration_as_inputs(given: Path | None, specs: tuple[TensorSpec, ...]) -> list[dict[str, Array]] | None:
     """The user's calibration sets as input buffers, where there are no other real inputs; None where there are none.
 
     What is quantized for these data is judged on these data, not on drawn numbers, and so is what it is raced against.

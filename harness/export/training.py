@@ -19,7 +19,7 @@ from shootout import models
 from shootout.contract import Array, Arrays, Artifact, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import torch_files
-from shootout.export.assembly import assemble, require_telling
+from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.request import ExportJob
 from shootout.exported.fidelity import widened, worst_error
 from shootout.exported.model import ExportedModel
@@ -41,9 +41,10 @@ def take(job: ExportJob) -> ExportedModel:
         UsageError: a model that has none: a user's own, a changed one, one without weights.
         ModelError: a loss or gradients that prove nothing.
     """
-    model, parameters, batch = models.get(job.model), job.parameters, job.batch
-    if model.write or model.called or job.variant:
-        raise UsageError(f"{job.variant} {model.name}: only a shipped model as it is has a training step".strip())
+    asked = job.request
+    model, parameters, batch = models.get(asked.model), asked.parameters, asked.batch
+    if model.write or model.called or asked.variant:
+        raise UsageError(f"{asked.variant} {model.name}: only a shipped model as it is has a training step".strip())
     if model.outputs:
         raise UsageError(f"{model.name} has several outputs: a training step needs one")
     if not model.parameter_count(parameters):
@@ -58,8 +59,9 @@ def take(job: ExportJob) -> ExportedModel:
     losses, gradients = [loss for loss, _ in reference_outputs], [found for _, found in reference_outputs]
     require_telling(f"{model.name}'s training step", _specs(losses[0]), losses)
     require_telling(f"{model.name}'s training step", _specs(gradients[0]), gradients)
-    return assemble(
-        job,
+    found = ExportFindings(
+        parameters=parameters,
+        batch=batch,
         inputs=(
             *specs,
             TensorSpec(name=TARGET, shape=output, dtype="float32"),
@@ -74,6 +76,7 @@ def take(job: ExportJob) -> ExportedModel:
         gradients=gradients,
         notes=buffer_notes(specs),
     )
+    return assemble(job, found)
 
 
 def step(

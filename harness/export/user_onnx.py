@@ -24,16 +24,16 @@ from shootout.constants import WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import input_sets
-from shootout.export.assembly import assemble, require_telling
-from shootout.export.input_sets import LabelledSplit, read_labelled, save_rows
-from shootout.export.request import ExportJob, Given
+from shootout.export.assembly import ExportFindings, assemble, require_telling
+from shootout.export.input_sets import read_labelled, save_rows
+from shootout.export.request import ExportJob, Request, axis_sizes_of
 from shootout.exported import onnx_axes, onnx_files, onnx_graph
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import check_outputs, compare, gate
 from shootout.exported.model import FILES, REPORT, SELECTION, ExportedModel, open_exported
 from shootout.exported.onnx_files import header
-from shootout.exported.unseen import Unseen, make_unseen
+from shootout.exported.unseen import make_unseen
 from shootout.models.base import buffer_count, buffer_notes, draw
 from shootout.models.drawing import InputWay
 from shootout.models.user import onnx_inputs
@@ -53,32 +53,18 @@ OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnnxFindings:
-    """What an exported model needs to know of a user's file.
+class PreparedFile:
+    """A user's file with static shapes, its inputs and reference outputs, before any precision but FP32 is looked at.
 
     Attributes:
-        ways: how each input was drawn; empty where the buffers are real.
-        axes: the size of each free axis.
-        reference_outputs: the outputs for each input buffer, float ones in float64.
-        unseen: inputs that are none of these, with their outputs likewise.
+        found: without artifacts, error bounds and calibration sets.
+        ways: how each input was drawn; empty if the buffers are real.
         error_bound: the FP32 fidelity gate, relative L2.
-        split: the user's labelled rows, None where there are no labels.
-        notes: what was decided about its inputs.
     """
 
-    name: str
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
-    axes: Mapping[str, int]
-    batch: int
-    buffers: list[dict[str, Array]]
+    found: ExportFindings
     ways: Mapping[str, InputWay]
-    reference_outputs: list[dict[str, Array]]
     error_bound: float
-    parameter_count: int
-    split: LabelledSplit | None = None
-    notes: tuple[str, ...] = ()
-    unseen: Unseen = ()
 
 
 def take(job: ExportJob, effort: Effort) -> ExportedModel:
@@ -88,102 +74,166 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         UsageError: sizes, inputs or labels don't fit the file.
         ModelError: the file can't be run, or not the same way twice, or its outputs prove nothing.
     """
-    folder = Path(job.folder)
-    original = open_exported(Path(job.base_folder)) if job.original else None
+    asked, folder, source = job.request, Path(job.folder), Path(job.file)
+    original = open_exported(Path(job.base_folder)) if asked.original else None
     effort.wait_for([name for one in job.holds for name in _parts(one)])
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        path = pruning.prune_file(Path(job.file), Path(place), job.variant) if job.variant else Path(job.file)
-        found = prepare(
-            path,
-            folder,
-            batch=1 if original else job.batch,
-            sets=job.sets,
-            npz=Path(job.inputs.path) if job.inputs else None,
-            labels_npz=Path(job.labels.path) if job.labels else None,
-            calibration=job.calibration,
-            original=original,
-            effort=effort,
-        )
+        path = pruning.prune_file(source, Path(place), asked.variant) if asked.variant else source
+        prepared = prepare(path, folder, asked, original, effort)
+    found = prepared.found
     if original:
-        _take_over(original, found, folder)
-    sets, fault = _calibration(job, found, original, effort)
-    require_telling(job.model, found.outputs, found.reference_outputs)
+        _take_over(original, asked.model, found, folder)
+    sets, fault = _calibration(asked, prepared, original, effort)
+    require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split:
         found.split.check(found.outputs)
-    reference_outputs = onnx_error_bounds.ReferenceRun(
+    reference_run = onnx_error_bounds.ReferenceRun(
         path=folder / FILES[Artifact.ONNX],
         buffers=found.buffers,
         outputs=found.reference_outputs,
         calibration=sets,
         workshop=folder.parent,
     )
-    error_bounds = onnx_error_bounds.error_bounds(reference_outputs, found.error_bound, effort)
+    error_bounds = onnx_error_bounds.error_bounds(reference_run, prepared.error_bound, effort)
     as_it_is = native_error_bound(job.holds, error_bounds, effort.unpredicted)
-    unmade = _write_module(folder, found, WIDE_BOUND if as_it_is is None else as_it_is) if job.module else ""
-    made = assemble(
-        job,
-        inputs=found.inputs,
-        outputs=found.outputs,
-        buffers=found.buffers,
-        reference_outputs=onnx_axes.in_order(original.reference_outputs(), found.outputs)
-        if original
-        else found.reference_outputs,
-        reference=found.reference_outputs if original else None,
-        artifacts=(Artifact.ONNX, *(() if unmade or not job.module else (Artifact.MODULE, Artifact.PT2))),
+    unmade = _write_module(folder, found, WIDE_BOUND if as_it_is is None else as_it_is) if asked.module else ""
+    found = replace(
+        found,
+        artifacts=(Artifact.ONNX, *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2))),
         error_bounds=error_bounds if as_it_is is None else {**error_bounds, Precision.NATIVE: as_it_is},
-        parameter_count=found.parameter_count,
-        batch=original.batch if original else found.batch,
-        parameters=found.axes,
         calibration=sets,
         calibration_fault=fault,
-        split=found.split,
-        notes=tuple(_notes(job.holds, found, original, as_it_is)),
+        notes=tuple(_notes(job.holds, prepared, original, as_it_is)),
         unmade=unmade,
-        drawn=original.drawn if original else bool(found.ways),
-        unseen=found.unseen,
     )
-    return replace(made, whole_s=original.whole_s) if original else made
+    if original is None:
+        return assemble(job, found)
+    right = onnx_axes.in_order(original.reference_outputs(), found.outputs)
+    beside = replace(
+        found,
+        batch=original.batch,
+        reference_outputs=right,
+        shared_outputs=found.reference_outputs,
+        drawn=original.drawn,
+    )
+    return replace(assemble(job, beside), whole_s=original.whole_s)
 
 
 def _calibration(
-    job: ExportJob, found: OnnxFindings, original: ExportedModel | None, effort: Effort
+    asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
 ) -> tuple[list[dict[str, Array]], str]:
-    """The sets that quantizers see, and why the user's own can't be used; a file beside its original sees its sets."""
+    """Return the sets that quantizers see, and why the user's own can't be used.
+
+    A file beside its original sees that one's sets.
+    """
+    found = prepared.found
+    buffers = [dict(one) for one in found.buffers]
     if original:
         fault = original.calibration_fault
-        return found.buffers if fault else onnx_axes.all_typed(original.calibration(), found.inputs), fault
-    if job.inputs:
-        own = found.split.sets() if found.split else found.buffers
+        return buffers if fault else onnx_axes.all_typed(original.calibration(), found.inputs), fault
+    if asked.inputs_npz:
+        own = found.split.sets() if found.split else buffers
     else:
-        own = input_sets.drawn_calibration(found.inputs, found.batch, found.ways)
-    return input_sets.choose_calibration(job.calibration, found.inputs, own[: effort.most_sets])
+        own = input_sets.drawn_calibration(found.inputs, found.batch, prepared.ways)
+    return input_sets.choose_calibration(asked.calibration_npz, found.inputs, own[: effort.most_sets])
+
+
+def prepare(
+    path: Path, folder: Path, asked: Request, original: ExportedModel | None = None, effort: Effort | None = None
+) -> PreparedFile:
+    """Copy the file into `folder` with its axes fixed, choose its inputs and compute the reference outputs.
+
+    Args:
+        path: the user's file, or what was made of it.
+        folder: where `model.onnx` (and big weights) go.
+        asked: gives its batch, the sizes of its free axes, and the user's data. Without real inputs, the first
+            calibration sets are taken, or else drawn ones (see `onnx_inputs`).
+        original: of the file that this one races, whose inputs it takes.
+        effort: how much there is time for; None: all of it.
+
+    Raises:
+        SkippedArm: there is no time for it.
+        UsageError: sizes or inputs don't fit the file.
+        ModelError: the file can't be run, or not the same way twice.
+    """
+    effort = effort or Effort()
+    model = onnx_files.load(path)
+    onnx_axes.require_tensor_outputs(model)
+    axes = onnx_axes.axis_sizes(model, 1 if original else asked.batch, axis_sizes_of(asked), path.name)
+    onnx_axes.fix_axes(model, axes.sizes)
+    specs = onnx_axes.input_specs(model)
+    split = None
+    if original:
+        real = onnx_axes.all_typed(original.input_buffers(), specs)
+    elif asked.inputs_npz and asked.labels_npz:
+        split = read_labelled(asked.inputs_npz, asked.labels_npz, specs)
+        real = split.buffers(specs)
+    elif asked.inputs_npz:
+        real = read_sets(asked.inputs_npz, specs)
+    else:
+        real = input_sets.calibration_as_inputs(asked.calibration_npz, specs) or []
+    ways = {} if real else onnx_inputs.ways(header(path), specs)
+    buffers = real or draw(specs, buffer_count(specs), INPUT_SEED, ways)
+    onnx_files.save(model, folder / FILES[Artifact.ONNX])
+    if effort.is_limited:
+        effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
+    import onnxruntime  # noqa: F401 - to import it is no part of a call
+
+    run = partial(onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name)
+    with Stopwatch() as watch:
+        raw = run(buffers[:1])
+    if original:  # the two take all the same buffers
+        effort.expect(len(buffers), watch.seconds)
+    else:
+        buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
+    raw += run([*buffers[1:], buffers[0]])
+    reference_outputs = _repeated(raw, path.name)
+    found = ExportFindings(
+        parameters=axes.sizes,
+        batch=split.batch if split else axes.batch,
+        inputs=specs,
+        outputs=_output_specs(raw),
+        parameter_count=onnx_files.parameter_count(model),
+        buffers=buffers,
+        reference_outputs=reference_outputs,
+        drawn=bool(ways),
+        split=split,
+        notes=axes.notes,
+    )
+    error_bound = onnx_error_bounds.float32_error_bound(
+        model, buffers, reference_outputs, name=path.name, workshop=folder.parent
+    )
+    unseen = make_unseen(
+        buffers, lambda sets: map(_all_wide, run(sets)), reference_outputs[0], is_brief=effort.is_brief
+    )
+    return PreparedFile(found=replace(found, unseen=unseen), ways=ways, error_bound=error_bound)
 
 
 def _notes(
-    holds: Sequence[Precision], found: OnnxFindings, original: ExportedModel | None, as_it_is: float | None
+    holds: Sequence[Precision], prepared: PreparedFile, original: ExportedModel | None, as_it_is: float | None
 ) -> Iterator[str]:
     """What a reader of the rows must know: `as_it_is` is the error bound of a file's own precisions, where it has
     one.
     """
+    found = prepared.found
     yield from found.notes
     if found.split:
         yield from found.split.notes
-    if found.ways:
-        yield from onnx_inputs.notes(found.ways)
+    if prepared.ways:
+        yield from onnx_inputs.notes(prepared.ways)
         yield from buffer_notes(found.inputs)
     if original:
         yield BESIDE_NOTE.format(original=original.model)
-    if found.error_bound > WIDE_BOUND and not holds:
-        yield WIDE_NOTE.format(error_bound=found.error_bound)
+    if prepared.error_bound > WIDE_BOUND and not holds:
+        yield WIDE_NOTE.format(error_bound=prepared.error_bound)
     if holds and as_it_is:
         yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
     if original and original.whole_s is not None:
         yield BRIEF_NOTE.format(original=original.model)
 
 
-def _take_over(original: ExportedModel, found: OnnxFindings, folder: Path) -> None:
+def _take_over(original: ExportedModel, name: str, found: ExportFindings, folder: Path) -> None:
     """The original's labelled rows, in the types that this file takes; its outputs must be comparable."""
-    name = found.name
     onnx_axes.require_outputs(name, found.outputs, original.model, original.outputs)
     for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
         if rows:
@@ -221,87 +271,6 @@ def native_error_bound(
     return widest
 
 
-def prepare(
-    path: Path,
-    folder: Path,
-    *,
-    batch: int,
-    sets: Mapping[str, int],
-    npz: Path | None,
-    labels_npz: Path | None = None,
-    calibration: Given | None = None,
-    original: ExportedModel | None = None,
-    effort: Effort | None = None,
-) -> OnnxFindings:
-    """Copy the file into `folder` with its axes fixed, and work out the rest.
-
-    Args:
-        path: the user's file.
-        folder: where `model.onnx` (and big weights) go.
-        batch: see `onnx_axes.axis_sizes`, as for `sets`.
-        sets: sizes of free axes.
-        npz: real inputs; None: the first calibration sets, or else drawn ones, see `onnx_inputs`.
-        labels_npz: the right class of each of their rows.
-        calibration: the user's own sets.
-        original: of the file that this one races, whose inputs it takes.
-        effort: how much there is time for; None: all of it.
-
-    Raises:
-        SkippedArm: there is no time for it.
-        UsageError: sizes or inputs don't fit the file.
-        ModelError: the file can't be run, or not the same way twice.
-    """
-    effort = effort or Effort()
-    model = onnx_files.load(path)
-    onnx_axes.require_tensor_outputs(model)
-    axes = onnx_axes.axis_sizes(model, batch, sets, path.name)
-    onnx_axes.fix_axes(model, axes.sizes)
-    specs = onnx_axes.input_specs(model)
-    split = read_labelled(Path(npz), Path(labels_npz), specs) if npz and labels_npz and not original else None
-    if original:
-        real = onnx_axes.all_typed(original.input_buffers(), specs)
-    elif npz:
-        real = split.buffers(specs) if split else read_sets(npz, specs)
-    else:
-        real = input_sets.calibration_as_inputs(calibration, specs) or []
-    ways = {} if real else onnx_inputs.ways(header(path), specs)
-    buffers = real or draw(specs, buffer_count(specs), INPUT_SEED, ways)
-    onnx_files.save(model, folder / FILES[Artifact.ONNX])
-    if effort.is_limited:
-        effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
-    import onnxruntime  # noqa: F401 - to import it is no part of a call
-
-    run = partial(onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name)
-    with Stopwatch() as watch:
-        raw = run(buffers[:1])
-    if original:  # the two take all the same buffers
-        effort.expect(len(buffers), watch.seconds)
-    else:
-        buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
-    raw += run([*buffers[1:], buffers[0]])
-    outputs = _output_specs(raw)
-    reference_outputs = _repeated(raw, path.name)
-    return OnnxFindings(
-        name=path.name,
-        inputs=specs,
-        outputs=outputs,
-        axes=axes.sizes,
-        batch=split.batch if split else axes.batch,
-        buffers=buffers,
-        ways=ways,
-        reference_outputs=reference_outputs,
-        error_bound=onnx_error_bounds.float32_error_bound(
-            model, buffers, reference_outputs, name=path.name, workshop=folder.parent
-        ),
-        parameter_count=onnx_files.parameter_count(model),
-        split=split,
-        notes=axes.notes,
-        unseen=make_unseen(
-            buffers, lambda sets: map(_all_wide, run(sets)), reference_outputs[0], is_brief=effort.is_brief
-        ),
-    )
-
-
 def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     """The reference's outputs in float64, of which the last are those of the first inputs again.
 
@@ -314,7 +283,7 @@ def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     return reference_outputs
 
 
-def _write_module(folder: Path, found: OnnxFindings, error_bound: float) -> str:
+def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> str:
     """Write the file's torch program and its weights into `folder`; why there is none, "" where there is.
 
     Args:

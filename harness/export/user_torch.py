@@ -20,7 +20,7 @@ from shootout.constants import CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, Artifact, TensorSpec
 from shootout.errors import ModelError, UsageError, explained
 from shootout.export import input_sets, torch_files
-from shootout.export.assembly import assemble, require_telling
+from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.request import ExportJob
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
@@ -55,15 +55,16 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         UsageError: it raises or returns nonsense, or the batch, inputs or labels don't fit it.
         ModelError: its outputs prove nothing.
     """
-    model = models.get(job.model)
+    asked = job.request
+    model = models.get(asked.model)
     assert model.called, "only a user's own model comes here"
-    own = {WEIGHTS_PARAMETER: job.weights.path} if job.weights else {}
-    called = model.called({**job.parameters, BATCH: job.batch, **own})
+    own = {WEIGHTS_PARAMETER: str(asked.weights)} if asked.weights else {}
+    called = model.called({**asked.parameters, BATCH: asked.batch, **own})
     specs, batch = _specs(job, called)
     data = _sets(job, called, specs)
-    sets, fault = input_sets.choose_calibration(job.calibration, specs, data.calibration)
-    if job.variant:
-        pruning.prune_module(called.module, job.variant)
+    sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, data.calibration)
+    if asked.variant:
+        pruning.prune_module(called.module, asked.variant)
     made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
@@ -77,8 +78,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     require_telling(job.short, outputs, reference_outputs)
     if data.split:
         data.split.check(outputs)
-    return assemble(
-        job,
+    findings = ExportFindings(
         inputs=specs,
         outputs=outputs,
         buffers=buffers,
@@ -87,7 +87,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         error_bounds=error_bounds,
         parameter_count=count,
         batch=batch,
-        parameters={**job.parameters, **({} if called.batch is None else {BATCH: called.batch})},
+        parameters={**asked.parameters, **({} if called.batch is None else {BATCH: called.batch})},
         calibration=sets,
         calibration_fault=fault,
         split=data.split,
@@ -96,6 +96,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         drawn=data.drawn,
         unseen=unseen,
     )
+    return assemble(job, findings)
 
 
 def _specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
@@ -104,7 +105,7 @@ def _specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]
     Raises:
         UsageError: the model has no batch of this size.
     """
-    batch = job.batch
+    batch = job.request.batch
     shapes = {name: array.shape for name, array in called.inputs.items()}
     firsts = {shape[0] if shape else None for shape in shapes.values()}
     rows = firsts.pop() if len(firsts) == 1 else None
@@ -113,7 +114,7 @@ def _specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]
     elif called.batch is None and batch not in (1, rows):
         given = f"its example inputs have {rows} rows" if rows else "its example inputs have no common first axis"
         raise UsageError(f"batch {batch}: {job.short} has no parameter `{BATCH}`, and {given}: give it one")
-    elif called.batch is None and job.labels:
+    elif called.batch is None and job.request.labels_npz:
         batch = rows or batch
     specs = tuple(
         TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
@@ -171,10 +172,11 @@ def _sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> Inpu
     Raises:
         UsageError: the user's inputs or labels can't be read, or don't fit.
     """
-    npz = Path(job.inputs.path) if job.inputs else None
+    asked = job.request
+    npz = asked.inputs_npz
     split = None
-    if npz and job.labels:
-        split = input_sets.read_labelled(npz, Path(job.labels.path), specs)
+    if npz and asked.labels_npz:
+        split = input_sets.read_labelled(npz, asked.labels_npz, specs)
     elif called.labels is not None and not npz:
         split = input_sets.split_rows(called.inputs, called.labels, specs)
     if split:
@@ -182,9 +184,9 @@ def _sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> Inpu
     if npz:
         sets = read_sets(npz, specs)
         return InputData(buffers=sets, calibration=sets)
-    if real := input_sets.calibration_as_inputs(job.calibration, specs):
+    if real := input_sets.calibration_as_inputs(asked.calibration_npz, specs):
         return InputData(buffers=real, calibration=real)
-    count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, job.batch, specs)
+    count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, asked.batch, specs)
     draw = called.draw or (lambda count, seed: _shuffled(called.inputs, count, seed))
     return InputData(buffers=draw(count, INPUT_SEED), calibration=draw(more, CALIBRATION_SEED), drawn=True)
 

@@ -16,7 +16,7 @@ from shootout.constants import FP32_BOUND_FLOOR
 from shootout.contract import Array, Arrays, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
-from shootout.export.assembly import assemble, require_telling
+from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.input_sets import LabelledSplit
 from shootout.export.request import ExportJob
 from shootout.exported.effort import Effort
@@ -35,21 +35,23 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         UsageError: a probe can't be changed.
         ModelError: there is nothing to prune, or the outputs prove nothing.
     """
-    model, parameters, batch = models.get(job.model), job.parameters, job.batch
+    asked = job.request
+    model, parameters, batch = models.get(asked.model), asked.parameters, asked.batch
     specs = model.inputs(parameters, batch)
     task = model.task(parameters) if model.task else None
-    given = None if task else input_sets.calibration_as_inputs(job.calibration, specs)
+    given = None if task else input_sets.calibration_as_inputs(asked.calibration_npz, specs)
     own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     buffers = given or own
     sets, fault = input_sets.choose_calibration(
-        job.calibration, specs, input_sets.own_calibration(model, parameters, batch, task)
+        asked.calibration_npz, specs, input_sets.own_calibration(model, parameters, batch, task)
     )
     reference_outputs, error_bounds, unseen = _artifacts(model, job, buffers, sets, effort)
     buffers, sets = buffers[: len(reference_outputs)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in reference_outputs[0].items())
     require_telling(model.name, outputs, reference_outputs)
-    return assemble(
-        job,
+    found = ExportFindings(
+        parameters=parameters,
+        batch=batch,
         inputs=specs,
         outputs=outputs,
         buffers=buffers,
@@ -64,6 +66,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         unseen=unseen,
         notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
     )
+    return assemble(job, found)
 
 
 def _split(task: LabelledTask, batch: int) -> LabelledSplit:
@@ -80,9 +83,9 @@ def _split(task: LabelledTask, batch: int) -> LabelledSplit:
 def _artifacts(
     model: Model, job: ExportJob, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None], Unseen]:
-    parameters, folder = job.parameters, Path(job.folder)
+    parameters, folder = job.request.parameters, Path(job.folder)
     if model.write is not None:
-        if job.variant:
+        if job.request.variant:
             raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the reference"
         weights = _wide(model.write(folder))
@@ -96,8 +99,8 @@ def _artifacts(
     from shootout.export import torch_files
 
     module = model.trained(parameters)
-    if job.variant:
-        pruning.prune_module(module, job.variant)
+    if job.request.variant:
+        pruning.prune_module(module, job.request.variant)
     names = model.output_names(parameters)
     torch_files.write_module(module, buffers[0], folder, names)
     return torch_files.reference_and_error_bounds(

@@ -18,7 +18,6 @@ from shootout.build.exports import needs_of, probe_key, probe_request
 from shootout.contract import Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
-from shootout.export.client import is_file
 from shootout.export.request import Request
 from shootout.exported.model import ExportedModel
 from shootout.host import environment
@@ -97,12 +96,10 @@ def _planned(source: Source) -> PlannedGroup:
 def _request(record: GroupRecord, given: Mapping[str, str]) -> Request:
     first = next(arm for arm in record.arms if not arm.file)
     files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN}
-    sizes = {name: int(size) for name, size in first.parameters.items()} if is_file(first.model) else {}
     return Request(
         model=first.model,
-        parameters={} if is_file(first.model) else first.parameters,
+        parameters=first.parameters,
         batch=first.batch,
-        sets=sizes,
         inputs_npz=files["inputs"],
         labels_npz=files["labels"],
         calibration_npz=files["calibration"],

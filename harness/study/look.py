@@ -11,7 +11,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.client import Request, is_file
-from shootout.export.request import path_of
+from shootout.export.request import axis_sizes_of, path_of
 from shootout.exported import data_files
 from shootout.models.base import Model, buffer_count
 from shootout.models.drawing import usual
@@ -85,7 +85,7 @@ def _of_file(request: Request, calibration: str) -> Look:
     from shootout.models.user import onnx_inputs
 
     head = header(path_of(request.model))
-    axes = onnx_axes.axis_sizes(head, request.batch, request.sets, request.model)
+    axes = onnx_axes.axis_sizes(head, request.batch, axis_sizes_of(request), request.model)
     specs, texts = onnx_axes.input_specs(head, axes.sizes), onnx_axes.input_texts(head)
     if request.calibration_npz:
         try:

@@ -11,8 +11,7 @@ from pathlib import Path
 from shootout import backends, models, schemes
 from shootout.contract import Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
-from shootout.export.client import Request, is_file
-from shootout.export.request import SIZE, sizes_asked
+from shootout.export.request import Request, axis_sizes_of, is_file, with_shapes
 from shootout.host.placement import Threads
 from shootout.study import axes
 from shootout.study.group import name_model
@@ -171,20 +170,8 @@ def _sized(study: Study, point: Point) -> Point:
     """The point with the sizes that the study's whole shapes tell."""
     if not study.shapes:
         return point
-    sets = _as_sizes(point.parameters) if is_file(point.model) else {}
-    sizes, batch = sizes_asked(point.model, study.shapes, sets, point.batch)
-    return replace(point, parameters=sizes, batch=batch)
-
-
-def _as_sizes(parameters: Mapping[str, Value]) -> dict[str, int]:
-    """The parameters of a file's point: sizes of its free axes.
-
-    Raises:
-        UsageError: one isn't a whole number.
-    """
-    for axis, size in parameters.items():
-        SIZE.check(f"the size of axis {axis!r}", size)
-    return {axis: int(size) for axis, size in parameters.items()}
+    asked = with_shapes(Request(model=point.model, parameters=point.parameters, batch=point.batch), study.shapes)
+    return replace(point, parameters=asked.parameters, batch=asked.batch)
 
 
 def _refuse_too_many(parts: Sequence[Study]) -> None:
@@ -225,6 +212,7 @@ def request(study: Study, point: Point) -> Request:
     calibration = Path(study.calibration) if study.calibration else None
     asked = Request(
         model=point.model,
+        parameters=point.parameters,
         batch=point.batch,
         inputs_npz=inputs,
         labels_npz=Path(study.labels) if study.labels else None,
@@ -232,12 +220,12 @@ def request(study: Study, point: Point) -> Request:
         weights=Path(study.weights) if study.weights else None,
         training=point.scenario is Scenario.TRAIN_STEP,
     )
-    if not is_file(point.model):
-        model = models.get(point.model)
-        parameters = model.check(point.parameters)
-        model.inputs(parameters, point.batch)
-        return replace(asked, parameters=parameters)
-    return replace(asked, sets=_as_sizes(point.parameters))
+    if is_file(point.model):
+        return replace(asked, parameters=axis_sizes_of(asked))
+    model = models.get(point.model)
+    parameters = model.check(point.parameters)
+    model.inputs(parameters, point.batch)
+    return replace(asked, parameters=parameters)
 
 
 def _title(model: str) -> str:

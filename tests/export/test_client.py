@@ -53,7 +53,7 @@ def test_a_job_crosses_into_the_export_process_whole(tmp_path: Path):
     job = checked(Request(model="digits", variant="shared", calibration_npz=tmp_path / "data.npz"))
     assert isinstance(job, ExportJob), job
     assert job.base
-    assert job.base.calibration == job.calibration
+    assert job.base.data == job.data
     assert from_json(json.loads(json.dumps(to_json(job)))) == job
 
 
@@ -106,7 +106,6 @@ def test_a_process_of_its_own_exports_as_users_have_it(monkeypatch: pytest.Monke
         (Request(model="digits", batch=10**9), "got 1000000000"),
         (Request(model="digits", batch=True), "got True"),
         (Request(model="permutation_probe"), "batch 6"),
-        (Request(model="digits", sets={"N": 3}), "digits draws its own inputs"),
         (Request(model="digits", inputs_npz=Path("x.npz")), "digits draws its own inputs"),
     ],
 )
@@ -182,7 +181,7 @@ def test_whatever_an_export_raises_is_explained(
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._explained(ExportJob(model="m"), Effort())
+    error = exporter._explained(ExportJob(request=Request(model="m")), Effort())
     assert type(error) is kind
     assert says in str(error)
 
@@ -256,7 +255,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
         json.dumps({"model": "m.onnx", "doing": "the reference outputs", "whole_s": 635.0})
     )
     (tmp_path / "job").mkdir()
-    job = ExportJob(model="m.onnx", folder=str(tmp_path / "job"))
+    job = ExportJob(request=Request(model="m.onnx"), folder=str(tmp_path / "job"))
     alone = client.WatchedExport(progress, Left(30.0), is_needed=True)
     assert alone.goes_on(tmp_path, [job])
     assert told == [
@@ -280,7 +279,7 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     error = client._collect(job, ended, late.report(tmp_path))
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
-    other = client._collect(replace(job, model="probe"), ended, late.report(tmp_path))
+    other = client._collect(replace(job, request=Request(model="probe")), ended, late.report(tmp_path))
     assert "11 min" not in str(other), "that is what m.onnx takes"
 
 
@@ -290,7 +289,7 @@ def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
 ):
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     monkeypatch.setattr(client, "run", lambda *_: Ending(code=code, said="", how="killed"))
-    job = ExportJob(model="m.onnx", key="k")
+    job = ExportJob(request=Request(model="m.onnx"), key="k")
     watched = client.WatchedExport(None, Left(9.0), is_needed=True)
     watched.share = Left(-1.0)
     assert type(client._make([job], {}, watched, ())["k"]) is kind
@@ -317,7 +316,7 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
 
     monkeypatch.setattr(client, "run", export)
     watched = client.WatchedExport(None, Left(1e3), is_needed=True)
-    found: Any = client._make([ExportJob(model="m", key=key) for key in "ab"], {}, watched, ())
+    found: Any = client._make([ExportJob(request=Request(model="m"), key=key) for key in "ab"], {}, watched, ())
     assert asked == [["a", "b"], ["b"]]
     assert found["a"] == "a"
     if kind:

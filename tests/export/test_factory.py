@@ -168,7 +168,7 @@ def test_a_scheme_that_takes_an_onnx_file_is_skipped_where_there_is_none(made, t
 
 
 def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    job = ExportJob(model="m.py:make", key="k", folder=str(tmp_path))
+    job = ExportJob(request=Request(model="m.py:make"), key="k", folder=str(tmp_path))
     jobs = write(tmp_path / JOBS, json.dumps({"jobs": [to_json(job)], "needs": []}))
     monkeypatch.setattr(sys, "argv", ["exporter", str(jobs.parent), "0"])
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)

@@ -123,7 +123,7 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
     path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
     data, given = files(tmp_path, ROWS, CLASSES)
     wanted = [
-        Request(model=str(path), sets={"n": 5}, inputs_npz=data, labels_npz=given),
+        Request(model=str(path), parameters={"n": 5}, inputs_npz=data, labels_npz=given),
         Request(model=f"{tmp_path}/mine.py:make", batch=3),
     ]
     onnx, torch = obtain_all(wanted)

@@ -17,7 +17,7 @@ from shootout.backends.common_torch import core_module, float32_module
 from shootout.contract import Arm, Artifact, Target
 from shootout.errors import ModelError
 from shootout.export import user_onnx
-from shootout.export.request import ExportJob
+from shootout.export.request import ExportJob, Request
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare, gate
 from shootout.exported.model import ExportedModel, open_exported
@@ -30,7 +30,8 @@ EAGER = Arm(target=Target(backend="torch-eager"), model="m.onnx")
 
 def taken(path: Path, folder: Path, batch: int = 1, *, module: bool = True) -> ExportedModel:
     (folder / "out").mkdir()
-    job = ExportJob(model=path.name, file=str(path), folder=str(folder / "out"), batch=batch, module=module)
+    asked = Request(model=path.name, batch=batch, module=module)
+    job = ExportJob(request=asked, file=str(path), folder=str(folder / "out"))
     user_onnx.take(job, Effort()).seal()
     return open_exported(folder / "out")
 

@@ -14,14 +14,18 @@ from support.onnx_made import F32, I64, WEIGHT, Shape, linear, quantized, value,
 from shootout.contract import Artifact, Precision, TensorSpec
 from shootout.errors import ModelError, ShootoutError, UsageError
 from shootout.export import user_onnx
+from shootout.export.assembly import ExportFindings
 from shootout.export.client import Request, obtain_all
-from shootout.export.request import Given
 from shootout.exported import onnx_files
 
 
-def take(path: Path, folder: Path, **how: Any) -> user_onnx.OnnxFindings:
+def prepare(path: Path, folder: Path, **asked: Any) -> user_onnx.PreparedFile:
     (folder / "out").mkdir(exist_ok=True)
-    return user_onnx.prepare(path, folder / "out", **{"batch": 1, "sets": {}, "npz": None, **how})
+    return user_onnx.prepare(path, folder / "out", Request(model=str(path), **asked))
+
+
+def take(path: Path, folder: Path, **asked: Any) -> ExportFindings:
+    return prepare(path, folder, **asked).found
 
 
 def test_a_users_file_becomes_a_exported_and_is_cached(tmp_path: Path):
@@ -221,8 +225,8 @@ def test_a_model_that_the_runtime_cannot_load_says_why(tmp_path: Path):
     ],
 )
 def test_symbolic_axes_get_their_sizes(tmp_path: Path, shape: Shape, batch: int, sets: Any, expected: Any):
-    taken = take(linear(tmp_path / "m.onnx", shape, None), tmp_path, batch=batch, sets=sets)
-    assert (taken.inputs[0].shape, taken.axes, taken.batch) == expected
+    taken = take(linear(tmp_path / "m.onnx", shape, None), tmp_path, batch=batch, parameters=sets)
+    assert (taken.inputs[0].shape, taken.parameters, taken.batch) == expected
     assert taken.outputs[0].shape == (*expected[0][:-1], 3)
 
 
@@ -241,19 +245,19 @@ def test_symbolic_axes_get_their_sizes(tmp_path: Path, shape: Shape, batch: int,
 )
 def test_an_axis_without_one_clear_size_is_an_error(tmp_path: Path, shape: Shape, batch: int, sets: Any, says: str):
     with pytest.raises(UsageError) as error:
-        take(linear(tmp_path / "m.onnx", shape, None), tmp_path, batch=batch, sets=sets)
+        take(linear(tmp_path / "m.onnx", shape, None), tmp_path, batch=batch, parameters=sets)
     assert says in str(error.value)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1 << 30, "4", True])
 def test_an_absurd_size_is_refused(tmp_path: Path, size: Any):
-    (error,) = obtain_all([Request(model=str(linear(tmp_path / "m.onnx")), sets={"batch": size})])
+    (error,) = obtain_all([Request(model=str(linear(tmp_path / "m.onnx")), parameters={"batch": size})])
     assert isinstance(error, UsageError)
     assert f"the size of axis 'batch' must be a whole number from 1 to 1048576, got {size!r}" in str(error)
 
 
 def test_model_parameters_are_not_for_files(tmp_path: Path):
-    with pytest.raises(UsageError, match="unknown parameter 'd_model'"):
+    with pytest.raises(UsageError, match="unknown symbolic axis 'd_model'"):
         obtain(str(linear(tmp_path / "m.onnx")), {"d_model": 4}, 1)
 
 
@@ -290,10 +294,11 @@ def test_inputs_of_every_type_are_drawn(tmp_path: Path, dtype: int, name: str):
 
 
 def test_integer_outputs_stay_integers(tmp_path: Path):
-    taken = take(unary(tmp_path / "m.onnx", "ArgMax", F32, I64, axis=1), tmp_path)
+    prepared = prepare(unary(tmp_path / "m.onnx", "ArgMax", F32, I64, axis=1), tmp_path)
+    taken = prepared.found
     assert taken.outputs == (TensorSpec(name="y", shape=(3, 1), dtype="int64"),)
     assert taken.reference_outputs[0]["y"].dtype == np.int64
-    assert taken.error_bound == 1e-5
+    assert prepared.error_bound == 1e-5
 
 
 def test_what_is_not_a_numeric_tensor_is_refused(tmp_path: Path):
@@ -333,7 +338,7 @@ def test_drawn_inputs_that_do_not_fit_point_to_real_ones(tmp_path: Path):
     with pytest.raises(ModelError, match=r"(?s)can't run m\.onnx: .*give real ones with --inputs data\.npz"):
         take(path, tmp_path)
     np.savez(tmp_path / "d.npz", x=np.ones((3, 2, 6), np.float32), shape=np.array([[4, 3]] * 3))
-    assert take(path, tmp_path, npz=tmp_path / "d.npz").outputs[0].shape == (4, 3)
+    assert take(path, tmp_path, inputs_npz=tmp_path / "d.npz").outputs[0].shape == (4, 3)
 
 
 def test_a_degenerate_reference_of_a_file_is_refused(tmp_path: Path):
@@ -349,8 +354,8 @@ def test_a_degenerate_reference_of_a_file_is_refused(tmp_path: Path):
 
 
 def test_the_error_bound_follows_the_models_sensitivity(tmp_path: Path):
-    calm = take(linear(tmp_path / "calm.onnx"), tmp_path)
-    assert calm.error_bound == 1e-5
+    prepared = prepare(linear(tmp_path / "calm.onnx"), tmp_path)
+    assert prepared.error_bound == 1e-5
     nodes = [
         helper.make_node("MatMul", ["x", "a"], ["xa"]),
         helper.make_node("MatMul", ["x", "b"], ["xb"]),
@@ -359,14 +364,14 @@ def test_the_error_bound_follows_the_models_sensitivity(tmp_path: Path):
     b = np.full((50, 50), 1e4, np.float32)
     a = b + np.random.default_rng(0).standard_normal((50, 50)).astype(np.float32)
     path = write(tmp_path / "cancel.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], {"a": a, "b": b})
-    assert 1e-3 < take(path, tmp_path).error_bound < 0.1
+    assert 1e-3 < prepare(path, tmp_path).error_bound < 0.1
 
 
 def test_a_chaotic_model_is_taken_with_a_error_bound_that_proves_nothing(tmp_path: Path):
     nodes = [helper.make_node("Mul", ["x", "big"], ["a"]), helper.make_node("Sin", ["a"], ["y"])]
     big = {"big": np.array(1e6, np.float32)}
     path = write(tmp_path / "m.onnx", nodes, [value("x", (3, 50))], [value("y", (3, 50))], big)
-    assert take(path, tmp_path).error_bound >= 0.5
+    assert prepare(path, tmp_path).error_bound >= 0.5
 
 
 def test_real_inputs_are_the_buffers_and_the_calibration(tmp_path: Path):
@@ -382,14 +387,13 @@ def test_calibration_sets_stand_in_for_inputs_that_are_not_given(tmp_path: Path)
     path, npz = linear(tmp_path / "mine.onnx"), tmp_path / "data.npz"
     x = np.random.default_rng(1).standard_normal((10, 2, 4)).astype(np.float32)
     np.savez(npz, x=x)
-    given = Given(path=str(npz), sha256="")
     for name in ("all", "few"):
         (tmp_path / name).mkdir()
-    found = take(path, tmp_path / "all", batch=2, calibration=given)
-    assert np.array_equal([one["x"] for one in found.buffers], x[:8])
-    assert not found.ways
+    prepared = prepare(path, tmp_path / "all", batch=2, calibration_npz=npz)
+    assert np.array_equal([one["x"] for one in prepared.found.buffers], x[:8])
+    assert not prepared.ways
     np.savez(npz, x=x[:1])  # too few to calibrate with: floats go on as without them
-    assert take(path, tmp_path / "few", batch=2, calibration=given).ways
+    assert prepare(path, tmp_path / "few", batch=2, calibration_npz=npz).ways
 
 
 def test_real_inputs_of_the_wrong_shape_are_refused_end_to_end(tmp_path: Path):
@@ -406,6 +410,7 @@ def test_weights_in_constant_nodes_are_counted_and_widen_the_error_bound(tmp_pat
         helper.make_node("Mul", ["x", "sum"], ["y"]),
     ]
     ones = {"one": np.ones((1, 64), np.float32)}
-    taken = take(write(tmp_path / "m.onnx", nodes, [value("x", (1, 4))], [value("y", (1, 4))], ones), tmp_path)
+    prepared = prepare(write(tmp_path / "m.onnx", nodes, [value("x", (1, 4))], [value("y", (1, 4))], ones), tmp_path)
+    taken = prepared.found
     assert taken.parameter_count == 128
-    assert taken.error_bound > 1e-3  # the weights cancel out but for their last bits
+    assert prepared.error_bound > 1e-3  # the weights cancel out but for their last bits

@@ -228,9 +228,9 @@ def test_the_identity_exported_is_made_with_numpy_alone(tmp_path: Path):
         for name in ("torch", "onnx", "onnxscript", "onnxruntime", "safetensors", "sklearn", "scipy"):
             sys.modules[name] = None  # importing it fails
         from shootout.export.__main__ import make
-        from shootout.export.request import ExportJob
+        from shootout.export.request import ExportJob, Request
         from shootout.exported.effort import Effort
-        make(ExportJob(folder={str(tmp_path)!r}, model="identity", batch=2), Effort())
+        make(ExportJob(folder={str(tmp_path)!r}, request=Request(model="identity", batch=2)), Effort())
         from pathlib import Path
         from shootout.exported.model import open_exported
         exported = open_exported(Path({str(tmp_path)!r}))
@@ -316,7 +316,9 @@ def test_big_weights_lie_beside_the_onnx_file(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(torch_files, "INLINE_BYTES", 1_000)
     parameters = models.get("residual_mlp").check({"d_model": 64, "n_layers": 2})
-    exporter.make(ExportJob(folder=str(tmp_path), model="residual_mlp", parameters=parameters), Effort())
+    exporter.make(
+        ExportJob(folder=str(tmp_path), request=Request(model="residual_mlp", parameters=parameters)), Effort()
+    )
     exported = open_exported(tmp_path)
     assert exported.path(Artifact.ONNX).stat().st_size < 64 * 64 * 4 < (tmp_path / "model.onnx.data").stat().st_size
     found = compare(outputs_of(exported, Artifact.ONNX), exported.reference_outputs())

@@ -54,7 +54,7 @@ def test_a_folder_of_a_models_name_does_not_take_its_place(tmp_path: Path, monke
     assert models.get("identity").name == "identity"
     job = checked(Request(model="residual_mlp"))
     assert isinstance(job, ExportJob)
-    assert job.model == "residual_mlp"
+    assert job.request.model == "residual_mlp"
 
 
 def test_an_unknown_model_names_the_nearest():

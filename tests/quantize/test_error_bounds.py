@@ -23,6 +23,7 @@ from shootout import models
 from shootout.constants import USEFUL_BOUND
 from shootout.contract import Artifact, Precision, Target
 from shootout.export import input_sets, user_onnx
+from shootout.export.request import Request
 from shootout.exported.fidelity import compare, gate, widened
 from shootout.exported.model import ExportedModel
 from shootout.host.environment import saturates
@@ -216,7 +217,8 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, float]:
     """A file's reference outputs, and its FP32 error bound."""
     folder = path.with_suffix(".made")
     folder.mkdir()
-    taken = user_onnx.prepare(path, folder, batch=1, sets={}, npz=None)
+    prepared = user_onnx.prepare(path, folder, Request(model=str(path)))
+    taken = prepared.found
     reference_outputs = onnx_error_bounds.ReferenceRun(
         path=folder / "model.onnx",
         buffers=taken.buffers,
@@ -224,7 +226,7 @@ def reference_of(path: Path) -> tuple[onnx_error_bounds.ReferenceRun, float]:
         calibration=input_sets.drawn_calibration(taken.inputs, taken.batch),
         workshop=path.parent,
     )
-    return reference_outputs, taken.error_bound
+    return reference_outputs, prepared.error_bound
 
 
 def error_bounds_of(path: Path) -> Mapping[str, float | None]:

@@ -158,7 +158,7 @@ def read(data: bytes, folder: Path) -> None:
         for at, dim in enumerate(_dims(one))
         if not dim.dim_value
     ]
-    request = Request(model=str(file), sets=dict.fromkeys(free[1:], 8), batch=2)
+    request = Request(model=str(file), parameters=dict.fromkeys(free[1:], 8), batch=2)
     check_sizes(request)
     input_texts(str(file))
     client.check(request)
