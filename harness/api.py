@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import date
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shootout.clock import Deadline
 from shootout.commands.output import show_progress
-from shootout.commands.run import measure
+from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.tune import measure_settings
 from shootout.compare.document import ComparedDocument, MergedDocument, PlacedRow
 from shootout.compare.levels import compare_folders
@@ -25,20 +24,10 @@ from shootout.compare.merge import merge_runs
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import PolicyLike, as_policy
-from shootout.decide.racing import (
-    choose_study,
-    find_barred,
-    find_breach,
-    policy_of,
-    refuse_several,
-    refuse_unpriced_here,
-)
 from shootout.errors import ArmFailed, NothingMeasured, Undecided, UsageError, install
 from shootout.formats.files import write_files
-from shootout.host import gpu
-from shootout.host.placement import pass_on, passing_on_ends
+from shootout.host.placement import passing_on_ends
 from shootout.journal.merged import expand_several
-from shootout.journal.run_folder import choose_folder
 from shootout.models.user import program
 from shootout.page import sources
 from shootout.report import dry_run, notebook
@@ -51,9 +40,7 @@ from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio, compare_arms
 from shootout.results.document import Document, Row
 from shootout.results.frame import arrow_table, flatten_rows
-from shootout.study import points
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
-from shootout.study.plan import Plan, make_plan
 from shootout.tune.results import Tuning
 from shootout.units import counted
 
@@ -325,13 +312,11 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
         NothingMeasured: no arm has a time; the run folder says why.
         Undecided: a question has no verdict, and `require_verdict` was asked for; the run folder holds the rest.
     """
-    limit, fresh, trace = Deadline(options.get("max_time_s")), options.get("fresh", False), options.get("trace", False)
+    limit, options = Deadline(options.get("max_time_s")), _checked(options)
     with show_progress() as progress:
-        planned = _planned(name, options)
-        out = Path(options.get("out") or choose_folder(planned, fresh=fresh))
-        policy = policy_of(options)
-        towards: dict[str, Any] = {"breach": partial(find_breach, policy), "bars": partial(find_barred, policy)}
-        found = Run(measure(planned, out, fresh=fresh, limit=limit, progress=progress, trace=trace, **towards))
+        planned, policy = plan_run(name, options)
+        out = choose_out(planned, options)
+        found = Run(measure_run(planned, policy, out, options, limit, progress))
     failed = [row for row in found.rows if row.outcome == "failed"]
     if failed and options.get("strict"):
         raise ArmFailed(f"{failed[0].arm}: {failed[0].reason}; the run is in {str(out)!r}")
@@ -350,7 +335,8 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     Raises:
         UsageError: something unknown or impossible was asked.
     """
-    return dry_run.as_data(_planned(name, options), options.get("max_time_s"))
+    planned, _ = plan_run(name, _checked(options))
+    return dry_run.as_data(planned, options.get("max_time_s"))
 
 
 @passing_on_ends()
@@ -368,24 +354,12 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
         return measure_settings(options, progress)
 
 
-def _with_stored_module(options: RunOptions) -> RunOptions:
-    """The options with a torch module among them kept as a file, and its example inputs with it."""
+def _checked(options: RunOptions) -> RunOptions:
+    """Check the keywords; a torch module among them is kept as a file, and its example inputs with it."""
+    check_keywords(RunOptions, options)
     given: Any = dict(options)
-    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    torch = sys.modules.get("torch")  # a module of the caller's has imported it
     if torch is None or not isinstance(given.get("model"), torch.nn.Module):
         return options
     given["model"] = program.store(given["model"], given.pop("inputs", None))
     return cast("RunOptions", given)
-
-
-def _planned(name: str, options: RunOptions) -> Plan:
-    check_keywords(RunOptions, options)
-    options = _with_stored_module(options)
-    pass_on(options.get("env", ()))
-    chosen, policy = choose_study(name, options)
-    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
-    planned = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))
-    if policy:
-        refuse_several(group.record for group in planned.groups)
-        refuse_unpriced_here(policy)
-    return planned

@@ -79,8 +79,8 @@ def test_runs_of_different_models_are_no_question(run: shootout.Run):
 def test_a_run_that_timed_nothing_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     why = NotRun(NotRunKind.TOO_BIG, "needs 9.0 GiB of memory, has 2.0 GiB")
     made.write(tmp_path / "run", made.header(), *(not_run(made.GROUP, arm, why) for arm in made.ARMS[:2]))
-    monkeypatch.setattr(api, "_planned", lambda *_: None)
-    monkeypatch.setattr(api, "measure", lambda *_, **__: analyse(tmp_path / "run"))
+    monkeypatch.setattr(api, "plan_run", lambda *_: (None, None))
+    monkeypatch.setattr(api, "measure_run", lambda *_, **__: analyse(tmp_path / "run"))
     with pytest.raises(NothingMeasured, match=r"nothing was measured: a:cpu:fp32: needs 9\.0 GiB of memory") as error:
         shootout.run("made", out=tmp_path / "run")
     assert error.value.exit_code == 3

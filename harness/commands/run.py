@@ -13,6 +13,7 @@ from shootout.clock import Deadline
 from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
+from shootout.decide.policy import Policy
 from shootout.decide.racing import choose_study, find_barred, find_breach, refuse_several, refuse_unpriced_here
 from shootout.errors import ExitCode, Interrupted
 from shootout.formats.files import check_files, write_files
@@ -62,30 +63,14 @@ def run(
     """
     check_files(to)
     limit = Deadline(options.get("max_time_s"))
-    pass_on(options.get("env", ()))
-    (chosen, policy), fresh = choose_study(study, options), options.get("fresh", False)
-    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     with show_progress() as progress:
-        plan = make_plan(chosen, options.get("backends", ()), fresh=fresh)
-        if policy:
-            refuse_several(group.record for group in plan.groups)
-            refuse_unpriced_here(policy)
+        plan, policy = plan_run(study, options)
         if dry_run:
             given = plan, limit.seconds
             return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
-        out = Path(options.get("out") or choose_folder(plan, fresh=fresh))
+        out = choose_out(plan, options)
         try:
-            document = measure(
-                plan,
-                out,
-                fresh=fresh,
-                limit=limit,
-                progress=progress,
-                trace=options.get("trace", False),
-                breach=partial(find_breach, policy),
-                bars=partial(find_barred, policy),
-                command=command_of(sys.argv[1:]),
-            )
+            document = measure_run(plan, policy, out, options, limit, progress, command_of(sys.argv[1:]))
         except Interrupted as interrupted:
             document = analyse(out)
             progress.say(f"shootout: {interrupted}")
@@ -100,6 +85,50 @@ def run(
         return code or decided  # what was measured is always shown, whatever else came of the run
     print_document(document, full=full, as_json=as_json)
     return code
+
+
+def plan_run(study: str, options: RunOptions) -> tuple[Plan, Policy | None]:
+    """Plan what a run's options ask for, on the machine as they want it; also return the policy that they name.
+
+    Raises:
+        UsageError: something unknown or impossible was asked.
+    """
+    pass_on(options.get("env", ()))
+    chosen, policy = choose_study(study, options)
+    gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
+    plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))
+    if policy:
+        refuse_several(group.record for group in plan.groups)
+        refuse_unpriced_here(policy)
+    return plan, policy
+
+
+def choose_out(plan: Plan, options: RunOptions) -> Path:
+    """Return the run folder that the options name, or one of this plan's under the current folder."""
+    return Path(options.get("out") or choose_folder(plan, fresh=options.get("fresh", False)))
+
+
+def measure_run(
+    plan: Plan,
+    policy: Policy | None,
+    out: Path,
+    options: RunOptions,
+    limit: Deadline,
+    progress: Progress,
+    command: Sequence[str] = (),
+) -> Document:
+    """Measure what `plan_run` planned, as `measure`; arms that are proven to break the policy's limits play no more."""
+    return measure(
+        plan,
+        out,
+        fresh=options.get("fresh", False),
+        limit=limit,
+        progress=progress,
+        trace=options.get("trace", False),
+        breach=partial(find_breach, policy),
+        bars=partial(find_barred, policy),
+        command=command,
+    )
 
 
 def measure(

@@ -48,8 +48,8 @@ def test_a_pair_that_the_goal_waits_for_is_an_open_question(tmp_path: Path):
 def test_python_raises_where_a_verdict_was_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lines = [played(A, 0, 1_000), played(COPY, 0, 1_000), played(B, 0, 1_100), rounds(0)]
     document = analyse(write(tmp_path / "run", header(), *lines, ended()))
-    monkeypatch.setattr(api, "_planned", lambda *_: None)
-    monkeypatch.setattr(api, "measure", lambda *_, **__: document)
+    monkeypatch.setattr(api, "plan_run", lambda *_: (None, None))
+    monkeypatch.setattr(api, "measure_run", lambda *_, **__: document)
     assert api.run(out=tmp_path / "run").document is document
     with pytest.raises(Undecided, match="nothing is distinguished after 1 restart; the run is in") as error:
         api.run(out=tmp_path / "run", require_verdict=True)
