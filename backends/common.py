@@ -178,7 +178,7 @@ def trial(extra: str, run: Callable[[], str], fix: str = "") -> Availability:
         run: runs the session and returns the library's version; `SkippedArm` carries a reason and a fix of its own.
         fix: the command that installs the library, where no extra of this package does.
     """
-    own = "" if fix or extra else "pip install --force-reinstall shootout"
+    own = "" if fix or extra else install("", options="--force-reinstall")
     fix = fix or own or install(extra)
     try:
         return Availability(version=run())

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from shootout.contract import Array, Arrays, Device, Option, TensorSpec
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, pip_install
 from shootout.host.cuda_driver import DEVICE
 
 FIRST_FLOAT8 = 89
@@ -42,7 +42,7 @@ COPIES = Option(
     tries=(PAGEABLE,),
 )
 """Of every adapter that copies by itself; the first value is what holds without it."""
-INSTALL = "pip install 'cuda-bindings>=12.9,<14'"
+INSTALL = pip_install("cuda-bindings>=12.9,<14")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shootout.contract import SCALED, Device, Precision, Target, is_among
-from shootout.errors import install
+from shootout.errors import install, pip_install
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Entry:
     @property
     def fix(self) -> str:
         """The command that makes it available."""
-        return f"pip install --upgrade {self.package}" if self.package else install(self.extra)
+        return pip_install(self.package, options="--upgrade") if self.package else install(self.extra)
 
     def why_unshippable(self, target: Target) -> str:
         """Why a target's artifact can't be shipped; "" where it can."""

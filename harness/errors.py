@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
@@ -211,9 +212,24 @@ class SkippedArm(ArmOut):
 UNINSTALLED = "which isn't installed"
 
 
-def install(extra: str) -> str:
-    """The command that installs one of this package's extras; "" is the bare package."""
-    return f"pip install 'shootout[{extra}]'" if extra else "pip install shootout"
+NVIDIA_INDEX = "--extra-index-url https://pypi.nvidia.com"
+
+
+def install(extra: str, options: str = "") -> str:
+    """Return the command that installs one of this package's extras; "" is the bare package."""
+    return pip_install(f"shootout[{extra}]" if extra else "shootout", options=options)
+
+
+def pip_install(*packages: str, options: str = "", python: str = "") -> str:
+    """Return the command that installs packages: every such command that a user is told is made here.
+
+    Args:
+        packages: pip's requirements, quoted here for a shell.
+        options: of pip, as they are typed.
+        python: the interpreter to install for; "" is the one that `pip` belongs to.
+    """
+    pip = f"{python} -m pip install" if python else "pip install"
+    return " ".join(filter(None, [pip, options, *map(shlex.quote, packages)]))
 
 
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:

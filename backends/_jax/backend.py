@@ -52,7 +52,7 @@ from shootout.contract import (
     Scenario,
     Target,
 )
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.errors import NotRunKind, SkippedArm, pip_install
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _try(device: Device) -> str:
 
     if device is Device.CUDA and not any(map(importlib.util.find_spec, CUDA_PLUGINS)):
         reason = f"jax {jax.__version__} is installed without its CUDA plugin"
-        raise SkippedArm(reason, "pip install 'jax[cuda13]'", NotRunKind.NOT_INSTALLED)
+        raise SkippedArm(reason, pip_install("jax[cuda13]"), NotRunKind.NOT_INSTALLED)
     chosen = open_device(device, 1, {})
     square = jax.device_put(np.eye(2, dtype=np.float32), chosen)
     result = jax.jit(lambda x: x @ x)(square)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shootout.clock import Stopwatch
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.errors import NotRunKind, SkippedArm, pip_install
 from shootout.host.scratch import scratch
 from shootout.host.store import CONVERTER, KEY_DIGITS, cache_folder, mark_used
 from shootout.units import span
@@ -100,4 +100,4 @@ def _install(folder: Path) -> str:
 def _unobtainable(error: Exception) -> SkippedArm:
     said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
     reason = f"LiteRT's converter is not installed, and pip could not get it: {said[-1] if said else error}"
-    return SkippedArm(reason, f"pip install --no-deps {' '.join(pins())}", NotRunKind.NOT_INSTALLED)
+    return SkippedArm(reason, pip_install(*pins(), options="--no-deps"), NotRunKind.NOT_INSTALLED)

@@ -23,7 +23,7 @@ from typing import Any
 from shootout.backends._onnxruntime import plugins
 from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
 from shootout.contract import Arm, Device, Option, Precision, Target
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, pip_install
 from shootout.schemes import rest_of
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
@@ -114,10 +114,10 @@ TF32 = "NVIDIA_TF32_OVERRIDE"
 LIBRARIES = {CUDA: "libonnxruntime_providers_cuda.so", TENSORRT: "libonnxruntime_providers_tensorrt.so"}
 NEEDED = rb"libnvinfer\.so\.\d+"
 """What TensorRT's provider names of TensorRT among the libraries that it needs."""
-GPU_BUILD = "pip uninstall -y onnxruntime && pip install 'onnxruntime-gpu[cuda,cudnn]>=1.27'"
+GPU_BUILD = f"pip uninstall -y onnxruntime && {pip_install('onnxruntime-gpu[cuda,cudnn]>=1.27')}"
 """From 1.27 on, what the package index has is built for CUDA 13; before, it was for CUDA 12."""
 FIXES = {
-    CPU: "pip install --force-reinstall onnxruntime",
+    CPU: pip_install("onnxruntime", options="--force-reinstall"),
     CUDA: f"{GPU_BUILD} (for CUDA 13)",
     TENSORRT: f"ask for the backend tensorrt itself, or {GPU_BUILD} (for CUDA 13)",
 }
@@ -152,7 +152,7 @@ def require(provider: str) -> None:
     if not hasattr(onnxruntime.InferenceSession, TELLS):
         reason = f"onnxruntime {onnxruntime.__version__} doesn't tell which provider runs a node: 1.24 is the first to"
         package = "onnxruntime" if provider == CPU else "onnxruntime-gpu"
-        raise SkippedArm(reason, f"pip install --upgrade '{package}>=1.24'", NotRunKind.BROKEN)
+        raise SkippedArm(reason, pip_install(f"{package}>=1.24", options="--upgrade"), NotRunKind.BROKEN)
     if provider in LIBRARIES and not has_bindings():
         reason = "cuda-bindings is not installed, by which ONNX Runtime is given its memory and its stream"
         raise SkippedArm(reason, INSTALL, NotRunKind.NOT_INSTALLED)
@@ -256,7 +256,7 @@ def _require_tensorrt() -> None:
 
 def _way_out(major: str, here: str | None) -> str:
     """How to get the TensorRT that ONNX Runtime was built for, and what that means for the one that is here."""
-    install = f"pip install --extra-index-url https://pypi.nvidia.com 'tensorrt-cu13=={major}.*'"
+    install = pip_install(f"tensorrt-cu13=={major}.*", options=NVIDIA_INDEX)
     if not here:
         return install
     elsewhere = "in another environment, raced as onnxruntime+tensorrt@NAME with --python NAME=PATH"

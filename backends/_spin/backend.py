@@ -19,7 +19,7 @@ import numpy as np
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_inputs, check_options, require_device, trial
 from shootout.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.errors import NotRunKind, SkippedArm, pip_install
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -187,7 +187,9 @@ def _try_gpu() -> None:
 
     if not torch.cuda.is_available():
         reason = f"torch {torch.__version__} can't use this GPU: it is CPU-only, or built for another CUDA"
-        raise SkippedArm(reason, "pip install --force-reinstall torch (a CUDA build)", NotRunKind.BROKEN)
+        raise SkippedArm(
+            reason, f"{pip_install('torch', options='--force-reinstall')} (a CUDA build)", NotRunKind.BROKEN
+        )
     cuda: Any = torch.cuda
     cuda._sleep(STEP_CYCLES)
     cuda.synchronize()

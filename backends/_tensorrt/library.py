@@ -14,14 +14,14 @@ from types import ModuleType
 from typing import Any
 
 from shootout.backends._tensorrt.account import HEADING, Layer, read_log
-from shootout.errors import NotRunKind, SkippedArm, install
+from shootout.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, install
 
 FULL = ("tensorrt", "tensorrt_bindings")
 RTX = ("tensorrt_rtx", "tensorrt_rtx_bindings")
 WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
 NO_CUDA = "cudaError 35"
 INSTALL_RTX = install("tensorrt-rtx")
-INSTALL_FULL = "pip install --extra-index-url https://pypi.nvidia.com 'shootout[tensorrt]'"
+INSTALL_FULL = install("tensorrt", options=NVIDIA_INDEX)
 
 
 @dataclass(frozen=True, slots=True)

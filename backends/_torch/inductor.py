@@ -19,7 +19,7 @@ from typing import Any
 from weakref import WeakSet
 
 from shootout.backends._torch.vector_units import fewest_tests
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.errors import NotRunKind, SkippedArm, pip_install
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
 TIMEOUT_S = 60
@@ -98,7 +98,7 @@ def require_triton() -> None:
     """
     if find_spec("triton") is None:
         reason = "torch.compile needs Triton on cuda, and it is not installed"
-        raise SkippedArm(reason, "pip install triton", NotRunKind.NOT_INSTALLED)
+        raise SkippedArm(reason, pip_install("triton"), NotRunKind.NOT_INSTALLED)
 
 
 def require_cuda_headers() -> None:

@@ -22,7 +22,7 @@ from shootout.backends._torch.account import float32_flags
 from shootout.backends.common import DTYPES, check_inputs, precision_of, require_device
 from shootout.backends.common_torch import float32_module
 from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, Precision
-from shootout.errors import NotRunKind, SkippedArm
+from shootout.errors import NotRunKind, SkippedArm, pip_install
 from shootout.session import GpuSide, Session
 from shootout.trace_events import Event
 
@@ -266,6 +266,6 @@ def require_torch(device: Device) -> str:
 
     if device is Device.CUDA and not torch.cuda.is_available():
         kind = f"built for CUDA {torch.version.cuda}, which this driver can't run" if torch.version.cuda else "CPU-only"
-        fix = "pip install --force-reinstall torch (a CUDA build)"
+        fix = f"{pip_install('torch', options='--force-reinstall')} (a CUDA build)"
         raise SkippedArm(f"torch {torch.__version__} is {kind}", fix, NotRunKind.BROKEN)
     return str(torch.__version__)

@@ -20,7 +20,7 @@ from typing import Any
 
 import shootout
 from shootout import backends
-from shootout.errors import UsageError
+from shootout.errors import UsageError, pip_install
 from shootout.host import environment, store
 from shootout.host.placement import passed_on
 from shootout.host.store import without_home
@@ -83,8 +83,8 @@ class Interpreter:
         return changed
 
     def install(self, packages: Sequence[str]) -> str:
-        """The command that installs packages there."""
-        return f"{self.path} -m pip install {' '.join(packages)}"
+        """Return the command that installs packages there."""
+        return pip_install(*packages, python=self.path)
 
     def install_backend(self, name: str) -> str:
         """The command that installs a backend there."""
@@ -141,10 +141,10 @@ def _interpreter(name: str, path: str) -> Interpreter:
     if version < OLDEST_PYTHON:
         raise UsageError(f"{what} is Python {_dotted(version)}; backends need {_dotted(OLDEST_PYTHON)} or later")
     if said["numpy"] is None:
-        raise UsageError(f"{what} has no NumPy ({said['why']}): {found} -m pip install numpy")
+        raise UsageError(f"{what} has no NumPy ({said['why']}): {pip_install('numpy', python=str(found))}")
     if tuple(int(part) for part in re.findall(r"\d+", said["numpy"])[:2]) < OLDEST_NUMPY:
         needs = _dotted(OLDEST_NUMPY)
-        raise UsageError(f"{what} has NumPy {said['numpy']}: {found} -m pip install 'numpy>={needs}'")
+        raise UsageError(f"{what} has NumPy {said['numpy']}: {pip_install(f'numpy>={needs}', python=str(found))}")
     return Interpreter(
         name=name,
         path=str(found),
