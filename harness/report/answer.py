@@ -180,7 +180,7 @@ def tell_within(rivals: Iterable[Rival]) -> str:
         return "not distinguished"
     percent = 100 * max(max(high, 1 / low) - 1 for low, high in bounds)
     known_same = all(ratio and ratio.verdict is Verdict.SAME for ratio in ratios)
-    return f"{'as fast' if known_same else 'not told apart'} (within ±{percent:.{int(percent < 10)}f} %)"
+    return f"{'as fast' if known_same else 'not distinguished'} (within ±{percent:.{int(percent < 10)}f} %)"
 
 
 def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:

@@ -177,13 +177,13 @@ def test_a_damaged_arm_takes_nobody_with_it(tmp_path: Path):
         (b'{"schema_version": "x"}\n', "does not begin with a shootout header"),
         (b'{"schema_version": 2}\n', "has a damaged header; start over with --fresh"),
         (
-            b'{"schema_version": 3, "kind": "header", "new": 1}\n',
-            "newer shootout .schema 3, this one reads 2.: upgrade",
+            b'{"schema_version": 4, "kind": "header", "new": 1}\n',
+            "newer shootout .schema 4, this one reads 3.: upgrade",
         ),
     ],
 )
 def test_what_is_not_ours_or_newer_is_refused_and_left_alone(tmp_path: Path, first: bytes, says: str):
-    assert SCHEMA == 2
+    assert SCHEMA == 3
     (tmp_path / NAME).write_bytes(first)
     with pytest.raises(UsageError, match=says):
         journal.read(tmp_path)
