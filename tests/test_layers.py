@@ -31,7 +31,7 @@ LAYERS = (
         "crossover",
         "journal",
     ),
-    *("build", "study", "export", "ceilings", "worker", "backends", "quantize", "models", "bundle", "stats"),
+    *("build", "study", "export", "ceilings", "worker", "backends", "quantize", "models", "exported", "stats"),
     *("host", "root"),
 )
 """Top to bottom, against the data's flow; a module may import from its own layer and from those behind it."""

@@ -25,7 +25,7 @@ from shootout.messages import Progress
 PACKAGES = ("shootout", "torch", "onnx", "onnxscript", "onnxruntime", "onnx2fx", "numpy", "scikit-learn", "safetensors")
 SOURCES = (
     *("constants.py", "contract.py", "schemes.py", "sealed.py", "backends/common.py"),
-    *(f"{package}/**/*.py" for package in ("bundle", "export", "models", "quantize")),
+    *(f"{package}/**/*.py" for package in ("exported", "export", "models", "quantize")),
 )
 """All code that makes an exported model, as patterns below the package's folder."""
 
