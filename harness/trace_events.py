@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\.\d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class OperationShare:
     """What all events of one name took by themselves, without those nested in them."""
 
     name: str
@@ -30,7 +30,7 @@ def spans(events: Iterable[Event]) -> list[Event]:
     return sorted(lasting, key=lambda event: (event["ts"], -event["dur"]))
 
 
-def shares(events: Iterable[Event]) -> list[Share]:
+def shares(events: Iterable[Event]) -> list[OperationShare]:
     """Events by name (`fusion.7` is a `fusion`), the one with the most time of its own first.
 
     Nesting counts within a thread only.
@@ -47,7 +47,7 @@ def shares(events: Iterable[Event]) -> list[Share]:
         counts[name] = counts.get(name, 0) + 1
         own_us[name] = own_us.get(name, 0.0) + event["dur"]
         outer.append(event)
-    found = [Share(name=name, count=count, us=max(0.0, own_us[name])) for name, count in counts.items()]
+    found = [OperationShare(name=name, count=count, us=max(0.0, own_us[name])) for name, count in counts.items()]
     return sorted(found, key=lambda share: -share.us)
 
 

@@ -23,7 +23,7 @@ from shootout.contract import Arm, Array, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.export.client import Request, obtain
 from shootout.host import environment
-from shootout.host.noise import Disturbance, NoiseMeter, Own
+from shootout.host.noise import Disturbance, NoiseMeter, OwnTraces
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
@@ -156,7 +156,7 @@ class Disturbances:
     def begin(self) -> None:
         self.inner.begin()
 
-    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
         found = self.inner.reasons(gpus, own)
         self.rounds += 1
         self.disturbed += bool(found)

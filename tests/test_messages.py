@@ -16,7 +16,7 @@ from support.races.made import EXECUTED
 from shootout.contract import Device, NotRun, NotRunKind
 from shootout.errors import printable
 from shootout.host.child import Child
-from shootout.host.placement import Bounds
+from shootout.host.placement import ProcessBounds
 from shootout.messages import GpuState, Scope, Turn, read
 
 
@@ -39,7 +39,7 @@ def test_what_accounts_and_builds_are_made_of_comes_back():
     flops: Any = defaultdict(float, fp32=2.0)
     executed = replace(EXECUTED, compute_nodes_by_precision=counts, flops_by_precision=flops)
     built = ({"of": OrderedDict(a=1)}, 0.5)
-    bounds = Bounds(cpus=frozenset({1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"})
+    bounds = ProcessBounds(cpus=frozenset({1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"})
     sent = (executed, built, bounds, NotRun(NotRunKind.BROKEN, "why"), {1, 2}, np.float64(3.0), Device.CPU)
     for protocol in (4, 5):
         found = read(bytes(ForkingPickler.dumps(sent, protocol)))

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shootout.commands.output import print_answer
 from shootout.errors import UsageError
-from shootout.host.store import KINDS, LIMIT, Kept, cache_folder, evict, kept, limit_bytes
+from shootout.host.store import KINDS, LIMIT, CacheEntry, cache_folder, evict, kept, limit_bytes
 from shootout.report.figures import Cell, make_table
 from shootout.units import counted, size
 
@@ -40,7 +40,7 @@ def cache(*, clear: bool, as_json: bool) -> int:
     return print_answer(_render(found, gone, clear=clear), data, as_json=as_json)
 
 
-def _render(found: Sequence[Kept], gone: Sequence[Kept], *, clear: bool) -> RenderableType:
+def _render(found: Sequence[CacheEntry], gone: Sequence[CacheEntry], *, clear: bool) -> RenderableType:
     folder = cache_folder().parent
     removed = f"{folder}: {counted(len(gone), 'thing')} removed, {size(_sum(gone))}."
     if not found:
@@ -51,14 +51,14 @@ def _render(found: Sequence[Kept], gone: Sequence[Kept], *, clear: bool) -> Rend
     return Group(Text(held), make_table(HEADERS, lines, left=("kept",)), Text(how))
 
 
-def _line(kind: str, found: Sequence[Kept]) -> dict[str, Cell]:
+def _line(kind: str, found: Sequence[CacheEntry]) -> dict[str, Cell]:
     last = datetime.fromtimestamp(max(one.used_s for one in found)).astimezone().isoformat(" ", "minutes")[:16]
     return dict(zip(HEADERS, (kind, str(len(found)), size(_sum(found)), last), strict=True))
 
 
-def _by_kind(found: Sequence[Kept]) -> dict[str, list[Kept]]:
+def _by_kind(found: Sequence[CacheEntry]) -> dict[str, list[CacheEntry]]:
     return {kind: [one for one in found if one.kind == kind] for kind in KINDS}
 
 
-def _sum(found: Sequence[Kept]) -> int:
+def _sum(found: Sequence[CacheEntry]) -> int:
     return sum(one.size_bytes for one in found)

@@ -21,7 +21,7 @@ from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision
 from shootout.errors import Unavailable, UsageError, install
 from shootout.host import cuda_driver, environment, gpu, locks
-from shootout.host.gpu import Gpu
+from shootout.host.gpu import UsedGpu
 from shootout.host.locks import machine_lock
 from shootout.host.noise import NoiseMeter, foreign_share, steal_share, throttle_count
 from shootout.host.placement import Placement, pass_on, place
@@ -223,7 +223,7 @@ def _needs(name: str) -> str:
 
 def listen(cpus: frozenset[int], seconds: float = LISTEN_S) -> Quietness:
     """Watch `cpus` for so many seconds, in which nothing of ours runs."""
-    card = Gpu.open()
+    card = UsedGpu.open()
     meter = NoiseMeter(cpus, gpu=card, parent=cpus)
     before = meter.mark()
     sleep(seconds)
@@ -264,7 +264,7 @@ def process_limits() -> dict[str, int]:
 
 
 def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    card = Gpu.open()
+    card = UsedGpu.open()
     state, seen = card.state() if card else GpuState(), gpu.find_nvml() is not None
     return gpu_advice(facts["gpus"], state, cuda=facts["cuda_driver"], nvml=seen)
 

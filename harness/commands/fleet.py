@@ -29,7 +29,7 @@ from shootout.fleet.node_side import ANSWER, JOB, zip_folder
 from shootout.fleet.nodes import FleetNode, NodeKind, find_kinds
 from shootout.fleet.parcel import Parcel, pack
 from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, narrow_identity, share_s, write_part
-from shootout.fleet.ray_cluster import ENTRY, Lost, RayCluster, RayJob, connect
+from shootout.fleet.ray_cluster import ENTRY, NodeLost, RayCluster, RayJob, connect
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.child import leave_with
@@ -143,7 +143,7 @@ def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: Progress) -
                 pending.remove(ended)
                 try:
                     answers[ended] = cluster.result(ended)
-                except Lost as lost:
+                except NodeLost as lost:
                     answers[ended] = {"error": str(lost)}
     finally:
         for one in asked.values():
@@ -256,7 +256,7 @@ def _keep_part(
             return int(answer["code"])
         reason = f"the process on the node ended: {answer['error']}"
         is_late = answer["code"] == ExitCode.NOTHING  # the machine wasn't free in time
-    except Lost as lost:
+    except NodeLost as lost:
         reason, is_late = f"the node was lost: {lost}", False
     late = NotRun(NotRunKind.NOT_REACHED, reason, "give it more time")
     give_up(folder, part, node, late if is_late else NotRun(NotRunKind.KILLED, reason, during="run"))

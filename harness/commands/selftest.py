@@ -52,7 +52,7 @@ PLANTED = (0.01, -0.02, 0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownTime:
     """A planted duration and what was measured: medians in ns, error as a share."""
 
     planted_ns: float
@@ -61,7 +61,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planted:
+class PlantedRatio:
     """A planted ratio (1: the arm itself) and the verdict it got."""
 
     ratio: float
@@ -78,7 +78,7 @@ class Planted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SelfTestReport:
     """What the harness can tell on this machine.
 
     Attributes:
@@ -90,8 +90,8 @@ class Report:
         visible: restarts → the difference that gets a verdict in about half of all runs with so many, at that SD.
     """
 
-    known: tuple[Known, ...]
-    planted: tuple[Planted, ...]
+    known: tuple[KnownTime, ...]
+    planted: tuple[PlantedRatio, ...]
     bias_floor: float | None
     sd: float | None
     visible: Mapping[int, float | None]
@@ -120,7 +120,7 @@ def selftest(
     return ExitCode.ERROR if any(one.wrong for one in report.planted) else 0
 
 
-def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> Report:
+def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> SelfTestReport:
     """Measure; store the CPU's bias floor unless `quick`, or where it isn't known to lie below `SAME_WITHIN`.
 
     As wide a floor would be noise stored as bias, and no two arms could be called the same ever after.
@@ -184,7 +184,7 @@ def _race(
     return measure(own, out, fresh=False, limit=Deadline(None), progress=progress)
 
 
-def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> Report:
+def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> SelfTestReport:
     planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
     verdicts = [_planted(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
@@ -193,7 +193,7 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
     bias = max([BIAS_FLOOR, *map(_not_excluded, against_itself)])
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.control.holds is True and math.isfinite(bias)
-    return Report(
+    return SelfTestReport(
         known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
@@ -212,22 +212,22 @@ def _not_excluded(ratio: Ratio) -> float:
     return max(ratio.high, 1 / ratio.low) - 1 if ratio.low and ratio.high else math.inf
 
 
-def _known(duration_us: int, row: Row) -> Known:
+def _known(duration_us: int, row: Row) -> KnownTime:
     """In the compute scope: staging and fetching are not part of the planted time."""
     if row.compute is None:
         raise _unmeasured(row)
     planted_ns = duration_us * 1_000.0
     measured_ns = row.compute.median_ns
-    return Known(planted_ns=planted_ns, measured_ns=measured_ns, error=measured_ns / planted_ns - 1)
+    return KnownTime(planted_ns=planted_ns, measured_ns=measured_ns, error=measured_ns / planted_ns - 1)
 
 
-def _planted(truth: float, row: Row) -> Planted:
+def _planted(truth: float, row: Row) -> PlantedRatio:
     timing = row.end_to_end
     if timing is None or timing.ratio is None:
         raise _unmeasured(row)
     ratio = timing.ratio
     expected = (Verdict.SAME, Verdict.CANT_TELL) if truth == 1 else (Verdict.SLOWER if truth > 1 else Verdict.FASTER,)
-    return Planted(
+    return PlantedRatio(
         ratio=truth,
         found=ratio.value,
         low=ratio.low,
@@ -241,12 +241,12 @@ def _unmeasured(row: Row) -> ShootoutError:
     return ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
 
 
-def as_data(report: Report) -> dict[str, Any]:
+def as_data(report: SelfTestReport) -> dict[str, Any]:
     """The report as JSON values."""
     return asdict(report)
 
 
-def render(report: Report) -> RenderableType:
+def render(report: SelfTestReport) -> RenderableType:
     """The report for people."""
     lines = ["Known times (spin backend, compute):"] if report.known else []
     lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
@@ -261,14 +261,14 @@ def render(report: Report) -> RenderableType:
     return Group(*(Text(line) for line in lines))
 
 
-def _planted_line(one: Planted) -> str:
+def _planted_line(one: PlantedRatio) -> str:
     low = "0" if one.low is None else f"{one.low:.4f}"
     high = "inf" if one.high is None else f"{one.high:.4f}"
     note = "" if one.right else "  WRONG" if one.wrong else "  (not seen)"
     return f"  true {one.ratio:.2f}: {one.found:.4f} [{low}, {high}] {one.verdict}{note}"
 
 
-def _conclusion(report: Report) -> str:
+def _conclusion(report: SelfTestReport) -> str:
     if report.bias_floor is None:
         return "So few restarts bound no bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:

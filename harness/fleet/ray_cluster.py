@@ -28,7 +28,7 @@ _AS_ITS_OWNER_SET_IT = {"RAY_worker_niceness": "0", "RAY_EXPERIMENTAL_NOSET_CUDA
 """Else Ray runs our process, and all arms, at niceness 15, and shows a GPU only to tasks that claim one."""
 
 
-class Lost(ShootoutError):
+class NodeLost(ShootoutError):
     """A job's node is gone, or Ray's process on it; the message says how."""
 
 
@@ -167,11 +167,11 @@ class RayCluster:
         try:
             answer: dict[str, Any] = self._ray.get(job.result)
         except ActorUnschedulableError:
-            raise Lost("it is gone from the cluster") from None
+            raise NodeLost("it is gone from the cluster") from None
         except RayTaskError as error:
-            raise Lost(f"what was sent could not be started: {error.cause or error}") from None
+            raise NodeLost(f"what was sent could not be started: {error.cause or error}") from None
         except RayError:
-            raise Lost("it is gone, or its process") from None
+            raise NodeLost("it is gone, or its process") from None
         return answer
 
     def stop(self, job: RayJob) -> None:

@@ -55,7 +55,7 @@ class Ending:
     was_killed: bool = False
 
 
-class Process(Protocol):
+class ChildProcess(Protocol):
     """What a child needs of its process; `subprocess.Popen` has it."""
 
     pid: int
@@ -65,7 +65,7 @@ class Process(Protocol):
         """Its exit code, once it has ended; `subprocess.TimeoutExpired` after `timeout` seconds."""
 
 
-Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], Process]
+Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], ChildProcess]
 """Makes a process of arguments, variables and descriptors (what stays open, standard output and error)."""
 
 
@@ -111,7 +111,7 @@ class Child:
         environment = {**given, **QUIET, "TMPDIR": str(self._scratch.path)}
         try:
             with on_cpus(cpus) if cpus is not None else nullcontext():
-                self._process: Process = (
+                self._process: ChildProcess = (
                     fork(words, environment, files)
                     if fork
                     else subprocess.Popen(  # noqa: S603

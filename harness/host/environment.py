@@ -24,7 +24,7 @@ from typing import Any
 from shootout.clock import utc_now
 from shootout.host import cgroup, cuda_driver, gpu
 from shootout.host.cgroup import read
-from shootout.host.gpu import Gpu
+from shootout.host.gpu import UsedGpu
 from shootout.host.placement import CHANGING, SECRET, allowed_cpus
 
 SYSTEM = Path("/sys")
@@ -333,7 +333,7 @@ def gpu_facts() -> list[dict[str, Any]]:
     api = gpu.start_nvml()
     if api is None:
         return []
-    card = Gpu.open()
+    card = UsedGpu.open()
     visible, count = card.index() if card else None, gpu.ask_nvml(api, "nvmlDeviceGetCount") or 0
     handles = [gpu.ask_nvml(api, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
     return [_gpu(api, index, handle, index == visible) for index, handle in enumerate(handles) if handle is not None]

@@ -176,7 +176,7 @@ def harmful(mask: int) -> tuple[str, ...]:
     return tuple(name for bit, name in HARMFUL.items() if mask & bit)
 
 
-class Gpu:
+class UsedGpu:
     """The GPU that is used, as NVML sees it. Every answer is None, or empty, where NVML doesn't give it.
 
     A MIG instance has memory and processes of its own; clock, heat and power are its whole chip's, and the energy that
@@ -192,7 +192,7 @@ class Gpu:
         self._api, self._handle, self._chip = api, handle, chip
 
     @classmethod
-    def open(cls) -> Gpu | None:
+    def open(cls) -> UsedGpu | None:
         """The one of this process, looked up once; None without a GPU, or without NVML."""
         return _opened()
 
@@ -259,15 +259,15 @@ class Gpu:
 
 
 @cache
-def _opened() -> Gpu | None:
+def _opened() -> UsedGpu | None:
     api = start_nvml()
     name = cuda_driver.uuid() if api is not None else None
     if name is None:
         return None
     if (part := ask_nvml(api, "nvmlDeviceGetHandleByUUID", f"MIG-{name}")) is not None:
-        return Gpu(api, part, ask_nvml(api, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part))
+        return UsedGpu(api, part, ask_nvml(api, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part))
     whole = ask_nvml(api, "nvmlDeviceGetHandleByUUID", f"GPU-{name}")
-    return None if whole is None else Gpu(api, whole, whole)
+    return None if whole is None else UsedGpu(api, whole, whole)
 
 
 def _machine_count() -> int | None:
@@ -399,7 +399,7 @@ def _installed() -> list[str]:
 
 
 def _explain_full(text: str) -> str:
-    needs, free, card = _bytes(NEEDS, text), _bytes(FREE, text, after=" is (?:free|smaller)"), Gpu.open()
+    needs, free, card = _bytes(NEEDS, text), _bytes(FREE, text, after=" is (?:free|smaller)"), UsedGpu.open()
     free = card.free_bytes() if free is None and card is not None else free
     asked = "needs more device memory than there is" if needs is None else f"needs {_size(needs)} of device memory"
     return asked if free is None else f"{asked}, has {_size(free)} free"

@@ -44,7 +44,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class LockHolder:
     """Who holds a lock: its process id (0 when it didn't say) and what it is doing."""
 
     pid: int
@@ -102,7 +102,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def machine_lock_holder(path: Path | None = None) -> Holder | None:
+def machine_lock_holder(path: Path | None = None) -> LockHolder | None:
     """Return the process that measures on this machine now; None if there is none, or the lock file can't be used."""
     path = path or machine_lock_path()
     try:
@@ -270,10 +270,10 @@ def _write(descriptor: int, text: bytes) -> None:
         pass  # a full disk: the lock holds all the same, it only can't say whose it is
 
 
-def _read(descriptor: int) -> Holder:
+def _read(descriptor: int) -> LockHolder:
     try:
         said = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
         pid, owner = int(said["pid"]), str(said["owner"])
     except (OSError, ValueError, KeyError, TypeError):
-        return Holder(pid=0, owner="")
-    return Holder(pid=pid, owner="".join(letter for letter in owner if letter.isprintable()))
+        return LockHolder(pid=0, owner="")
+    return LockHolder(pid=pid, owner="".join(letter for letter in owner if letter.isprintable()))

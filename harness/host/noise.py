@@ -33,7 +33,7 @@ from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.host import cgroup
 
 if TYPE_CHECKING:
-    from shootout.host.gpu import Gpu
+    from shootout.host.gpu import UsedGpu
     from shootout.messages import GpuState, OnGpu
 
 PROC = Path("/proc")
@@ -46,7 +46,7 @@ _NO_GPUS: Mapping[str, tuple[float | None, GpuState]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class NoiseMark:
     """Raw counters at one moment; None where the system doesn't tell.
 
     Attributes:
@@ -71,7 +71,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class OwnTraces:
     """What of a round's traces its arms left.
 
     Attributes:
@@ -83,7 +83,7 @@ class Own:
     cpu_ns: int | None = None
 
 
-_NOTHING_OWN = Own()
+_NOTHING_OWN = OwnTraces()
 
 
 class DisturbanceKind(StrEnum):
@@ -168,17 +168,17 @@ class NoiseMeter:
         cpus: Collection[int],
         proc: Path = PROC,
         groups: Collection[Path] | None = None,
-        gpu: Gpu | None = None,
+        gpu: UsedGpu | None = None,
         parent: Collection[int] = (),
     ) -> None:
         self._cpus, self._proc, self._gpu = frozenset(cpus), proc, gpu
         self._shared = not self._cpus.isdisjoint(parent)
         self._groups = cgroup.folders("cpu") if groups is None else tuple(groups)
 
-    def mark(self) -> Mark:
+    def mark(self) -> NoiseMark:
         """The counters now. Takes about 0.1 ms without a GPU, so it belongs between rounds."""
         steal, total, idle = parse_stat(cgroup.read(self._proc / "stat") or "", self._cpus) or (None, None, None)
-        return Mark(
+        return NoiseMark(
             now_ns=now_ns(),
             cpus=len(self._cpus),
             steal_jiffies=steal,
@@ -209,13 +209,13 @@ def parse_stat(text: str, cpus: Collection[int]) -> tuple[int, int, int] | None:
     return sum(row[7] for row in numbers), sum(map(sum, numbers)), sum(row[3] + row[4] for row in numbers)
 
 
-def steal_share(before: Mark, after: Mark) -> float | None:
+def steal_share(before: NoiseMark, after: NoiseMark) -> float | None:
     """Stolen share of the CPUs' time between two marks, None where steal isn't told."""
     stolen, total = _grown(before.steal_jiffies, after.steal_jiffies), _grown(before.total_jiffies, after.total_jiffies)
     return None if stolen is None or not total else stolen / total
 
 
-def foreign_ns(before: Mark, after: Mark, own_ns: int | None) -> int | None:
+def foreign_ns(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> int | None:
     """CPU time that other programs took of the watched CPUs between two marks, None where it can't be told.
 
     Args:
@@ -231,17 +231,17 @@ def foreign_ns(before: Mark, after: Mark, own_ns: int | None) -> int | None:
     return max(0, _cpu_time_ns(before, after) - (idle + stolen) * _JIFFY_NS - ours_ns)
 
 
-def foreign_share(before: Mark, after: Mark, own_ns: int | None) -> float | None:
+def foreign_share(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> float | None:
     """Likewise, as a share of the CPUs' time."""
     foreign, all_ns = foreign_ns(before, after, own_ns), _cpu_time_ns(before, after)
     return None if foreign is None or all_ns <= 0 else foreign / all_ns
 
 
-def _cpu_time_ns(before: Mark, after: Mark) -> int:
+def _cpu_time_ns(before: NoiseMark, after: NoiseMark) -> int:
     return after.cpus * (after.now_ns - before.now_ns)
 
 
-def throttle_count(before: Mark, after: Mark) -> int | None:
+def throttle_count(before: NoiseMark, after: NoiseMark) -> int | None:
     """How often we were throttled between two marks, None where it isn't told."""
     return _grown(before.throttled, after.throttled)
 
@@ -252,10 +252,10 @@ def _grown(before: int | None, after: int | None) -> int | None:
 
 
 def disturbances(
-    before: Mark,
-    after: Mark,
+    before: NoiseMark,
+    after: NoiseMark,
     gpus: Mapping[str, tuple[float | None, GpuState]] = _NO_GPUS,
-    own: Own = _NOTHING_OWN,
+    own: OwnTraces = _NOTHING_OWN,
 ) -> tuple[Disturbance, ...]:
     """What disturbed the round between two marks; empty when nothing speaks against it.
 
@@ -277,7 +277,7 @@ def disturbances(
     return tuple(found)
 
 
-def _foreign_cpu(before: Mark, after: Mark, own: Own) -> list[Disturbance]:
+def _foreign_cpu(before: NoiseMark, after: NoiseMark, own: OwnTraces) -> list[Disturbance]:
     foreign, share = foreign_ns(before, after, own.cpu_ns), foreign_share(before, after, own.cpu_ns)
     if foreign is None or share is None or share <= FOREIGN_SHARE:
         return []
@@ -294,7 +294,7 @@ def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterato
         yield Disturbance(DisturbanceKind.GPU_THROTTLED, arm=label, causes=tuple(seen.throttled))
 
 
-def _foreign_gpu(before: Mark, after: Mark, own: Own) -> list[Disturbance]:
+def _foreign_gpu(before: NoiseMark, after: NoiseMark, own: OwnTraces) -> list[Disturbance]:
     """How many of the processes on the GPU aren't ours; a container may hide some, so it can be less than there are."""
     foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own.gpu_processes
     return [Disturbance(DisturbanceKind.FOREIGN_GPU, foreign)] if foreign > 0 else []

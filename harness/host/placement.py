@@ -5,7 +5,7 @@ differs far more from one process to the next. CPUs are taken one per physical c
 and low numbers first, which stays on one NUMA node as long as it can.
 
 Affinity and environment are set before a process starts. A library may move its threads, or rewrite the thread counts,
-while it loads: `Bounds` reads both back afterwards from the kernel and from the process, thread by thread.
+while it loads: `ProcessBounds` reads both back afterwards from the kernel and from the process, thread by thread.
 """
 
 from __future__ import annotations
@@ -81,14 +81,14 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class ProcessBounds:
     """What a process may use: its CPUs, its threads (alive now), and the variables that limit thread pools."""
 
     cpus: frozenset[int]
     os_threads: int
     variables: Mapping[str, str]
 
-    def left(self, later: Bounds) -> str | None:
+    def left(self, later: ProcessBounds) -> str | None:
         """Why a process that began with these bounds and has `later` ones now is out of them, or None."""
         if stray := sorted(later.cpus - self.cpus):
             return f"was given the CPUs {sorted(self.cpus)}, but has threads that may run on {stray}"
@@ -273,12 +273,12 @@ def node_of(cpu: int) -> str:
     return next((node.name for node in (CPU_FOLDER / f"cpu{cpu}").glob("node*")), "")
 
 
-def current_bounds(names: Sequence[str] = THREAD_VARIABLES) -> Bounds:
+def current_bounds(names: Sequence[str] = THREAD_VARIABLES) -> ProcessBounds:
     """This process's bounds now; `names` are the variables to look at."""
     threads = [int(task.name) for task in TASKS.iterdir()] if TASKS.is_dir() else []
     cpus = [_affinity(thread) for thread in threads] or [_affinity(0)]
     variables = {name: os.environ[name] for name in names if name in os.environ}
-    return Bounds(cpus=frozenset[int]().union(*cpus), os_threads=len(threads), variables=variables)
+    return ProcessBounds(cpus=frozenset[int]().union(*cpus), os_threads=len(threads), variables=variables)
 
 
 def _affinity(thread: int) -> frozenset[int]:

@@ -47,7 +47,7 @@ _SEAL = "sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class CacheEntry:
     """One thing that the cache holds.
 
     Attributes:
@@ -125,7 +125,7 @@ def mark_used(path: Path) -> None:
         os.utime(path)
 
 
-def kept() -> list[Kept]:
+def kept() -> list[CacheEntry]:
     """What the cache holds, the longest unused first."""
     home, found = cache_folder().parent, []
     for kind, pattern in KINDS.items():
@@ -134,11 +134,11 @@ def kept() -> list[Kept]:
                 continue
             with suppress(OSError):  # gone meanwhile
                 used_s = path.stat().st_mtime
-                found.append(Kept(kind=kind, path=path, size_bytes=_bytes(path), used_s=used_s))
+                found.append(CacheEntry(kind=kind, path=path, size_bytes=_bytes(path), used_s=used_s))
     return sorted(found, key=lambda one: one.used_s)
 
 
-def evict(most_bytes: int) -> list[Kept] | None:
+def evict(most_bytes: int) -> list[CacheEntry] | None:
     """Remove what was used longest ago until the rest fits; what went, None where another command uses the cache.
 
     Raises:

@@ -34,8 +34,8 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array, Device, Scenario
 from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm
-from shootout.host.noise import Disturbance, Mark, NoiseMeter, Own, disturbances
-from shootout.host.placement import Bounds, Placement, child_environment
+from shootout.host.noise import Disturbance, NoiseMark, NoiseMeter, OwnTraces, disturbances
+from shootout.host.placement import Placement, ProcessBounds, child_environment
 from shootout.host.scratch import scratch
 from shootout.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.models.user.scoring import score
@@ -258,8 +258,8 @@ class ArmProcess:
         Raises:
             ArmFailed: one of them may run elsewhere.
         """
-        own = Bounds(cpus=self._stage.place(self._built.arm, OWN), os_threads=0, variables={})
-        now: Bounds = self._ask("bounds", BLOCK_TIMEOUT_S)
+        own = ProcessBounds(cpus=self._stage.place(self._built.arm, OWN), os_threads=0, variables={})
+        now: ProcessBounds = self._ask("bounds", BLOCK_TIMEOUT_S)
         if stray := own.left(now):
             raise ArmFailed(stray)
         return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
@@ -456,13 +456,13 @@ class NoiseWatch:
     """Outside evidence from the kernel's own counters."""
 
     meter: NoiseMeter
-    _mark: Mark | None = field(default=None, init=False)
+    _mark: NoiseMark | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Note the counters."""
         self._mark = self.meter.mark()
 
-    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
         """What the counters and GPUs say about the time since `begin`."""
         assert self._mark is not None, "begin comes first"
         return disturbances(self._mark, self.meter.mark(), gpus, own)

@@ -23,7 +23,7 @@ from shootout.constants import (
     TAIL_S,
 )
 from shootout.contract import Arm, Array, NotRun, Scenario
-from shootout.host.noise import Disturbance, Own
+from shootout.host.noise import Disturbance, OwnTraces
 from shootout.messages import GpuState, Loaded, OnGpu, RateStep, Scope, Tuned, Turn, Verified, Warming
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Watch(Protocol):
     def begin(self) -> None:
         """Start watching a round."""
 
-    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
         """Why the round since `begin` is flagged; `own` tells what of its traces the arms left."""
 
 

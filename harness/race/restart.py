@@ -32,7 +32,7 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Array, Device, NotRun
 from shootout.errors import ArmOut, Hung, NotRunKind, SkippedArm
-from shootout.host.noise import Disturbance, Own, undisturbed
+from shootout.host.noise import Disturbance, OwnTraces, undisturbed
 from shootout.messages import RateStep, Scope
 from shootout.race import pace
 from shootout.race.loading import Entrance, Loading
@@ -323,7 +323,7 @@ class Restart:
             # Who left meanwhile took its count along: then nobody can tell others' CPU time from ours.
             after_ns = cpu_ns(players) if len(self.performances) == len(players) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
-            return self.context.watch.reasons(gpus, Own(gpu_processes=contexts, cpu_ns=spent_ns))
+            return self.context.watch.reasons(gpus, OwnTraces(gpu_processes=contexts, cpu_ns=spent_ns))
 
         return disturbances
 

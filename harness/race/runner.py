@@ -205,10 +205,10 @@ class RaceRunner:
             self._look([chosen])
         return True
 
-    def _gpu(self) -> gpu.Gpu | None:
+    def _gpu(self) -> gpu.UsedGpu | None:
         """The NVIDIA GPU that arms of this run are on, to watch it; None where none is."""
         wanted = any(arm.target.device is Device.CUDA for group in self.groups for arm in group.playing)
-        return gpu.Gpu.open() if wanted else None
+        return gpu.UsedGpu.open() if wanted else None
 
     @property
     def _left_s(self) -> float:

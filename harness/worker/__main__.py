@@ -24,7 +24,7 @@ from shootout.errors import SkippedArm
 from shootout.exported.model import ExportedModel
 from shootout.host.child import leave_with
 from shootout.host.gpu import explain_error
-from shootout.host.placement import PADDING, Bounds, current_bounds
+from shootout.host.placement import PADDING, ProcessBounds, current_bounds
 from shootout.messages import (
     Fault,
     GpuState,
@@ -212,7 +212,7 @@ class Worker:
         assert module.startswith("shootout."), "only functions of ours"
         return getattr(import_module(module), name)(**arguments)
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> ProcessBounds:
         """Where the process's threads may run now."""
         return current_bounds()
 

@@ -17,7 +17,7 @@ from shootout import clock
 from shootout.backends import reported
 from shootout.constants import LEAD_IN_CALLS, LEAD_IN_NS
 from shootout.contract import Arrays
-from shootout.host.gpu import Gpu, make_context
+from shootout.host.gpu import UsedGpu, make_context
 from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
 from shootout.session import GpuSide, Session
 from shootout.worker.blocks import bracketed, chilling
@@ -67,7 +67,7 @@ class Context:
 
 
 def _used_bytes() -> int | None:
-    gpu = Gpu.open()
+    gpu = UsedGpu.open()
     return gpu.used_bytes() if gpu else None
 
 
@@ -78,7 +78,7 @@ def _grown(before: int | None, after: int | None) -> int | None:
 
 def read_state() -> GpuState:
     """The GPU now; a state of unknowns where nobody tells."""
-    gpu = Gpu.open()
+    gpu = UsedGpu.open()
     return gpu.state() if gpu else GpuState()
 
 
@@ -166,7 +166,7 @@ class _Readings:
 
     def energy(self, seconds: float) -> Energy | None:
         """Energy of calls end to end, one after the other; None where the driver doesn't count it."""
-        gpu = Gpu.open()
+        gpu = UsedGpu.open()
         idle_w = _idle_w(gpu) if gpu and gpu.energy_mj() is not None else None
         if gpu is None or idle_w is None:
             return None
@@ -219,7 +219,7 @@ class _Readings:
         return calls
 
 
-def _idle_w(gpu: Gpu) -> float | None:
+def _idle_w(gpu: UsedGpu) -> float | None:
     """Mean power in watts while nothing runs."""
     clock.sleep(SETTLE_S)
     found = []

@@ -22,7 +22,7 @@ import numpy as np
 from lab.common import Bench, Disturbances, Table, Tables, attempt, log_ratio, say, watch
 from shootout.backends.adapter import Built
 from shootout.constants import ALPHA, ROUNDS
-from shootout.host.noise import Own
+from shootout.host.noise import OwnTraces
 from shootout.host.store import bias_floor
 from shootout.stats.verdicts import Comparison, compare
 from shootout.worker.process import log_name
@@ -117,7 +117,7 @@ def _round(
     eye.begin()
     for side in rng.sample(list(sides), len(sides)):
         rounds[side].append(sides[side].block(rng))
-    eye.reasons({}, Own())  # whose CPU time is ours isn't counted here, so others' isn't told
+    eye.reasons({}, OwnTraces())  # whose CPU time is ours isn't counted here, so others' isn't told
 
 
 def _compared(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:

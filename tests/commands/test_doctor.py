@@ -21,8 +21,8 @@ from shootout.commands.doctor import FolderRoom, Quietness
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
 from shootout.errors import Unavailable
 from shootout.host import gpu
-from shootout.host.gpu import Gpu
-from shootout.host.noise import Mark
+from shootout.host.gpu import UsedGpu
+from shootout.host.noise import NoiseMark
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import GpuState
@@ -203,8 +203,8 @@ def test_what_a_backend_needs_stands_beside_it():
 
 def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
     marks = [
-        Mark(now_ns=0, steal_jiffies=0, total_jiffies=0, idle_jiffies=0, harness_ns=0, throttled=1),
-        Mark(
+        NoiseMark(now_ns=0, steal_jiffies=0, total_jiffies=0, idle_jiffies=0, harness_ns=0, throttled=1),
+        NoiseMark(
             now_ns=10**9,
             steal_jiffies=5,
             total_jiffies=100,
@@ -217,12 +217,12 @@ def test_listening_reports_what_the_meter_says(monkeypatch: pytest.MonkeyPatch):
     states = iter(marks)
 
     class Meter:
-        def __init__(self, cpus: frozenset[int], gpu: Gpu | None, parent: frozenset[int]) -> None:
+        def __init__(self, cpus: frozenset[int], gpu: UsedGpu | None, parent: frozenset[int]) -> None:
             assert cpus == frozenset({0})
-            assert gpu is Gpu.open()
+            assert gpu is UsedGpu.open()
             assert parent == cpus, "what it does itself is no neighbour's"
 
-        def mark(self) -> Mark:
+        def mark(self) -> NoiseMark:
             return next(states)
 
         def sources(self) -> tuple[str, ...]:

@@ -55,11 +55,11 @@ def races(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Races:
     return found
 
 
-def report_on(device: Device, *, quick: bool = False) -> selftest.Report:
+def report_on(device: Device, *, quick: bool = False) -> selftest.SelfTestReport:
     return selftest.run(quick=quick, progress=Progress(Console(file=StringIO())), device=device)
 
 
-def words(report: selftest.Report) -> str:
+def words(report: selftest.SelfTestReport) -> str:
     out = Console(file=StringIO(), width=200)
     out.print(selftest.render(report))
     assert isinstance(out.file, StringIO)

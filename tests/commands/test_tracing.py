@@ -48,8 +48,8 @@ def span(name: str, ts: float, dur: float, tid: int = 0) -> dict[str, Any]:
 def test_an_outer_span_keeps_what_its_inner_ones_leave():
     events = [span("inner.1", 2, 3), span("outer", 0, 10), span("inner.2", 6, 2), span("outer", 20, 1)]
     assert trace_events.shares(events) == [
-        trace_events.Share(name="outer", count=2, us=6.0),
-        trace_events.Share(name="inner", count=2, us=5.0),
+        trace_events.OperationShare(name="outer", count=2, us=6.0),
+        trace_events.OperationShare(name="inner", count=2, us=5.0),
     ]
 
 

@@ -14,7 +14,7 @@ from shootout.backends.common import require_device
 from shootout.contract import Device
 from shootout.errors import SkippedArm, Unavailable, UsageError
 from shootout.host import cuda_driver, environment, gpu
-from shootout.host.gpu import Gpu, explain_error
+from shootout.host.gpu import UsedGpu, explain_error
 from shootout.messages import GpuState
 
 PART = UUID(int=0xA5)
@@ -173,7 +173,7 @@ class TestChoosing:
 class TestWhatItTells:
     def test_everything(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml())
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         assert card.state() == GpuState(sm_clock_mhz=1755, throttled=())
         assert (card.used_bytes(), card.free_bytes()) == (2**30, H200_BYTES - 2**30)
@@ -185,13 +185,13 @@ class TestWhatItTells:
         told = FakeNvml()
         told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = gpu.POWER_CAP
         install(monkeypatch, FakeDriver(), told)
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         assert card.state() == GpuState(sm_clock_mhz=1755, power_capped=True)
 
     def test_this_process_is_no_other_one(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml())
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         assert card.processes() == 2
         gpu.make_context()
@@ -200,7 +200,7 @@ class TestWhatItTells:
     def test_a_driver_older_than_the_package_tells_nothing(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
         install(monkeypatch, FakeDriver(), told)
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
 
         def mismatch(_: object) -> None:
@@ -211,18 +211,18 @@ class TestWhatItTells:
 
     def test_it_is_looked_up_once(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml())
-        assert Gpu.open() is Gpu.open()
+        assert UsedGpu.open() is UsedGpu.open()
 
     def test_it_is_the_one_that_the_driver_leaves_and_not_the_first(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         assert card.index() == 1
 
     def test_the_clock_is_read_before_anything_else(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
         install(monkeypatch, FakeDriver(), told)
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         told.calls.clear()
         card.state()
@@ -232,7 +232,7 @@ class TestWhatItTells:
         told = FakeNvml()
         told.broken = set(told.answers) - {"nvmlInit"}
         install(monkeypatch, FakeDriver(), told)
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         assert card.state() == GpuState()
         assert [card.used_bytes(), card.free_bytes(), card.processes(), card.energy_mj(), card.power_w()] == [None] * 5
@@ -252,12 +252,12 @@ class TestWhatItTells:
         self, monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None, told: FakeNvml | None
     ):
         install(monkeypatch, driver, told)
-        assert Gpu.open() is None
+        assert UsedGpu.open() is None
 
     def test_a_part_of_a_gpu_has_memory_and_processes_and_its_chip_the_rest(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml(mig=PART)
         install(monkeypatch, FakeDriver(shown=[PART]), told)
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         told.calls.clear()
         card.state()
@@ -272,7 +272,7 @@ class TestWhatItTells:
         told.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = 0x40
         del told.answers["nvmlDeviceGetCurrentClocksEventReasons"]
         install(monkeypatch, FakeDriver(), told)
-        card = Gpu.open()
+        card = UsedGpu.open()
         assert card is not None
         assert card.state().throttled == ("hw_thermal_slowdown",)
 

@@ -21,7 +21,7 @@ from shootout.backends._litert.converter import alone
 from shootout.clock import Deadline
 from shootout.errors import OutOfTime, UsageError
 from shootout.host import locks
-from shootout.host.locks import Holder, folder_lock, machine_lock, machine_lock_holder
+from shootout.host.locks import LockHolder, folder_lock, machine_lock, machine_lock_holder
 
 HOLD = """
 import sys
@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_free_machine_is_taken_without_waiting_and_given_back(path: Path):
     with machine_lock("results/a", never, path):
-        assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/a")
+        assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="results/a")
     assert machine_lock_holder(path) is None
     assert path.read_bytes() == b""
     with machine_lock("results/b", never, path):
@@ -85,13 +85,13 @@ def test_the_second_waits_and_is_told_who_holds_it(path: Path):
             holder.stdin.close()  # lets it finish
 
         with machine_lock("results/second", on_wait, path):
-            assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/second")
+            assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="results/second")
     assert told[0] == f"waiting for another run on this machine: process {holder.pid} (results/first)"
 
 
 def test_a_killed_holder_frees_the_lock(path: Path):
     with another_process("machine", path) as holder:
-        assert machine_lock_holder(path) == Holder(pid=holder.pid, owner="results/first")
+        assert machine_lock_holder(path) == LockHolder(pid=holder.pid, owner="results/first")
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         assert machine_lock_holder(path) is None
@@ -115,7 +115,7 @@ def test_a_lock_file_removed_while_waiting_does_not_let_two_in(path: Path):
 
         with machine_lock("results/second", on_wait, path):
             # Had we kept the removed file's lock, a third process would find a new, free file here.
-            assert machine_lock_holder(path) == Holder(pid=os.getpid(), owner="results/second")
+            assert machine_lock_holder(path) == LockHolder(pid=os.getpid(), owner="results/second")
 
 
 def test_who_waits_is_told_again_and_gives_up_when_the_time_is_over(path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -307,7 +307,7 @@ def test_a_forbidden_lock_file_is_an_error_that_names_it(path: Path, monkeypatch
 def test_whatever_a_stranger_wrote_is_survived(path: Path, said: bytes):
     with another_process("machine", path):
         path.write_bytes(said)
-        assert machine_lock_holder(path) == Holder(pid=0, owner="")
+        assert machine_lock_holder(path) == LockHolder(pid=0, owner="")
 
 
 def test_a_strangers_text_cannot_steer_the_terminal(path: Path):

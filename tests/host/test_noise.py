@@ -12,13 +12,13 @@ from support.gpus.fake_nvidia import FakeDriver, FakeNvml, install
 
 from shootout.constants import SM_CLOCK_SHARE
 from shootout.host import noise
-from shootout.host.gpu import Gpu
+from shootout.host.gpu import UsedGpu
 from shootout.host.noise import (
     Disturbance,
     DisturbanceKind,
-    Mark,
+    NoiseMark,
     NoiseMeter,
-    Own,
+    OwnTraces,
     disturbances,
     parse_stat,
     recalled,
@@ -32,14 +32,14 @@ cpu11 1 1 1 1 1 1 1 1 1 1
 intr 156686 0 0 0
 ctxt 1234
 """
-QUIET = Mark(now_ns=0, steal_jiffies=100, total_jiffies=1_000, idle_jiffies=500, harness_ns=0, throttled=3)
+QUIET = NoiseMark(now_ns=0, steal_jiffies=100, total_jiffies=1_000, idle_jiffies=500, harness_ns=0, throttled=3)
 MS = 1_000_000
 
 
-def after(ms: int = 100, **changes: int | None) -> Mark:
+def after(ms: int = 100, **changes: int | None) -> NoiseMark:
     """So much later; the watched CPU had nothing to run meanwhile, unless another count of idle jiffies is given."""
     counters = {"steal_jiffies": 100, "total_jiffies": 1_000 + ms // 10, "idle_jiffies": 500 + ms // 10}
-    return Mark(now_ns=ms * MS, **{**counters, "harness_ns": 0, "throttled": 3, **changes})
+    return NoiseMark(now_ns=ms * MS, **{**counters, "harness_ns": 0, "throttled": 3, **changes})
 
 
 def test_stat_counts_only_the_asked_cpus_and_no_guest_time_twice():
@@ -86,7 +86,7 @@ def busy(ms: int, *, idle_ms: int = 0, cpus: int = 1, own_ms: int = 0, **changes
     began, ended = (
         replace(mark, cpus=cpus) for mark in (QUIET, after(ms, idle_jiffies=500 + idle_ms // 10, **changes))
     )
-    return told(began, ended, own=Own(cpu_ns=own_ms * MS))
+    return told(began, ended, own=OwnTraces(cpu_ns=own_ms * MS))
 
 
 def test_cpu_time_of_others_flags():
@@ -117,14 +117,14 @@ def test_what_the_hypervisor_or_the_harness_took_is_not_foreign():
 @pytest.mark.parametrize(
     ("own", "changes"),
     [
-        (Own(), {}),
-        (Own(cpu_ns=0), {"idle_jiffies": None}),
-        (Own(cpu_ns=0), {"harness_ns": None}),
-        (Own(cpu_ns=0), {"total_jiffies": 1_000}),
+        (OwnTraces(), {}),
+        (OwnTraces(cpu_ns=0), {"idle_jiffies": None}),
+        (OwnTraces(cpu_ns=0), {"harness_ns": None}),
+        (OwnTraces(cpu_ns=0), {"total_jiffies": 1_000}),
     ],
     ids=["ours isn't known", "no /proc/stat", "nor the harness's", "a file that stands still"],
 )
-def test_foreign_time_that_can_not_be_told_flags_nothing(own: Own, changes: dict[str, int | None]):
+def test_foreign_time_that_can_not_be_told_flags_nothing(own: OwnTraces, changes: dict[str, int | None]):
     assert told(QUIET, after(**{"idle_jiffies": 500, **changes}), own=own) == ()
 
 
@@ -173,8 +173,8 @@ def test_a_clock_under_the_power_limit_is_the_arms_own_work():
     ],
 )
 def test_processes_on_the_gpu_that_are_not_ours_flag(before: int | None, later: int | None, reasons: tuple[str, ...]):
-    began, ended = Mark(now_ns=0, gpu_processes=before), Mark(now_ns=1_000_000, gpu_processes=later)
-    assert told(began, ended, own=Own(gpu_processes=2)) == reasons
+    began, ended = NoiseMark(now_ns=0, gpu_processes=before), NoiseMark(now_ns=1_000_000, gpu_processes=later)
+    assert told(began, ended, own=OwnTraces(gpu_processes=2)) == reasons
 
 
 def test_reasons_of_one_kind_are_counted_together():
@@ -189,7 +189,7 @@ def test_reasons_of_one_kind_are_counted_together():
 def test_all_reasons_are_given_at_once():
     marked = after(1_000, steal_jiffies=105, idle_jiffies=500, throttled=9)
     hot = {ARM: (1_980, GpuState(sm_clock_mhz=900, throttled=("hw_slowdown",)))}
-    assert len(disturbances(QUIET, replace(marked, gpu_processes=2), hot, Own(cpu_ns=0))) == 6
+    assert len(disturbances(QUIET, replace(marked, gpu_processes=2), hot, OwnTraces(cpu_ns=0))) == 6
 
 
 @pytest.mark.parametrize(
@@ -220,12 +220,12 @@ def test_words_that_no_version_wrote_are_refused():
 
 
 def test_absent_evidence_and_counters_that_step_back_flag_nothing():
-    nothing = Mark(now_ns=0)
-    assert told(nothing, Mark(now_ns=1_000_000)) == ()
-    assert told(QUIET, Mark(now_ns=1_000_000)) == ()
+    nothing = NoiseMark(now_ns=0)
+    assert told(nothing, NoiseMark(now_ns=1_000_000)) == ()
+    assert told(QUIET, NoiseMark(now_ns=1_000_000)) == ()
     back = after(steal_jiffies=0, total_jiffies=0, idle_jiffies=0, throttled=0)
-    assert told(QUIET, back, own=Own(cpu_ns=100 * MS)) == ()
-    assert told(QUIET, after(ms=0, steal_jiffies=200, total_jiffies=1_000), own=Own(cpu_ns=0)) == ()
+    assert told(QUIET, back, own=OwnTraces(cpu_ns=100 * MS)) == ()
+    assert told(QUIET, after(ms=0, steal_jiffies=200, total_jiffies=1_000), own=OwnTraces(cpu_ns=0)) == ()
 
 
 def system(folder: Path, stat: str | None, cpu_stat: str | None, parent: set[int] | None = None) -> NoiseMeter:
@@ -262,7 +262,7 @@ def test_a_harness_that_shares_the_arms_cpus_counts_itself(tmp_path: Path):
 
 def test_a_meter_with_a_gpu_counts_its_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     install(monkeypatch, FakeDriver(), FakeNvml(["nvmlDeviceGetClockInfo"]))
-    meter = NoiseMeter({0}, proc=tmp_path, groups=[], gpu=Gpu.open())
+    meter = NoiseMeter({0}, proc=tmp_path, groups=[], gpu=UsedGpu.open())
     assert meter.mark().gpu_processes == 2
     assert meter.sources() == ("GPU throttling", "GPU processes")
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from shootout.errors import UsageError
 from shootout.host import cgroup, placement
 from shootout.host.placement import (
-    Bounds,
     Placement,
+    ProcessBounds,
     allowed_cpus,
     child_environment,
     current_bounds,
@@ -142,21 +142,21 @@ def test_the_widest_of_several_counts_that_can_be_holds_all_others():
             widest(wrong, cpus)
 
 
-GIVEN = Bounds(cpus=frozenset({1}), os_threads=1, variables={"OMP_NUM_THREADS": "1"})
+GIVEN = ProcessBounds(cpus=frozenset({1}), os_threads=1, variables={"OMP_NUM_THREADS": "1"})
 
 
 def test_staying_inside_is_no_fault():
-    assert GIVEN.left(Bounds(cpus=frozenset({1}), os_threads=9, variables={"OMP_NUM_THREADS": "1"})) is None
+    assert GIVEN.left(ProcessBounds(cpus=frozenset({1}), os_threads=9, variables={"OMP_NUM_THREADS": "1"})) is None
 
 
 def test_a_thread_elsewhere_is_named():
-    later = Bounds(cpus=frozenset({0, 1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"})
+    later = ProcessBounds(cpus=frozenset({0, 1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"})
     assert GIVEN.left(later) == "was given the CPUs [1], but has threads that may run on [0]"
 
 
 @pytest.mark.parametrize(("now", "said"), [({"OMP_NUM_THREADS": "8"}, "is 8"), ({}, "is unset")])
 def test_a_changed_thread_count_is_named(now: dict[str, str], said: str):
-    assert said in str(GIVEN.left(Bounds(cpus=frozenset({1}), os_threads=1, variables=now)))
+    assert said in str(GIVEN.left(ProcessBounds(cpus=frozenset({1}), os_threads=1, variables=now)))
 
 
 def test_every_thread_counts_not_only_the_first(monkeypatch: pytest.MonkeyPatch):

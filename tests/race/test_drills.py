@@ -15,7 +15,7 @@ from support.races.fakes import World
 
 from shootout.constants import ROUNDS
 from shootout.contract import Arm
-from shootout.host.noise import Disturbance, Own
+from shootout.host.noise import Disturbance, OwnTraces
 from shootout.messages import Scope
 from shootout.race import queue
 from shootout.race.protocols import Gpus
@@ -101,7 +101,7 @@ def verdict_beside_a_passer_by(monkeypatch: pytest.MonkeyPatch) -> Verdict:
     """a and b take the same time, but others meet b in every second round, which outside evidence shows."""
 
     class Seeing(fakes.FakeWatch):
-        def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+        def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
             super().reasons(gpus, own)
             return (fakes.STOLEN,) if self.seen % ROUNDS in MET else ()
 

@@ -19,7 +19,7 @@ from shootout.constants import ENERGY_S, HOLD_PAIRS
 from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
 from shootout.exported.fidelity import NOTHING
-from shootout.host.placement import Bounds, place
+from shootout.host.placement import ProcessBounds, place
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
 from shootout.race import restart
@@ -109,8 +109,8 @@ class InProcess:
     def _recheck(self) -> str:
         return ""
 
-    def _bounds(self) -> Bounds:
-        return Bounds(cpus=frozenset(), os_threads=1, variables={})
+    def _bounds(self) -> ProcessBounds:
+        return ProcessBounds(cpus=frozenset(), os_threads=1, variables={})
 
 
 class InProcessStage:

@@ -16,7 +16,7 @@ from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Arm, Device, NotRun, NotRunKind
-from shootout.host.noise import Disturbance, DisturbanceKind, Mark, NoiseMeter, Own, undisturbed
+from shootout.host.noise import Disturbance, DisturbanceKind, NoiseMark, NoiseMeter, OwnTraces, undisturbed
 from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
 from shootout.race.live import NoiseWatch
@@ -122,7 +122,7 @@ def test_the_watch_knows_the_cpu_time_of_all_arms_and_no_latency() -> None:
     watch = FakeWatch()
     restart(World(THREE, cpu_ns=7), watch=watch)
     assert [own.cpu_ns for own in watch.own] == [3 * 7] * ROUNDS
-    assert {field.name for field in fields(Own)} == {"gpu_processes", "cpu_ns"}
+    assert {field.name for field in fields(OwnTraces)} == {"gpu_processes", "cpu_ns"}
 
 
 def test_who_leaves_takes_the_count_of_that_round_along() -> None:
@@ -311,7 +311,7 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     class Busy(FakeWatch):
         """The same rounds of every restart are disturbed."""
 
-        def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+        def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
             super().reasons(gpus, own)
             return (STOLEN,) if self.seen % ROUNDS in flags else ()
 
@@ -387,11 +387,11 @@ def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> N
 
 
 def test_a_live_watch_hands_all_evidence_on() -> None:
-    told = Mark(now_ns=0, idle_jiffies=0, total_jiffies=0, harness_ns=0)
+    told = NoiseMark(now_ns=0, idle_jiffies=0, total_jiffies=0, harness_ns=0)
     marks = iter([told, replace(told, now_ns=10**9, total_jiffies=100, gpu_processes=3)])
     watch = NoiseWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
     watch.begin()
-    found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, Own(gpu_processes=2, cpu_ns=10**8))
+    found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, OwnTraces(gpu_processes=2, cpu_ns=10**8))
     assert [str(reason).partition(" (a)")[0] for reason in found] == [
         "other programs on 90 % of the CPU time",
         "SM clock 1,000 MHz of 2,000",

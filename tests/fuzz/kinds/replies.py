@@ -22,7 +22,7 @@ from shootout.backends import get, reported
 from shootout.commands import trace
 from shootout.contract import Arm, Device, NotRun, NotRunKind, Target
 from shootout.errors import ArmFailed, ArmOut
-from shootout.host.placement import Bounds, place
+from shootout.host.placement import ProcessBounds, place
 from shootout.host.store import sealed
 from shootout.journal import samples
 from shootout.messages import Scope
@@ -48,7 +48,7 @@ ANSWERS: dict[str, Any] = {
     "warm": messages.Warming(latency_ns=np.full(90, 2e9)),
     "tune": messages.Tuned(per_reading=dict.fromkeys(Scope, 1), call_ns=dict.fromkeys(Scope, 1e6)),
     "turn": messages.Turn(latency_ns={Scope.COMPUTE: np.ones(3)}, gpu=messages.GpuState(throttled=("hot",))),
-    "bounds": Bounds(cpus=frozenset({1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"}),
+    "bounds": ProcessBounds(cpus=frozenset({1}), os_threads=2, variables={"OMP_NUM_THREADS": "1"}),
     "on_gpu": messages.OnGpu(
         stage_ns=1.0,
         compute_ns=2.0,
@@ -62,7 +62,7 @@ ANSWERS: dict[str, Any] = {
 }
 """One for each command that gives something, or nearly."""
 MADE = {one.__name__: one for place in (messages, contract) for one in vars(place).values() if is_dataclass(one)}
-MADE["Bounds"] = Bounds
+MADE["Bounds"] = ProcessBounds
 
 
 @cache

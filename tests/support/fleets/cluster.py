@@ -14,7 +14,7 @@ from shootout.errors import ExitCode
 from shootout.fleet.node_side import zip_folder
 from shootout.fleet.nodes import ClusterNode, FleetNode
 from shootout.fleet.parts import narrow_identity
-from shootout.fleet.ray_cluster import Lost
+from shootout.fleet.ray_cluster import NodeLost
 from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Prepared, not_run
@@ -83,7 +83,7 @@ class FakeCluster:
         if groups is None:
             return self._describe(job.node)
         if name in self.lost:
-            raise Lost("it is gone")
+            raise NodeLost("it is gone")
         breaks = name in self.fails or job.is_stopped
         self._play(job, groups[:1] if breaks else groups)
         answer = {"error": "no memory was left", "code": 1} if name in self.fails else {"code": 0}

@@ -11,7 +11,7 @@ import numpy as np
 from shootout.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.exported.fidelity import NOTHING
-from shootout.host.noise import Disturbance, DisturbanceKind, Own
+from shootout.host.noise import Disturbance, DisturbanceKind, OwnTraces
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
 from shootout.race.pausing import Suspension, on_gpu
 from shootout.race.protocols import Context, Gpus, Placed, RaceEvents
@@ -215,12 +215,12 @@ class FakeWatch:
     disturbed: frozenset[int] = frozenset()
     seen: int = -1
     gpus: list[Gpus] = field(default_factory=list)
-    own: list[Own] = field(default_factory=list)
+    own: list[OwnTraces] = field(default_factory=list)
 
     def begin(self) -> None:
         self.seen += 1
 
-    def reasons(self, gpus: Gpus, own: Own) -> tuple[Disturbance, ...]:
+    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
         self.gpus.append(gpus)
         self.own.append(own)
         return (STOLEN,) if self.seen in self.disturbed else ()
