@@ -1,4 +1,4 @@
-"""The command line, thin: parse, call, print. Data on stdout, everything for people's eyes on stderr.
+"""Declare the command line: each command parses, calls and prints. Data goes to stdout, all else to stderr.
 
 Imports stand inside the commands, so that `--help` answers at once and analysis needs no framework.
 """
@@ -85,7 +85,7 @@ def run(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY|MODEL", help="A study's name (see `list`) or TOML file; or a model, as for --model."
+            metavar="STUDY|MODEL", help="A study's name (see `list`) or TOML file; or a model, as --model takes it."
         ),
     ] = "shootout",
     *,
@@ -98,7 +98,7 @@ def run(
     ray: RayAddress = None,
     **options: Unpack[RunOptions],
 ) -> None:
-    """Race backends on a model or a study of several, and say which to ship."""
+    """Race backends on a model, or on a study of several models, and say which to ship."""
     if ray:
         from shootout.commands.fleet import run_on_fleet
 
@@ -113,16 +113,16 @@ def run(
 @command(LabelledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
 def init(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's name, or your own, as for `run`.")
+        str, typer.Argument(metavar="MODEL", help="A model's name or your own, as `run` takes it.")
     ] = "residual_mlp",
     *,
     out: Annotated[
         Path,
-        typer.Option(help="The file to write; one that is there stays.", metavar="TOML", rich_help_panel=Group.WHERE),
+        typer.Option(help="The file to write; an existing file is kept.", metavar="TOML", rich_help_panel=Group.WHERE),
     ] = Path("shootout.toml"),
     **options: Unpack[LabelledOptions],
 ) -> None:
-    """Write a study of a model, with what can run here and a comment on each thing to change."""
+    """Write a study file for a model, with what can run here and a comment on each thing to change."""
     from shootout.commands.init import init
 
     raise typer.Exit(init({"model": model, **options}, out))
@@ -138,12 +138,12 @@ def init(
     out="Run folder. Default: results/tune/<time>.",
 )
 def tune(
-    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help="A model, as for --model.")] = None,
+    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help="A model, as --model takes it.")] = None,
     *,
     as_json: Json = False,
     **options: Unpack[TuneOptions],
 ) -> None:
-    """Find each backend's best own settings by racing them, and what they gain over its defaults."""
+    """Find each backend's best settings by racing them, and tell what they gain over its defaults."""
     from shootout.commands.tune import tune
     from shootout.study.selection import read_place
 
@@ -156,29 +156,27 @@ def tune(
 def decide(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="A run folder; or several, of one model, on one machine or on many."),
+        typer.Argument(metavar="RUN", help="Run folders of one model, from one machine or several."),
     ],
     *,
     policy: Annotated[
         Path | None,
         typer.Option(
-            help="The policy, which holds all that options can say. Default: none.",
+            help="A policy file, which can hold all of these options. Default: none.",
             metavar="TOML",
             rich_help_panel=Group.WHAT,
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            help="The cell to decide on, where there are several.", metavar="NAME", rich_help_panel=Group.WHAT
-        ),
+        typer.Option(help="The group to decide on, if there are several.", metavar="NAME", rich_help_panel=Group.WHAT),
     ] = None,
     as_json: Json = False,
     **options: Unpack[PolicyOptions],
 ) -> None:
-    """What to ship by your own limits, prices and objective; measures nothing.
+    """Choose what to ship by your own limits, prices and objective; measures nothing.
 
-    Exit 3: nothing may be, 7: not known.
+    Exit codes: 0 chosen, 3 nothing meets the limits, 7 not enough evidence.
     """
     from shootout.commands.decide import decide
 
@@ -189,15 +187,15 @@ def decide(
 @app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=COMPARE_EXAMPLES)
 def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="A run folder.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="Another one, of the same model and inputs.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Another run folder, of the same model and inputs.")],
     history: Annotated[
         list[Path] | None,
-        typer.Option(help="An earlier run on the same machine; 5 tell how far sessions differ.", metavar="RUN"),
+        typer.Option(help="An earlier run on the same machine; 5 of them show how far days differ.", metavar="RUN"),
     ] = None,
     full: Full = False,
     as_json: Json = False,
 ) -> None:
-    """Two runs: what changed, and what may be said of it, on one machine or on two; measures nothing."""
+    """Compare two runs, on one machine or on two: what changed, and what that shows; measures nothing."""
     from shootout.commands.decide import compare
 
     raise typer.Exit(compare(a, b, history or (), full=full, as_json=as_json))
@@ -220,7 +218,7 @@ def merge(
     as_json: Json = False,
     to: To = None,
 ) -> None:
-    """Runs of several machines as one: what to ship everywhere, which rankings hold or flip; measures nothing."""
+    """Merge runs of several machines: what to ship everywhere, which rankings hold or flip; measures nothing."""
     from shootout.commands.decide import merge
 
     raise typer.Exit(merge(folders, out, full=full, as_json=as_json, to=to or ()))
@@ -231,20 +229,20 @@ def ship(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.", metavar="DIR")],
     arm: Annotated[
-        str | None, typer.Option(help="The arm. Default: what the run's answer ships.", metavar="ARM")
+        str | None, typer.Option(help="The target. Default: what the run's answer ships.", metavar="ARM")
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="A policy, as for `decide`: what it chooses.", metavar="TOML")
+        Path | None, typer.Option(help="Ship what this policy chooses, as `decide`.", metavar="TOML")
     ] = None,
-    group: Annotated[str | None, typer.Option(help="The cell, where there are several.", metavar="NAME")] = None,
+    group: Annotated[str | None, typer.Option(help="The group, if there are several.", metavar="NAME")] = None,
     layout: Annotated[
         str,
-        typer.Option("--format", help="Its form: folder (default), triton, ovms or mlflow.", metavar="FORM"),
+        typer.Option("--format", help="Form of the folder: folder (default), triton, ovms or mlflow.", metavar="FORM"),
     ] = "folder",
 ) -> None:
-    """An arm as a folder to mount, with the programs that load and check it.
+    """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
 
-    Exit 3: nothing may be, 7: not known.
+    Exit codes: 0 written, 3 nothing meets the policy's limits, 7 not enough evidence.
     """
     from shootout.commands.ship import ship
 
@@ -255,14 +253,14 @@ def ship(
 def gate(
     reference: Annotated[
         Path,
-        typer.Argument(metavar="SHARED_OUTPUTS", help="A shipped folder, or a run's, whose arm is made again."),
+        typer.Argument(metavar="REFERENCE", help="A shipped folder; or a run folder, whose target is built again."),
     ],
     *,
     as_json: Json = False,
     to: To = None,
     **options: Unpack[GateOptions],
 ) -> None:
-    """For CI: may a candidate take the place of what is shipped? Exit 0: yes, 5: no, 7: not known in time."""
+    """Test in CI if a candidate may replace what is shipped. Exit codes: 0 yes, 5 no, 7 not known in time."""
     from shootout.commands.gate import gate
 
     raise typer.Exit(gate(reference, options, as_json=as_json, to=to or ()))
@@ -290,18 +288,18 @@ def report(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="What to write: a page .html, Markdown .md, or a figure .svg or .png.", metavar="FILE"
+            "--out", "-o", help="File to write: a page .html, Markdown .md, or a figure .svg or .png.", metavar="FILE"
         ),
     ] = Path("report.html"),
     policy: Annotated[
         Path | None,
-        typer.Option(help="A policy, as for `decide`: what it says of all runs comes first.", metavar="TOML"),
+        typer.Option(help="Begin with what this policy decides on all runs, as `decide`.", metavar="TOML"),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="The cell that the policy decides on, where there are several.", metavar="NAME")
+        str | None, typer.Option(help="The group that the policy decides on, if there are several.", metavar="NAME")
     ] = None,
 ) -> None:
-    """Runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
+    """Write runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
     from shootout.commands.report import report
 
     raise typer.Exit(report(folders, out, policy, group))
@@ -312,7 +310,7 @@ def pack(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, of `run` or of `tune`.")],
     into: Annotated[Path, typer.Argument(metavar="INTO", help="A new folder.")],
 ) -> None:
-    """A small copy of a run, to keep or to ship: two files, which show the same; the run itself stays."""
+    """Copy a run into two small files, to keep or to send, which show the same; the run itself stays."""
     from shootout.journal.pack import pack as copy
     from shootout.units import size
 
@@ -322,12 +320,12 @@ def pack(
 
 @command(InputOptions, RACE, batch="Batch size.")
 def sensitivity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name, or your own, as for `run`.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or your own, as `run` takes it.")],
     *,
     as_json: Json = False,
     **options: Unpack[InputOptions],
 ) -> None:
-    """What INT8 does to a model, layer by layer: the error with that layer alone quantized, the worst first."""
+    """Measure what INT8 does to a model, layer by layer: the error with that layer alone quantized."""
     from shootout.commands.sensitivity import sensitivity
 
     raise typer.Exit(sensitivity(model, options, as_json=as_json))
@@ -335,7 +333,7 @@ def sensitivity(
 
 @command(MachineOptions, MACHINE)
 def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
-    """What works here, what is missing and how to get it, and how quiet this machine is."""
+    """Show what works here, what is missing and how to get it, and how quiet this machine is."""
     from shootout.commands.doctor import doctor
 
     raise typer.Exit(doctor(options, as_json=as_json))
@@ -349,7 +347,7 @@ def list_(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """The studies, models, backends and their modes, schemes and options there are."""
+    """List the studies, models and backends, with their modes, schemes and options."""
     from shootout.commands.list import catalogue
 
     raise typer.Exit(catalogue(kind, as_json=as_json))
@@ -363,7 +361,7 @@ def ceilings(
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
     as_json: Json = False,
 ) -> None:
-    """This machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
+    """Show this machine's peak rate by precision and bandwidth by memory level; measured once, in a minute or more."""
     from shootout.commands.doctor import ceilings
 
     raise typer.Exit(ceilings(threads=threads, fresh=fresh, as_json=as_json))
@@ -371,10 +369,10 @@ def ceilings(
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove it; what is known of this machine stays.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove it; facts about this machine stay.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What is kept of exported models and builds, where, and how much it may be."""
+    """Show or clear the cache of exported models and builds."""
     from shootout.commands.cache import cache
 
     raise typer.Exit(cache(clear=clear, as_json=as_json))
@@ -390,13 +388,13 @@ def selftest(
         str,
         typer.Option(
             "--device",
-            help="cpu, or cuda: the same differences on the GPU.",
+            help="cpu (default), or cuda for the same differences on the GPU.",
             metavar="DEVICE",
             rich_help_panel=Group.WHAT,
         ),
     ] = "cpu",
     out: Annotated[
-        Path | None, typer.Option(help="Keep the races in this folder; go on there.", metavar="FOLDER")
+        Path | None, typer.Option(help="Keep the races in this folder, or continue them there.", metavar="FOLDER")
     ] = None,
     as_json: Json = False,
     **options: Unpack[MachineOptions],
@@ -409,7 +407,7 @@ def selftest(
 
 @app.command(hidden=True)
 def complete(line: str) -> None:
-    """What the last word of a command line may become, for a shell."""
+    """Complete the last word of a command line, for a shell."""
     from shootout.commands.completion import complete
 
     sys.stdout.writelines(f"{one}\n" for one in complete(typer.main.get_command(app), line))
@@ -419,13 +417,13 @@ def complete(line: str) -> None:
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     install_completion: Annotated[
-        bool, typer.Option("--install-completion", help="Let new shells of yours complete commands: bash, zsh, fish.")
+        bool, typer.Option("--install-completion", help="Set up completion for your new shells: bash, zsh, fish.")
     ] = False,
     show_completion: Annotated[
-        bool, typer.Option("--show-completion", help="Print what does that for the shell that SHELL names.")
+        bool, typer.Option("--show-completion", help="Print the completion script for $SHELL.")
     ] = False,
 ) -> None:
-    """Shared options."""
+    """Read the options that stand before a command."""
     if version:
         import shootout
 
@@ -443,7 +441,7 @@ def _interrupt(*_: Any) -> NoReturn:
 
 
 def main() -> None:
-    """The `shootout` command: errors become one clear line on stderr and the right exit code."""
+    """Run the `shootout` command: errors become one clear line on stderr and the right exit code."""
     from shootout.commands.streams import standard_streams, tell
     from shootout.errors import ExitCode, ShootoutError
 
