@@ -18,8 +18,8 @@ from shootout.clock import Deadline
 from shootout.commands.output import show_progress
 from shootout.commands.run import choose_out, measure_run, plan_run
 from shootout.commands.tune import measure_settings
+from shootout.compare.compare import compare_folders
 from shootout.compare.document import ComparedDocument, MergedDocument, PlacedRow
-from shootout.compare.levels import compare_folders
 from shootout.compare.merge import merge_runs
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import Decision, decide

@@ -17,8 +17,8 @@ from shootout.commands.gate import race
 from shootout.commands.output import show_progress
 from shootout.contract import Arm, Target
 from shootout.export.client import Request
-from shootout.gate.contest import MOST_RESTARTS, Contest
-from shootout.gate.limits import Limits
+from shootout.gate.evidence import Limits
+from shootout.gate.racing import MOST_RESTARTS, Contest
 from shootout.gate.reference import Reference
 from shootout.study.group import GroupRecord, with_control
 from shootout.study.plan import PlannedGroup, make_plan

@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Group
 
 from shootout.commands.output import print_answer, width
+from shootout.compare.compare import compare_folders
 from shootout.compare.document import MergedDocument
-from shootout.compare.levels import compare_folders
 from shootout.compare.merge import merge_runs
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide as find_decision

@@ -14,13 +14,12 @@ from shootout.commands.output import print_answer, show_progress
 from shootout.commands.run import measure
 from shootout.errors import OutOfTime, ShootoutError, UsageError
 from shootout.formats.files import check_files
-from shootout.gate import github, packing
-from shootout.gate.contest import Contest, plan_contest
-from shootout.gate.files import write_gate
-from shootout.gate.limits import Limits, read_limits
+from shootout.gate import github, racing
+from shootout.gate.evidence import Limits, read_limits
 from shootout.gate.options import MAX_TIME_S, GateOptions
+from shootout.gate.output import render, write_gate
+from shootout.gate.racing import Contest, plan_contest
 from shootout.gate.reference import Reference, read_reference
-from shootout.gate.screen import render
 from shootout.gate.verdict import Gate, count_restarts, judge_gate, tell_unraced, watch_evidence
 from shootout.host import gpu
 from shootout.host.placement import pass_on
@@ -94,30 +93,30 @@ def pack_candidate(
     """
     if contest.rival.target.folder:
         return contest
-    if why := packing.why_unshippable(contest):
-        return packing.note_unpacked(contest, why)
+    if why := racing.why_unshippable(contest):
+        return racing.note_unpacked(contest, why)
     refuse_foreign(out)
-    place, plan, fresh = out / CANDIDATE, packing.plan_alone(contest), fresh or is_ci()
-    folder = place.resolve() / packing.name_folder(contest)
-    if folder.exists() and not journal.begun(place / packing.RUN):
+    place, plan, fresh = out / CANDIDATE, racing.plan_alone(contest), fresh or is_ci()
+    folder = place.resolve() / racing.name_folder(contest)
+    if folder.exists() and not journal.begun(place / racing.RUN):
         raise UsageError(f"{str(folder)!r} was made by no gate, so it isn't raced or replaced: choose another --out")
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
     document = measure(
         plan,
-        place / packing.RUN,
+        place / racing.RUN,
         fresh=fresh,
         limit=limit,
         progress=progress,
         goes_on=partial(_refuse_stale, out),
-        racing_s=packing.RACING_S,
+        racing_s=racing.RACING_S,
         wait=limit.part(),
     )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
         raise OutOfTime("the time was over before the candidate had been measured by itself; the same command goes on")
-    return packing.pack(contest, limits, folder, place / packing.RUN, progress)
+    return racing.pack(contest, limits, folder, place / racing.RUN, progress)
 
 
 def refuse_earlier(out: Path) -> None:

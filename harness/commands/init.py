@@ -12,7 +12,7 @@ from typing import Any
 from shootout import models
 from shootout.commands.output import show_progress
 from shootout.contract import Arm, Device, NotRun, Precision, Target
-from shootout.decide.template import make_template
+from shootout.decide.policy import make_template
 from shootout.errors import UsageError
 from shootout.export.client import is_file
 from shootout.export.request import input_texts

@@ -1,4 +1,4 @@
-"""Runs of several machines → one document: what to ship everywhere, and which rankings hold. Pure."""
+"""Merge runs of several machines into one document: what to ship everywhere, and which rankings hold. Pure."""
 
 from __future__ import annotations
 
@@ -8,44 +8,76 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 
-from shootout.compare.asked import (
-    EXPORT,
-    METRIC,
-    SHARED,
-    Asked,
-    find_differing,
-    key_of,
-    read_asked,
-    refuse_same,
-    tell_differing,
-    tell_strange,
-)
 from shootout.compare.document import (
     At,
     Everywhere,
+    Fate,
     MergedCell,
     MergedDocument,
+    Pair,
     Place,
     PlacedRow,
     Regret,
     Shipped,
     Target,
 )
-from shootout.compare.machines import machine_of, name_machines
-from shootout.compare.pairs import find_pairs
+from shootout.compare.matching import (
+    EXPORT,
+    METRIC,
+    SHARED,
+    Asked,
+    find_differing,
+    key_of,
+    machine_of,
+    name_machines,
+    read_asked,
+    refuse_same,
+    tell_differing,
+    tell_strange,
+)
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.answer import Answer
 from shootout.results.cells import Cell, is_judged
 from shootout.results.choice import find_fault
-from shootout.results.comparisons import Ratio
+from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict
 from shootout.study.selection import DEFAULT
 
 ALONE = "only one machine"
+
 _FILES = frozenset(SHARED) - {METRIC}
+
+_ORDER = {Fate.FLIPS: 0, Fate.FADES: 1, Fate.HOLDS: 2, Fate.UNKNOWN: 3}
+
+
+def merge_runs(folders: Iterable[Path]) -> MergedDocument:
+    """The runs in these folders as one document; a merged folder stands for its runs.
+
+    Raises:
+        UsageError: a folder holds no run, one comes twice, or they ask different things; says which.
+    """
+    return merge([analyse_cells(folder) for folder in expand_merged(folders)])
+
+
+def merge(runs: Sequence[Analysed]) -> MergedDocument:
+    """Runs as one document, each a column.
+
+    Raises:
+        UsageError: one comes twice, or they ask different things; says which.
+    """
+    refuse_same(runs)
+    names = name_places(runs)
+    found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
+    _refuse_unmatched(runs, found)
+    return MergedDocument(
+        places=tuple(map(place_of, names, runs)),
+        cells=tuple(merge_cell(one) for one in found),
+        rows=tuple(_rows(names, runs)),
+        warnings=tuple(_warn(found)),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,33 +111,6 @@ class Site:
         return key_of(self.asked), self.scenario
 
 
-def merge_runs(folders: Iterable[Path]) -> MergedDocument:
-    """The runs in these folders as one document; a merged folder stands for its runs.
-
-    Raises:
-        UsageError: a folder holds no run, one comes twice, or they ask different things; says which.
-    """
-    return merge([analyse_cells(folder) for folder in expand_merged(folders)])
-
-
-def merge(runs: Sequence[Analysed]) -> MergedDocument:
-    """Runs as one document, each a column.
-
-    Raises:
-        UsageError: one comes twice, or they ask different things; says which.
-    """
-    refuse_same(runs)
-    names = name_places(runs)
-    found = match_sites([site for name, run in zip(names, runs, strict=True) for site in find_sites(name, run)])
-    _refuse_unmatched(runs, found)
-    return MergedDocument(
-        places=tuple(map(place_of, names, runs)),
-        cells=tuple(merge_cell(one) for one in found),
-        rows=tuple(_rows(names, runs)),
-        warnings=tuple(_warn(found)),
-    )
-
-
 def find_sites(place: str, run: Analysed) -> list[Site]:
     """A run's cells whose figures count."""
     return [
@@ -124,37 +129,6 @@ def match_sites(sites: Sequence[Site]) -> list[list[Site]]:
         threads = tuple(sorted({row.threads for row in one.cell.rows})) if one.key in several else ()
         found[one.key, threads].append(one)
     return [*found.values()]
-
-
-def tell_apart(one: Site, other: Site) -> str:
-    """Why two don't ask the same."""
-    if told := tell_strange(one.asked, other.asked):
-        return "; ".join(told)
-    if one.scenario != other.scenario:
-        return f"scenario differs: {one.scenario} and {other.scenario}"
-    return tell_threads(one, other)
-
-
-def tell_threads(one: Site, other: Site) -> str:
-    """How many threads either has."""
-    return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
-
-
-def merge_cell(sites: Sequence[Site]) -> MergedCell:
-    """One question in all its places."""
-    arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
-    worst = {arm: found for arm in arms if (found := _worst(arm, sites))}
-    everywhere = _everywhere(worst, sites) if len(sites) > 1 else None
-    first = sites[0].cell.group
-    return MergedCell(
-        group=first,
-        places=tuple(site.place for site in sites),
-        everywhere=everywhere,
-        reason=None if everywhere else _why_none(sites),
-        ships=tuple(map(shipped_of, sites)),
-        targets=tuple(sorted((_target(arm, sites, worst) for arm in arms), key=_order)),
-        pairs=tuple(find_pairs({site.place: site.cell for site in sites})),
-    )
 
 
 def name_places(runs: Sequence[Analysed]) -> list[str]:
@@ -211,6 +185,20 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[Site]])
             raise UsageError(f"{run.document.run} and {other.run.document.run} can't be put together: {told}")
 
 
+def tell_apart(one: Site, other: Site) -> str:
+    """Why two don't ask the same."""
+    if told := tell_strange(one.asked, other.asked):
+        return "; ".join(told)
+    if one.scenario != other.scenario:
+        return f"scenario differs: {one.scenario} and {other.scenario}"
+    return tell_threads(one, other)
+
+
+def tell_threads(one: Site, other: Site) -> str:
+    """How many threads either has."""
+    return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
+
+
 def _warn(found: Sequence[Sequence[Site]]) -> Iterator[str]:
     for sites in found:
         yield from warn_exports(sites)
@@ -225,6 +213,23 @@ def warn_exports(sites: Sequence[Site]) -> Iterator[str]:
         if EXPORT in find_differing(one.asked, other.asked):
             told = tell_differing(EXPORT, one.asked, other.asked)
             yield f"{one.cell.group}, {one.place} and {other.place}: {told}"
+
+
+def merge_cell(sites: Sequence[Site]) -> MergedCell:
+    """One question in all its places."""
+    arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
+    worst = {arm: found for arm in arms if (found := _worst(arm, sites))}
+    everywhere = _everywhere(worst, sites) if len(sites) > 1 else None
+    first = sites[0].cell.group
+    return MergedCell(
+        group=first,
+        places=tuple(site.place for site in sites),
+        everywhere=everywhere,
+        reason=None if everywhere else _why_none(sites),
+        ships=tuple(map(shipped_of, sites)),
+        targets=tuple(sorted((_target(arm, sites, worst) for arm in arms), key=_order)),
+        pairs=tuple(find_pairs({site.place: site.cell for site in sites})),
+    )
 
 
 def shipped_of(site: Site) -> Shipped:
@@ -349,3 +354,53 @@ def _why_none(sites: Sequence[Site]) -> str:
     if without:
         return f"no answer on {without[0].place}: {without[0].answer.reason}"
     return "no target was measured in all places that may be shipped in each"
+
+
+def find_pairs(cells: Mapping[str, Cell]) -> list[Pair]:
+    """Every two arms that two places or more have a time of, flips first, the faster of the two before the other.
+
+    Args:
+        cells: by place; each verdict errs with the α that its own run gave it.
+    """
+    timed = {
+        place: [row.arm for row in cell.rows if row.end_to_end and row.group == cell.group]
+        for place, cell in cells.items()
+    }
+    unfit = {
+        place: {row.arm: why for row in cell.rows if row.end_to_end and (why := find_fault(cell, row))}
+        for place, cell in cells.items()
+    }
+    found = []
+    for a, b in combinations(dict.fromkeys(arm for some in timed.values() for arm in some), 2):
+        both = {place: cell for place, cell in cells.items() if {a, b} <= set(timed[place])}
+        if len(both) < 2:
+            continue
+        ratios = _compare(both, a, b, unfit)
+        told = next((one for one in ratios.values() if one.verdict is not Verdict.CANT_TELL), None)
+        if len(ratios) > 1:
+            turned = (told or next(iter(ratios.values()))).value > 1
+            first, second = (b, a) if turned else (a, b)
+            ratios = _compare(both, b, a, unfit) if turned else ratios
+            verdicts = [ratios[place].verdict if place in ratios else Verdict.CANT_TELL for place in cells]
+            found.append(Pair(a=first, b=second, fate=find_fate(verdicts), ratios=ratios))
+    return sorted(found, key=lambda one: _ORDER[one.fate])
+
+
+def find_fate(verdicts: Iterable[Verdict]) -> Fate:
+    """What becomes of a verdict, from what it is in each place."""
+    seen = {*verdicts}
+    if {Verdict.FASTER, Verdict.SLOWER} <= seen:
+        return Fate.FLIPS
+    if Verdict.CANT_TELL in seen:
+        return Fate.UNKNOWN
+    return Fate.HOLDS if len(seen) == 1 else Fate.FADES
+
+
+def _compare(cells: Mapping[str, Cell], a: str, b: str, unfit: Mapping[str, Mapping[str, str]]) -> dict[str, Ratio]:
+    """The first one's time ÷ the other's in each place where they shared a restart."""
+    found = {place: (cell, cell.compare(a, b)) for place, cell in cells.items()}
+    return {
+        place: ratio_of(one, cell.unvouched or unfit[place].get(a) or unfit[place].get(b))
+        for place, (cell, one) in found.items()
+        if one
+    }

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from shootout.compare.asked import read_asked, refuse_strangers
-from shootout.compare.machines import Machine, machine_of, name_machines, whole_machine
+from shootout.compare.matching import Machine, machine_of, name_machines, read_asked, refuse_strangers, whole_machine
 from shootout.contract import Device, Scenario
 from shootout.errors import UsageError
 from shootout.journal.group import Group

@@ -14,13 +14,22 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from shootout.compare.machines import Machine
+from shootout.compare.matching import Machine
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.cost import Cost, Flip, find_cost, find_flip, refuse_unpriced
 from shootout.decide.limits import Finding, Standing, judge_limits
-from shootout.decide.objective import Measure, compare, measure, order
+from shootout.decide.objective import (
+    Cost,
+    Flip,
+    Measure,
+    compare,
+    find_cost,
+    find_flip,
+    measure,
+    order,
+    refuse_unpriced,
+)
+from shootout.decide.options import Limit
 from shootout.decide.policy import Policy
-from shootout.decide.quantities import Limit
 from shootout.decide.stability import find_stability
 from shootout.errors import ExitCode
 from shootout.results.answer import Chosen, Rival

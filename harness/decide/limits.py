@@ -15,9 +15,9 @@ from statistics import NormalDist
 from shootout.constants import TAIL_LEAST, TAIL_S
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
-from shootout.decide.cost import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
+from shootout.decide.objective import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
+from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
-from shootout.decide.quantities import LIMITS, Limit
 from shootout.results.cells import is_plain
 from shootout.results.comparisons import Part
 from shootout.results.document import Row, Timing

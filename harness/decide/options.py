@@ -1,12 +1,141 @@
-"""The keys of a policy as options of the command line; imports nothing heavy."""
+"""The keys of a policy: the unit of each, which side of it is good, and its option of the command line.
+
+A `deploy.toml` is read by this table, and limits are judged and shown by it. Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypedDict
 
-from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
 from shootout.study.options import Flag, Group
+from shootout.units import duration, number, size
+
+_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What a quantity is written in: each unit and what it is worth, "" where it has none.
+
+    Attributes:
+        what: as in "is not a time".
+        examples: how it is written.
+        told: a value as people read it.
+        most: no value is larger.
+    """
+
+    what: str
+    worth: Mapping[str, float]
+    examples: str
+    told: Callable[[float], str]
+    most: float = float("inf")
+
+    def read(self, key: str, given: Any) -> float:
+        """A value with its unit → a number in the basic one.
+
+        Raises:
+            UsageError: it is none, or has no unit, or another's.
+        """
+        match = _QUANTITY.fullmatch(given if isinstance(given, str) else str(given))
+        is_number = isinstance(given, str | int | float) and not isinstance(given, bool)
+        if not is_number or match is None or match[2] not in self.worth:
+            raise UsageError(f"{key} is {given!r}: write {self.what} as {self.examples}")
+        value = float(match[1]) * self.worth[match[2]]
+        if not 0 < value <= self.most or not math.isfinite(value):
+            most = "" if self.most == float("inf") else f" and at most {self.told(self.most)}"
+            raise UsageError(f"{key} is {given!r}: it must be more than 0, finite{most}")
+        return value
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+NANOSECONDS = Unit(
+    what="a time with its unit", worth={"us": 1e3, "ms": 1e6, "s": 1e9}, examples="5ms, 800us or 2s", told=duration
+)
+BYTES = Unit(
+    what="a size with its unit",
+    worth={"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30},
+    examples="250MB or 2GB",
+    told=lambda value: size(round(value)),
+)
+SHARE = Unit(what="a share with its unit", worth={"%": 0.01}, examples="95%", told=_percent, most=1.0)
+POINTS = Unit(
+    what="percentage points with their unit",
+    worth={"pp": 0.01},
+    examples="0.5pp",
+    told=lambda value: f"{100 * value:.3g} points",
+    most=1.0,
+)
+PER_SECOND = Unit(
+    what="a rate with its unit", worth={"/s": 1.0}, examples="200/s", told=lambda value: f"{number(value)}/s"
+)
+PER_HOUR = Unit(
+    what="a price an hour with its unit",
+    worth={"/h": 1.0},
+    examples="0.50/h",
+    told=lambda value: f"{value:.3g} an hour",
+)
+BARE = Unit(what="a plain number", worth={"": 1.0}, examples="1e-3", told=lambda value: f"{value:.3g}")
+
+
+class Limit(StrEnum):
+    """A figure that a policy can limit."""
+
+    P99 = "p99"
+    ACCURACY = "min-accuracy"
+    DROP = "max-accuracy-drop"
+    METRIC = "min-metric"
+    ERROR = "max-error"
+    AGREEMENT = "min-agreement"
+    MEMORY = "memory"
+    SIZE = "size"
+    INSTALL = "install"
+    READY = "ready"
+    RATE = "rate"
+    COST = "cost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example and its sentence."""
+
+    unit: Unit
+    side: Literal["most", "least"] = "most"
+    example: str
+    help: str
+
+
+LIMITS: Mapping[Limit, Quantity] = {
+    Limit.P99: Quantity(
+        unit=NANOSECONDS, example="5ms", help="99 of 100 calls, or under `load` requests, are answered within this."
+    ),
+    Limit.ACCURACY: Quantity(
+        unit=SHARE, side="least", example="95%", help="Share of labelled rows that it gets right."
+    ),
+    Limit.DROP: Quantity(unit=POINTS, example="0.5pp", help="What it may lose against plain FP32, in pairs of rows."),
+    Limit.METRIC: Quantity(unit=BARE, side="least", example="0.9", help="Your own score (run --metric)."),
+    Limit.ERROR: Quantity(unit=BARE, example="1e-3", help="Relative error against the FP64 reference outputs."),
+    Limit.AGREEMENT: Quantity(
+        unit=SHARE, side="least", example="99%", help="Share of rows with the reference's first class."
+    ),
+    Limit.MEMORY: Quantity(unit=BYTES, example="500MB", help="Of all its processes, the most that they took."),
+    Limit.SIZE: Quantity(unit=BYTES, example="50MB", help="Of the model's artifact."),
+    Limit.INSTALL: Quantity(unit=BYTES, example="250MB", help="What the runtime and all that it needs take on disk."),
+    Limit.READY: Quantity(unit=NANOSECONDS, example="2s", help="Load and first call, the slowest of all starts."),
+    Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", help="Items or requests a second."),
+    Limit.COST: Quantity(
+        unit=PER_HOUR, example="0.50/h", help="Of all machines that `load` takes, in the machines' currency."
+    ),
+}
+
 
 MACHINE = "match=TEXT,price=N,currency=USD,source=TEXT,as-of=DATE"
 

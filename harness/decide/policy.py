@@ -1,4 +1,4 @@
-"""`deploy.toml`: what a deployment needs, written down beside the model; `decide` and all that follows read the same.
+"""Read `deploy.toml`: what a deployment needs, written down beside the model; and write one to start from.
 
 Every value has its unit, and nothing has a price that the file doesn't give with its source and date.
 """
@@ -6,7 +6,7 @@ Every value has its unit, and nothing has a price that the file doesn't give wit
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from os import PathLike
@@ -16,15 +16,34 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from shootout.constants import INDIFFERENT
-from shootout.decide.quantities import LIMITS, PER_SECOND, SHARE, Limit
+from shootout.decide.options import BARE, LIMITS, PER_SECOND, SHARE, Limit
 from shootout.errors import UsageError, unknown
 
 UTILISATION = 0.7
 """Of what a machine was measured to do at most, the share that is counted on."""
+
 STALE_DAYS = 180
 """A price that is older is warned of."""
+
 KEYS = ("objective", "indifferent", "load", "utilisation", "limits", "machine")
+
 MACHINE_KEYS = ("match", "price", "currency", "source", "as-of")
+
+MACHINE = """\
+# [[machine]]  # as rented; there are no built-in prices
+# match = "EPYC"  # a part of its name, or its key
+# price = 0.0893  # an hour
+# currency = "USD"
+# source = "the provider's price list"
+# as-of = 2026-11-20"""
+
+# [[machine]]  # as rented; there are no built-in prices
+# match = "EPYC"  # a part of its name, or its key
+# price = 0.0893  # an hour
+# currency = "USD"
+# source = "the provider's price list"
+# as-of = 2026-11-20"""
+WIDTH = 32
 
 
 class Objective(StrEnum):
@@ -222,3 +241,30 @@ def _machine(given: Mapping[str, Any]) -> Priced:
         if not isinstance(value, str):
             raise UsageError(f"{key} of {name} is {value!r}: write a text")
     return Priced(price=float(price), as_of=as_of, **texts)
+
+
+def make_template(study: str) -> str:
+    """The text of a policy that asks for the lowest latency and limits nothing.
+
+    Args:
+        study: the file of the study that it lies beside.
+    """
+    return "\n".join([*_lines(study), ""])
+
+
+def _lines(study: str) -> Iterator[str]:
+    yield "# What a deployment needs. Take the # from what matters, then:"
+    yield f"#   shootout run {study} --policy deploy.toml"
+    yield _line('objective = "latency"', f"of {', '.join(Objective)}: what is made best")
+    yield _line('# indifferent = "5%"', "of two no further apart, either may be shipped")
+    yield _line('# load = "200/s"', "p99, rate and cost under so many requests a second")
+    yield _line(f'# utilisation = "{UTILISATION:.0%}"', "of a machine's measured rate, what is counted on")
+    yield "\n[limits]"
+    for limit, one in LIMITS.items():
+        value = one.example if one.unit is BARE else f'"{one.example}"'
+        yield _line(f"# {limit} = {value}", one.help)
+    yield f"\n{MACHINE}"
+
+
+def _line(text: str, comment: str) -> str:
+    return f"{text:<{WIDTH}}# {comment}"

@@ -8,14 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from shootout.compare.machines import machine_of
+from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
-from shootout.decide.cost import refuse_unpriced
 from shootout.decide.limits import Figure, Standing, judge_figure, judge_limits
-from shootout.decide.objective import EXACT
+from shootout.decide.objective import EXACT, refuse_unpriced
+from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Objective, Policy, as_policy
-from shootout.decide.quantities import LIMITS, Limit
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.journal.records import Played

@@ -1,29 +1,88 @@
-"""What is known exactly of reference and candidate, held against the limits: no quiet machine is needed for it."""
+"""What a candidate must keep to, and what is known of that exactly: no quiet machine is needed for it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.constants import ALPHA, FIDELITY_MARGIN, FP32_BOUND_FLOOR, SHIPPED, USEFUL_BOUND
+from shootout.constants import ALPHA, BIAS_FLOOR, FIDELITY_MARGIN, FP32_BOUND_FLOOR, INDIFFERENT, SHIPPED, USEFUL_BOUND
 from shootout.contract import BoundStanding, NotRunKind
 from shootout.decide.candidates import read_question
 from shootout.decide.limits import Standing, judge_limits
-from shootout.decide.quantities import LIMITS, POINTS, Limit
-from shootout.gate.limits import Limits
+from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
+from shootout.decide.policy import Policy, as_policy
+from shootout.errors import UsageError
 from shootout.report.figures import error, share
 from shootout.results.analysis import Analysed, right_rows
 from shootout.results.cells import is_judged
 from shootout.results.comparisons import Part
 from shootout.results.document import Row
+from shootout.stats.goals import MOST_PERCENT, Aim, Goal
 from shootout.stats.paired import Change, change
 from shootout.units import counted, size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
+
 UNRACED = "no gate races it: `shootout decide` tells; give the gate a policy without it"
+
+_UNTOLD = "none told"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What it may do worse than the reference; None: that is told and not limited.
+
+    Attributes:
+        slower: as a share of the reference's time.
+        accuracy_drop: as a share of the rows.
+        size: by which share its artifact may be larger.
+        same_proof: whether what ran must be alike.
+    """
+
+    slower: float = INDIFFERENT
+    accuracy_drop: float | None = None
+    size: float | None = None
+    same_proof: bool = False
+    policy: Policy | None = None
+
+    @property
+    def shares(self) -> int:
+        """Into how many parts the chance of an error goes: the race's, the accuracy's and the policy's."""
+        return 1 + (self.accuracy_drop is not None) + bool(self.policy and self.policy.limits)
+
+    @property
+    def goal(self) -> Goal:
+        """What the race is for."""
+        return Goal(aim=Aim.LIMIT, within=self.slower)
+
+
+def read_limits(options: Mapping[str, Any]) -> Limits:
+    """The limits of a gate's options.
+
+    Raises:
+        UsageError: one has no unit, can't be kept or told, or the policy can't be read.
+    """
+    policy = as_policy(options["policy"]) if options.get("policy") is not None else None
+    slower = policy.indifferent if policy else INDIFFERENT
+    if "slower" in options:
+        slower = SHARE.read("--slower", options["slower"])
+    if not BIAS_FLOOR <= slower <= MOST_PERCENT / 100:
+        raise UsageError(
+            f"--slower {100 * slower:g}% can't be told: from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
+            f"to {MOST_PERCENT}%"
+        )
+    drop, size = options.get("accuracy_drop"), options.get("size")
+    return Limits(
+        slower=slower,
+        accuracy_drop=None if drop is None else POINTS.read("--accuracy-drop", drop),
+        size=None if size is None else SHARE.read("--size", size),
+        same_proof=options.get("same_proof", False),
+        policy=policy,
+    )
 
 
 class Check(Part):
@@ -133,9 +192,6 @@ def _proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[C
             standing = Standing.UNKNOWN if "candidate" in shipped or _UNTOLD in told else standing
         limit = "the same" if limits.same_proof else None
         yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=recorded)
-
-
-_UNTOLD = "none told"
 
 
 def _device(executed: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from shootout.errors import ShootoutError, Undecided, UsageError, printable
-from shootout.gate.screen import COLUMNS, lines, tell_outcome
+from shootout.gate.output import COLUMNS, lines, tell_outcome
 from shootout.gate.verdict import Gate
 from shootout.page import markdown
 from shootout.results.document import Document

@@ -13,8 +13,7 @@ from shootout.contract import NotRun, NotRunKind
 from shootout.decide.limits import Standing
 from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Unavailable
-from shootout.gate.evidence import Check, find_evidence
-from shootout.gate.limits import Limits
+from shootout.gate.evidence import Check, Limits, find_evidence
 from shootout.gate.reference import Reference
 from shootout.journal import journal
 from shootout.journal.records import Played

@@ -24,8 +24,7 @@ from shootout.journal.records import (
     Skip,
 )
 from shootout.messages import Scope
-from shootout.stats.leaders import time_ns
-from shootout.stats.open_pairs import restarts_left
+from shootout.stats.leaders import restarts_left, time_ns
 from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of

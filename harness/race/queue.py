@@ -29,7 +29,7 @@ from shootout.race.serving import LoadTest
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
-from shootout.stats.open_pairs import Pair, leader_sets, restarts_left
+from shootout.stats.leaders import Pair, leader_sets, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Rules, ground_of
 from shootout.study.group import GroupRecord, short, size_of

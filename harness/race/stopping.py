@@ -16,8 +16,7 @@ from shootout.constants import INDIFFERENT
 from shootout.contract import Array
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
-from shootout.stats.leaders import time_ns
-from shootout.stats.open_pairs import Pair, find_open, is_unopposed
+from shootout.stats.leaders import Pair, find_open, is_unopposed, time_ns
 from shootout.stats.verdicts import Blocks, Rules
 from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
 

@@ -9,11 +9,11 @@ from rich.text import Text
 
 from shootout.contract import Scenario
 from shootout.decide.candidates import Question
-from shootout.decide.cost import Cost, Flip
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, Standing
+from shootout.decide.objective import Cost, Flip
+from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Objective
-from shootout.decide.quantities import LIMITS, Limit
 from shootout.report.answer import (
     CHOICES,
     SHOWN,

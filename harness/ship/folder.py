@@ -14,7 +14,7 @@ import shootout
 from shootout import backends
 from shootout.backends.adapter import Built, Shipment
 from shootout.backends.installed import closure
-from shootout.compare.machines import machine_of
+from shootout.compare.matching import machine_of
 from shootout.constants import FIDELITY_MARGIN, FP32_BOUND_FLOOR, USEFUL_BOUND
 from shootout.contract import INTEGERS, Arrays, BoundStanding, Device, Scenario
 from shootout.errors import UsageError

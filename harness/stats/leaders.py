@@ -1,4 +1,4 @@
-"""Who leads a group: the arms that no other one is known to beat, from each pair's own restarts.
+"""Which arms lead a group, and which pairs its race still has to distinguish, from each pair's own restarts.
 
 The fastest arm is looked for among many, so what is claimed is a set (multiple comparison with the best): the arm that
 is truly fastest can only be missing from it if one of its own comparisons with the others errs. That is one comparison
@@ -9,14 +9,27 @@ known: its interval errs with its own share of α.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import combinations
 
 import numpy as np
 
 from shootout.constants import INDIFFERENT
-from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison
+from shootout.stats.goals import Aim
+from shootout.stats.verdicts import (
+    Blocks,
+    Comparison,
+    Ground,
+    Rules,
+    Verdict,
+    compare_with_limit,
+    comparison,
+    ground_of,
+)
+
+Pair = tuple[str, str]
 
 Compare = Callable[[str, str], Comparison | None]
 """How the first arm compares with the second; None where they share no restart. Swapped, it says the inverse."""
@@ -68,6 +81,27 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
     )
 
 
+def _beats(found: Mapping[tuple[str, str], Comparison | None], one: str, other: str) -> bool:
+    """Whether `one` is known to be faster than `other`."""
+    if (pair := found.get((one, other))) is not None:
+        return pair.verdict is Verdict.FASTER
+    return (pair := found.get((other, one))) is not None and pair.verdict is Verdict.SLOWER
+
+
+def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rules) -> list[Leaders]:
+    """Who leads among the arms that have played, and among those in full precision where these are only some."""
+    times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
+    compare = cache(partial(compare_pair, blocks, rules, ground=ground_of(blocks, rules), estimate=False))
+    exact = {label: ns for label, ns in times.items() if label in rules.exact}
+    asked = [times, exact] if 0 < len(exact) < len(times) else [times]
+    return [find_leaders(some, compare) for some in asked if some]
+
+
+def time_ns(blocks: Blocks) -> float:
+    """An arm's time: the median of its restarts' medians."""
+    return float(np.median([np.median(values) for values in blocks.values()])) if blocks else math.inf
+
+
 def compare_pair(
     blocks: Mapping[str, Blocks],
     rules: Rules,
@@ -93,13 +127,178 @@ def is_indifferent(found: Comparison | None, within: float = INDIFFERENT) -> boo
     return max(1 / found.low, found.high) <= 1 + within
 
 
-def time_ns(blocks: Blocks) -> float:
-    """An arm's time: the median of its restarts' medians."""
-    return float(np.median([np.median(values) for values in blocks.values()])) if blocks else math.inf
+def find_open(
+    blocks: Mapping[str, Blocks],
+    labels: Collection[str],
+    rules: Rules,
+    unsound: Collection[str] = (),
+    unsteady: Collection[str] = (),
+) -> list[Pair]:
+    """The pairs that a race still has to tell apart: for its goal, and arms from their own FP32; crossovers aside.
+
+    Args:
+        labels: the arms that have not failed, the control among them. Where they are unopposed nothing is open.
+        unsound: those of them that can't be the answer, so that who leads is asked without them.
+        unsteady: those that found no steady state, so that nobody knows on which side of a limit they are.
+    """
+    return _each_once([*_asked(blocks, labels, rules, unsound, unsteady), *_own(blocks, labels, rules)])
 
 
-def _beats(found: Mapping[tuple[str, str], Comparison | None], one: str, other: str) -> bool:
-    """Whether `one` is known to be faster than `other`."""
-    if (pair := found.get((one, other))) is not None:
-        return pair.verdict is Verdict.FASTER
-    return (pair := found.get((other, one))) is not None and pair.verdict is Verdict.SLOWER
+def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
+    """Whether no verdict can be had: without the baseline, or without the copy that should vouch for it."""
+    return rules.baseline not in labels or (rules.control is not None and rules.control not in labels)
+
+
+def restarts_left(
+    blocks: Mapping[str, Blocks],
+    labels: Collection[str],
+    rules: Rules,
+    unsound: Collection[str],
+    unsteady: Collection[str],
+) -> dict[Pair, float]:
+    """The restarts that each open pair may still take, if the rest are like those so far; inf: nobody knows.
+
+    A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
+    """
+    asked, own = _asked(blocks, labels, rules, unsound, unsteady), _own(blocks, labels, rules)
+
+    def left(pair: Pair, why: Sequence[Pair], until: Callable[[Mapping[str, Blocks], Pair, Rules], float]) -> float:
+        return until(blocks, pair, rules) if pair in why or pair[::-1] in why else 0.0
+
+    return {
+        pair: max(left(pair, asked, _goal_left), left(pair, own, verdict_left)) for pair in _each_once([*asked, *own])
+    }
+
+
+def _asked(
+    blocks: Mapping[str, Blocks],
+    labels: Collection[str],
+    rules: Rules,
+    unsound: Collection[str],
+    unsteady: Collection[str],
+) -> list[Pair]:
+    """Those that are open for the goal."""
+    if rules.narrows or is_unopposed(labels, rules):
+        return []
+    nobody = {rules.control, *(unsound if rules.goal.aim is Aim.BEST else ())}
+    arms = [label for label in labels if label not in nobody]
+    if rules.goal.aim is Aim.LIMIT:
+        found = _near_limit(blocks, arms, rules, unsteady)
+    else:
+        found = _OPEN[rules.goal.aim](blocks, arms, rules)
+    return [pair for pair in found if not rules.crosses(*pair)]
+
+
+def _own(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
+    """Those of an arm and its own FP32 that have no verdict yet; a pair that is held to a limit is asked no more."""
+    if is_unopposed(labels, rules):
+        return []
+    own = [pair for pair in rules.references.items() if set(pair) <= set(labels) and not rules.crosses(*pair)]
+    is_limited = rules.goal.aim is Aim.LIMIT
+    return find_untold(blocks, [pair for pair in own if not (is_limited and rules.baseline in pair)], rules)
+
+
+def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
+    """The pairs, each in the first order that it comes in."""
+    first: dict[frozenset[str], Pair] = {}
+    for pair in pairs:
+        first.setdefault(frozenset(pair), pair)
+    return list(first.values())
+
+
+def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:
+    """Those of the pairs that have no verdict yet."""
+    return [pair for pair in pairs if not ((found := _found(blocks, pair, rules)) and found.decided)]
+
+
+def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+    """Likewise until the goal asks for a pair no more."""
+    if rules.goal.aim is Aim.BEST:
+        return _left(compare_pair(blocks, rules, *pair))
+    if rules.goal.aim is Aim.LIMIT:
+        return _left(_on_limit(blocks, pair, rules, estimate=True))
+    if rules.goal.within is None:
+        return verdict_left(blocks, pair, rules)
+    found = _found(blocks, pair, rules)
+    if found is None or math.isinf(width := precision(found)):
+        return math.inf
+    return max(1, math.ceil(found.restarts * ((width / rules.goal.within) ** 2 - 1)))
+
+
+def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+    """Likewise until a pair has a verdict."""
+    return _left(_found(blocks, pair, rules, estimate=True))
+
+
+def _left(found: Comparison | None) -> float:
+    if found is None or found.restarts_needed is None:
+        return math.inf
+    return max(found.restarts_needed - found.restarts, 1)
+
+
+def precision(found: Comparison) -> float:
+    """How closely a ratio is known: 0.03 is ±3 %."""
+    return math.sqrt(found.high / found.low) - 1 if found.low and found.high else math.inf
+
+
+def _untold(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Arms without a verdict against the baseline."""
+    return find_untold(blocks, _beside_baseline(arms, rules), rules)
+
+
+def _unsettled(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
+    new = [pair for pair in _beside_baseline(arms, rules) if not blocks.get(pair[0])]
+    return list(dict.fromkeys([*new, *(pair for one in leader_sets(blocks, arms, rules) for pair in one.undecided)]))
+
+
+def _wide(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+    """Arms whose ratio to the baseline is not known as closely as asked."""
+    within = rules.goal.within or 0.0
+    found = {pair: _found(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    return [pair for pair, known in found.items() if known is None or precision(known) > within]
+
+
+def _near_limit(
+    blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules, unsteady: Collection[str]
+) -> list[Pair]:
+    """Arms of which it isn't known on which side of the limit they are, or may not be said yet.
+
+    While the baseline's copy comes out different nothing is said, and a few more restarts may bring it back.
+    """
+    known = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
+    return [*known] if len(found) < len(known) and _copy_strays(blocks, rules) else found
+
+
+def _copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
+    if rules.control is None or rules.baseline is None:
+        return False
+    copy = _found(blocks, (rules.control, rules.baseline), rules)
+    return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
+
+
+def _on_limit(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
+    if not _have_met(blocks, pair):
+        return None
+    return compare_with_limit(blocks, *pair, rules, limit=rules.goal.within or 0.0, estimate=estimate)
+
+
+def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
+    return [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
+
+
+def _found(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
+    return comparison(blocks, *pair, rules, estimate=estimate) if _have_met(blocks, pair) else None
+
+
+def _have_met(blocks: Mapping[str, Blocks], pair: Pair) -> bool:
+    """Whether both played any one restart."""
+    return bool(set(blocks.get(pair[0], ())) & set(blocks.get(pair[1], ())))
+
+
+_OPEN: Mapping[Aim, Callable[[Mapping[str, Blocks], Sequence[str], Rules], list[Pair]]] = {
+    Aim.BASELINE: _untold,
+    Aim.BEST: _unsettled,
+    Aim.RESOLVE: _wide,
+}

@@ -107,7 +107,7 @@ def count_comparisons(
     if goal.aim is not Aim.BEST:
         return known
     exact = exact_of(runnable)
-    sets = [there, exact] if 0 < len(exact) < len(there) else [there]  # as `open_pairs.leader_sets` has them
+    sets = [there, exact] if 0 < len(exact) < len(there) else [there]  # as `leaders.leader_sets` has them
     return known + sum(max(len(some) - 1 - (baseline in some), 0) for some in sets)
 
 

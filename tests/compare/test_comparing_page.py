@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from rich.console import Console, Group, RenderableType
 
-from shootout.compare.levels import compare_folders
+from shootout.compare.compare import SESSION_FLOOR, compare_folders, learn_floor
 from shootout.compare.merge import merge_runs
-from shootout.compare.sessions import SESSION_FLOOR, learn_floor
 from shootout.report.several import compared, merged
 
 ROOT = Path(__file__).resolve().parents[2]

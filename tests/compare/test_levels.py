@@ -16,8 +16,8 @@ from support.races import made
 from support.races.candidates import analysed
 from support.races.cells import GROUP, row
 
+from shootout.compare.compare import CLONES, MOVED, NO_CONTROL, compare
 from shootout.compare.document import Fate
-from shootout.compare.levels import CLONES, MOVED, NO_CONTROL, compare
 from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target
 from shootout.errors import UsageError
 from shootout.journal import samples

@@ -17,8 +17,7 @@ from support.races.cells import row
 
 import shootout
 from shootout.compare.document import Fate, MergedDocument
-from shootout.compare.merge import merge, merge_runs
-from shootout.compare.pairs import find_fate
+from shootout.compare.merge import find_fate, merge, merge_runs
 from shootout.errors import UsageError
 from shootout.journal import merged, samples
 from shootout.journal.merged import NAME, expand_merged, write_merged

@@ -9,8 +9,8 @@ import pytest
 from support.races.candidates import analysed
 from support.races.cells import row
 
-from shootout.compare.levels import MOVED, compare
-from shootout.compare.machines import is_same_machine, machine_of, name_machines
+from shootout.compare.compare import MOVED, compare
+from shootout.compare.matching import is_same_machine, machine_of, name_machines
 from shootout.compare.merge import merge
 from shootout.decide import candidates
 

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from support.races.cells import comparison
 
-from shootout.compare.sessions import (
-    LEAST_SESSIONS,
-    SESSION_FLOOR,
-    choose_control,
-    find_change,
-    learn_floor,
-)
+from shootout.compare.compare import LEAST_SESSIONS, SESSION_FLOOR, choose_control, find_change, learn_floor
 from shootout.constants import BIAS_FLOOR
 from shootout.results.comparisons import Ratio, ratio_of
 from shootout.stats.verdicts import Verdict, compare

@@ -10,13 +10,13 @@ import pytest
 from support.races.candidates import HERE, question, served, throughput, together
 from support.races.cells import row
 
-from shootout.compare.machines import Machine
+from shootout.compare.matching import Machine
 from shootout.decide.candidates import Question
-from shootout.decide.cost import Cost, count_machines, find_flip, find_rate
 from shootout.decide.decision import Decision, decide
 from shootout.decide.limits import Standing
+from shootout.decide.objective import Cost, count_machines, find_flip, find_rate
+from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
-from shootout.decide.quantities import Limit
 from shootout.errors import UsageError
 
 TODAY = date(2026, 11, 22)

@@ -15,8 +15,8 @@ from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.limits import Standing
+from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
-from shootout.decide.quantities import Limit
 from shootout.messages import Scope
 from shootout.results.comparisons import Metric
 from shootout.results.document import Row

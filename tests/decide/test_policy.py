@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from shootout.decide.options import PolicyOptions
-from shootout.decide.policy import KEYS, Objective, as_policy, read_policy
-from shootout.decide.quantities import LIMITS, Limit
-from shootout.decide.template import make_template
+from shootout.decide.options import LIMITS, Limit, PolicyOptions
+from shootout.decide.policy import KEYS, Objective, as_policy, make_template, read_policy
 from shootout.errors import UsageError
 from shootout.study.options import flags_of
 

@@ -13,8 +13,8 @@ from support.races.cells import fidelity, row, timing
 
 from shootout.decide.decision import decide
 from shootout.decide.limits import Figure, Standing, judge_figure
+from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import read_policy
-from shootout.decide.quantities import LIMITS, Limit
 from shootout.results.choice import usual_start_s
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.races import fakes, made, planted
 
-from shootout.gate.limits import Limits, read_limits
+from shootout.gate.evidence import Limits, read_limits
 from shootout.gate.reference import Reference
 from shootout.gate.verdict import Gate, judge_gate, watch_evidence
 from shootout.messages import Verified

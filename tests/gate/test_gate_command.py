@@ -16,10 +16,10 @@ from shootout.commands import gate as command
 from shootout.commands import run
 from shootout.errors import NotRun, NotRunKind, OutOfTime, Unavailable, Undecided, UsageError
 from shootout.gate import github
-from shootout.gate.contest import Contest
-from shootout.gate.limits import Limits
+from shootout.gate.evidence import Limits
+from shootout.gate.output import tell_outcome
+from shootout.gate.racing import Contest
 from shootout.gate.reference import Reference
-from shootout.gate.screen import tell_outcome
 from shootout.gate.verdict import Gate, judge_gate
 from shootout.journal import journal
 from shootout.journal.records import Line, not_run

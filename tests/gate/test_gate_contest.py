@@ -18,9 +18,9 @@ from shootout.contract import Availability
 from shootout.errors import NotRun, NotRunKind, Unavailable, UsageError
 from shootout.exported.model import sha256
 from shootout.exported.shipped_folder import DOCUMENT, MANIFEST, ShippedArm, ShippedFolder, ShippedRuntime, read_row
-from shootout.gate import contest, reference
-from shootout.gate.contest import MOST_RESTARTS, make_study, plan_contest
-from shootout.gate.limits import Limits, read_limits
+from shootout.gate import racing, reference
+from shootout.gate.evidence import Limits, read_limits
+from shootout.gate.racing import MOST_RESTARTS, make_study, plan_contest
 from shootout.gate.reference import Reference, read_reference
 from shootout.stats.quantiles import LEAST_TAILS
 
@@ -66,8 +66,8 @@ def test_the_chance_of_an_error_is_shared_by_all_that_may_err(monkeypatch: pytes
     policy = {"policy": {"limits": {"p99": "5ms"}}}
     given = ({}, {"size": "5%"}, {"accuracy_drop": "1pp"}, policy, {**policy, "accuracy_drop": "1pp"})
     assert [read_limits(options).shares for options in given] == [1, 1, 2, 2, 3]
-    monkeypatch.setattr(contest, "known_available", lambda pairs: dict.fromkeys(pairs, Availability(version="1")))
-    monkeypatch.setattr(contest, "make_plan", lambda study, _: planted.plan(study))
+    monkeypatch.setattr(racing, "known_available", lambda pairs: dict.fromkeys(pairs, Availability(version="1")))
+    monkeypatch.setattr(racing, "make_plan", lambda study, _: planted.plan(study))
     plans = [plan_contest(DIGITS, "onnxruntime", Limits(accuracy_drop=drop), {}).plan for drop in (None, 0.01)]
     assert [plan.groups[0].record.comparisons for plan in plans] == [1, 2]
     assert plans[0].identity != plans[1].identity, "a folder is raced at one share"
@@ -207,7 +207,7 @@ def test_what_is_no_reference_is_refused(tmp_path: Path):
 
 def test_a_reference_whose_backend_is_not_here_says_what_installs_it(monkeypatch: pytest.MonkeyPatch):
     gone = Availability(why=NotRun(NotRunKind.NOT_INSTALLED, "numpy isn't installed", "pip install numpy"))
-    monkeypatch.setattr(contest, "known_available", lambda pairs: dict.fromkeys(pairs, gone))
+    monkeypatch.setattr(racing, "known_available", lambda pairs: dict.fromkeys(pairs, gone))
     says = "the reference numpy:cpu:fp32 can't run here: numpy isn't installed; pip install numpy"
     with pytest.raises(Unavailable, match=re.escape(says)) as error:
         plan_contest(DIGITS, "onnxruntime", Limits(), {})

@@ -13,8 +13,7 @@ from support.races import made
 from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Target
 from shootout.decide.limits import Standing
 from shootout.errors import UsageError
-from shootout.gate.evidence import Check, find_evidence
-from shootout.gate.limits import Limits, read_limits
+from shootout.gate.evidence import Check, Limits, find_evidence, read_limits
 from shootout.gate.verdict import judge_ratio
 from shootout.journal.records import Failure, Line
 from shootout.results.analysis import analyse_cells

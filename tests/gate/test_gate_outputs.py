@@ -14,8 +14,7 @@ from shootout.decide.limits import Standing
 from shootout.errors import Unavailable, Undecided
 from shootout.gate import github
 from shootout.gate.evidence import Check
-from shootout.gate.files import write_gate
-from shootout.gate.screen import tell_outcome
+from shootout.gate.output import tell_outcome, write_gate
 from shootout.gate.verdict import Gate, Outcome
 from shootout.results.comparisons import ratio_of
 

@@ -16,9 +16,9 @@ from shootout.clock import Deadline
 from shootout.commands import gate as command
 from shootout.contract import Target
 from shootout.errors import OutOfTime, UsageError
-from shootout.gate import packing
-from shootout.gate.contest import Contest
-from shootout.gate.limits import Limits
+from shootout.gate import racing
+from shootout.gate.evidence import Limits
+from shootout.gate.racing import Contest
 from shootout.gate.reference import Reference
 from shootout.study.plan import Plan
 
@@ -48,7 +48,7 @@ def no_build_server(monkeypatch: pytest.MonkeyPatch) -> None:
 def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Where the candidate was measured by itself: nothing is planned or measured."""
     places: list[Path] = []
-    monkeypatch.setattr(packing, "make_plan", lambda study: study)
+    monkeypatch.setattr(racing, "make_plan", lambda study: study)
 
     def measure(_: object, place: Path, **__: object) -> SimpleNamespace:
         places.append(place)
@@ -57,7 +57,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return SimpleNamespace(rows=[SimpleNamespace(outcome="measured")])
 
     monkeypatch.setattr(command, "measure", measure)
-    monkeypatch.setattr(packing, "plan_pair", lambda study, _: replace(contest(), plan=cast(Plan, study)))
+    monkeypatch.setattr(racing, "plan_pair", lambda study, _: replace(contest(), plan=cast(Plan, study)))
     return places
 
 
@@ -71,9 +71,9 @@ def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder
         make_shipped(folder, bare_exported({}, model="digits"))
         made.append(folder)
 
-    monkeypatch.setattr(packing, "find_source", lambda run, arm: (run, arm))
-    monkeypatch.setattr(packing, "find_built", lambda *_: "built")
-    monkeypatch.setattr(packing, "write_folder", write)
+    monkeypatch.setattr(racing, "find_source", lambda run, arm: (run, arm))
+    monkeypatch.setattr(racing, "find_built", lambda *_: "built")
+    monkeypatch.setattr(racing, "write_folder", write)
     for _ in range(2):
         found = pack_for(contest(), tmp_path / "gate")
         study = cast(Any, found.plan)
@@ -95,9 +95,9 @@ def packed(alone: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         make_shipped(folder, bare_exported({}, model="digits"))
         folders.append(folder)
 
-    monkeypatch.setattr(packing, "find_source", lambda run, arm: (run, arm))
-    monkeypatch.setattr(packing, "find_built", lambda *_: "built")
-    monkeypatch.setattr(packing, "write_folder", write)
+    monkeypatch.setattr(racing, "find_source", lambda run, arm: (run, arm))
+    monkeypatch.setattr(racing, "find_built", lambda *_: "built")
+    monkeypatch.setattr(racing, "write_folder", write)
     return folders
 
 
@@ -128,8 +128,8 @@ def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
 
 
 def test_it_is_measured_once_and_by_itself(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(packing, "make_plan", lambda study: study)
-    study = cast(Any, packing.plan_alone(contest()))
+    monkeypatch.setattr(racing, "make_plan", lambda study: study)
+    study = cast(Any, racing.plan_alone(contest()))
     assert (study.targets, study.baseline, study.most_restarts, study.least_restarts) == (
         ("numpy:cpu:fp32",),
         None,
@@ -160,7 +160,7 @@ def test_a_candidate_that_could_not_be_measured_is_left_to_the_race(
     def refuse(*_: object) -> None:
         raise UsageError("'numpy' was not measured, so nothing is known of it: outputs are wrong")
 
-    monkeypatch.setattr(packing, "find_source", refuse)
+    monkeypatch.setattr(racing, "find_source", refuse)
     found = pack_for(contest(), tmp_path / "gate")
     assert (found.packed, "outputs are wrong" in found.notes[0], len(alone)) == (False, True, 1)
 
@@ -190,8 +190,8 @@ def test_no_folder_of_something_else_is_written_into(tmp_path: Path, alone: list
 
 
 def test_its_folder_has_another_name_than_the_reference_s():
-    assert packing.name_folder(contest(Target(backend="torch-compile", mode="aoti"))) == "torch-compile-aoti-cpu-fp32"
-    assert packing.name_folder(contest(reference="shipped:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
+    assert racing.name_folder(contest(Target(backend="torch-compile", mode="aoti"))) == "torch-compile-aoti-cpu-fp32"
+    assert racing.name_folder(contest(reference="shipped:numpy-cpu-fp32")) == "numpy-cpu-fp32-candidate"
 
 
 def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecided(
@@ -200,7 +200,7 @@ def test_a_machine_that_is_never_free_for_the_candidate_leaves_the_gate_undecide
     def busy(*_: object, **__: object) -> None:
         raise OutOfTime("this machine is in use")
 
-    monkeypatch.setattr(packing, "make_plan", lambda study: study)
+    monkeypatch.setattr(racing, "make_plan", lambda study: study)
     monkeypatch.setattr(command, "measure", busy)
     monkeypatch.setattr(command, "read_reference", lambda *_: SHIPPED)
     monkeypatch.setattr(command, "plan_contest", lambda *_: contest())

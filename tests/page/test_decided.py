@@ -12,8 +12,8 @@ from shootout.commands.report import render, report
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, Judged, decide
 from shootout.decide.limits import Finding, Standing
+from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
-from shootout.decide.quantities import Limit
 from shootout.page.figures import decided
 from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT
 from shootout.page.figures.dots import Axis, Line

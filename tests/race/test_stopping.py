@@ -14,7 +14,7 @@ from shootout.journal.records import Served, Step
 from shootout.race.queue import Race
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Aim, Goal
-from shootout.stats.open_pairs import verdict_left
+from shootout.stats.leaders import verdict_left
 from shootout.stats.verdicts import Rules
 
 LABELS = ["base", "fp32", "int8", "copy"]

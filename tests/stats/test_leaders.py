@@ -10,8 +10,7 @@ import pytest
 from support.races import simulation
 
 from shootout.constants import ALPHA
-from shootout.stats.leaders import Compare, Leaders, find_leaders, is_indifferent
-from shootout.stats.open_pairs import leader_sets
+from shootout.stats.leaders import Compare, Leaders, find_leaders, is_indifferent, leader_sets
 from shootout.stats.verdicts import Comparison, Rules, judge
 
 FLOOR = 0.005

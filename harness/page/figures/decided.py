@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding, Standing
+from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
 from shootout.decide.policy import Objective
-from shootout.decide.quantities import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
 from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut, stack
 from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
 from shootout.report.decision import tell_finding, tell_objective

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.compare.changes import NONE
+from shootout.compare.compare import NONE
 from shootout.compare.document import Change, ComparedDocument, Moved, Place, Session
 from shootout.report.answer import SHOWN, tell_machine
 from shootout.report.answers import NARROWEST, WIDEST

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from shootout.compare.machines import Machine
+from shootout.compare.matching import Machine
 from shootout.decide.candidates import Candidate, Play, Question
 from shootout.journal.group import Group
 from shootout.results.analysis import Analysed

@@ -12,7 +12,7 @@ from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Arm, Array, Precision, Target
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Goal
-from shootout.stats.open_pairs import find_untold, leader_sets
+from shootout.stats.leaders import find_untold, leader_sets
 from shootout.stats.verdicts import Rules
 from shootout.study.group import count_comparisons, exact_of
 

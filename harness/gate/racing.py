@@ -1,8 +1,13 @@
-"""The study of a gate: reference and candidate on one model, raced towards the limit."""
+"""Plan the race of a gate: the reference beside a candidate on one model, towards the limit.
+
+A shipped folder's `load.py` checks the inputs of each call, which is a part of a call of microseconds. So the candidate
+is made into such a folder too, if that can be done; it then runs as the reference does, in one session.
+"""
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,12 +16,18 @@ from typing import Any
 from shootout import backends, models
 from shootout.constants import SHIPPED
 from shootout.contract import Arm, Target
-from shootout.decide.quantities import Limit
+from shootout.decide.options import Limit
 from shootout.decide.racing import SPREAD
-from shootout.errors import Unavailable, UsageError
+from shootout.errors import ArmFailed, SkippedArm, Unavailable, UsageError
 from shootout.export.client import is_file
-from shootout.gate.limits import Limits
+from shootout.exported.shipped_folder import open_shipped
+from shootout.gate.evidence import Limits
 from shootout.gate.reference import Reference
+from shootout.messages import Progress
+from shootout.ship.artifact import find_built
+from shootout.ship.folder import write_folder
+from shootout.ship.source import find_source
+from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.options import ModelOptions
 from shootout.study.plan import Plan, make_plan
@@ -27,7 +38,16 @@ from shootout.worker.availability import known_available
 
 MOST_RESTARTS = 1_000
 """It is the time that ends a gate."""
+
 ONE_SIZE = "a gate is about one model at one size"
+
+RUN = "run"
+
+RACING_S = 4.0
+"""The candidate's own run shows that it answers right; how fast it is, the gate's race shows."""
+
+CHECK_US = 0.4
+"""Microseconds that `load.py` takes to check one input of a call, measured on one machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,3 +211,65 @@ def _refuse_missing(target: Target) -> None:
     found = known_available({provider(target)})[provider(target)]
     if not found.ok:
         raise Unavailable(f"the reference {target} can't run here: {found.reason}; {found.fix}")
+
+
+def why_unshippable(contest: Contest) -> str:
+    """Tell why no folder can be made of the candidate, "" if one can."""
+    target = contest.rival.target
+    if target.python:
+        return f"{target} runs under another interpreter, whose packages are its own"
+    try:
+        backends.shipping(target)
+    except SkippedArm as error:
+        return str(error)
+    return ""
+
+
+def plan_alone(contest: Contest) -> Plan:
+    """Plan one short restart of the candidate by itself: a folder is made of what was measured and found right."""
+    study = contest.plan.study
+    alone = {"targets": study.targets[1:], "baseline": None, "goal": Aim.BEST, "max_restarts": 1}
+    return make_plan(study.model_copy(update={**alone, "least_restarts": 0}))
+
+
+def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Progress) -> Contest:
+    """Plan the race with the candidate as a folder; with the candidate as it is, and a note, if that can't be made.
+
+    Args:
+        folder: to be made; one that is there is kept, since it was made of that run.
+        run: that of `plan_alone`.
+    """
+    target = str(contest.rival.target)
+    try:
+        if not _is_whole(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            source = find_source(run, target)
+            write_folder(source, find_built(source, progress), folder)
+    except (UsageError, SkippedArm, ArmFailed) as error:
+        return note_unpacked(contest, str(error))
+    study = contest.plan.study
+    pair = {"targets": (study.targets[0], f"{SHIPPED}:{folder}"), "options": {}}  # a folder's settings came with it
+    return replace(plan_pair(study.model_copy(update=pair), limits), packed=True)
+
+
+def note_unpacked(contest: Contest, why: str) -> Contest:
+    """Add a note that only the reference's calls go through a `load.py`."""
+    note = (
+        f"only the reference runs by a load.py, whose checks take about {CHECK_US:g} us a call for each input; "
+        f"the candidate runs by its adapter: {why}"
+    )
+    return replace(contest, notes=(*contest.notes, note))
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        open_shipped(folder)
+    except UsageError:
+        return False
+    return True
+
+
+def name_folder(contest: Contest) -> str:
+    """Name the folder by its target, and not as the reference's folder: its label is made of that name."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(contest.rival.target))
+    return f"{name}-candidate" if contest.reference == f"{SHIPPED}:{name}" else name

@@ -1,22 +1,24 @@
-"""Two runs → what may be said of them: by ratios of ratios on one machine, by what holds and flips on two. Pure.
+"""Compare two runs: by ratios of ratios on one machine, by the verdicts that hold or flip on two. Pure.
 
-Of one race the run itself has the verdicts; runs that ask different things are refused.
+A machine is never twice the same: clocks, neighbors and memory move all times from one session to the next. What moves
+together cancels in the ratio to an arm that is the same in both sessions. What doesn't cancel is the session floor,
+which is learned from earlier sessions or taken as ±10 %; docs/comparing.md argues both.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from shootout.compare.asked import EXPORT, find_differing, is_same, tell_strange
-from shootout.compare.changes import find_arm_changes, find_changes
+import numpy as np
+
 from shootout.compare.document import Change, ComparedDocument, Moved, Session
-from shootout.compare.machines import is_same_machine, machine_of
+from shootout.compare.matching import EXPORT, find_differing, is_same, is_same_machine, machine_of, tell_strange
 from shootout.compare.merge import (
     Site,
     find_sites,
@@ -29,22 +31,32 @@ from shootout.compare.merge import (
     tell_threads,
     warn_exports,
 )
-from shootout.compare.sessions import LEAST_SESSIONS, choose_control, decided, find_change
-from shootout.contract import Scenario
+from shootout.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
+from shootout.contract import Array, Scenario
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import find_fault
 from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Row
+from shootout.stats.verdicts import Verdict, judge
 from shootout.study.group import short
+from shootout.units import size
 
 MOVED = "one key, but two processors or GPUs: the machine moved or was changed, or these are two machines of one image"
+
 CLONES = (
     "virtual machines and containers of one image on one kind of processor can't be distinguished: "
     "A and B are taken as one machine"
 )
+
 NO_CONTROL = "no arm is the same in both and known against it"
+
+LEAST_SESSIONS = 5
+"""With fewer of them nobody knows how far sessions differ."""
+
+SESSION_FLOOR = 0.10
+"""So far a ratio of two arms may move from one session to the next where nothing is known of that."""
 
 
 def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedDocument:
@@ -121,19 +133,6 @@ def _strange(one: Site, other: Site) -> list[str]:
     return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
 
 
-def _exports(pairs: Iterable[tuple[Site, Site]]) -> list[Change]:
-    """A line where the exports differ: the weights, the data or the exporter are others."""
-    for one, other in pairs:
-        if EXPORT in find_differing(one.asked, other.asked):
-            keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))
-            return [Change(what="export (weights, data or exporter)", a=next(keys), b=next(keys))]
-    return []
-
-
-def _only(sites: Sequence[Site], paired: Sequence[Site]) -> tuple[str, ...]:
-    return tuple(one.cell.group for one in sites if one not in paired)
-
-
 def find_earlier(pair: tuple[Site, Site], history: Sequence[Analysed]) -> list[Site]:
     """The earlier sessions of a question on its machine: of other machines, and the two themselves, none counts."""
     mine = pair[0]
@@ -146,6 +145,19 @@ def find_earlier(pair: tuple[Site, Site], history: Sequence[Analysed]) -> list[S
         alike = [one for one in find_sites(run.document.run, run) if one.key == mine.key and not _strange(one, mine)]
         found += sorted(alike, key=lambda one: one.threads != mine.threads)[:1]
     return found
+
+
+def _only(sites: Sequence[Site], paired: Sequence[Site]) -> tuple[str, ...]:
+    return tuple(one.cell.group for one in sites if one not in paired)
+
+
+def _exports(pairs: Iterable[tuple[Site, Site]]) -> list[Change]:
+    """A line where the exports differ: the weights, the data or the exporter are others."""
+    for one, other in pairs:
+        if EXPORT in find_differing(one.asked, other.asked):
+            keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))
+            return [Change(what="export (weights, data or exporter)", a=next(keys), b=next(keys))]
+    return []
 
 
 def _warn(history: Sequence[Analysed], found: Sequence[Sequence[Site]]) -> Iterable[str]:
@@ -218,6 +230,104 @@ def _log_ratios(earlier: Sequence[Site], arm: str, others: Sequence[str]) -> Map
     }
 
 
+def _median_ns(row: Row) -> float:
+    assert row.end_to_end is not None, "only rows with a time are compared"
+    return row.end_to_end.median_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """An unchanged arm that another one is held against.
+
+    Attributes:
+        floor: how far the ratio of the two may move between sessions though nothing changed (0.1 = 10 %).
+        sessions: earlier ones that the floor was learnt from; 0: none.
+    """
+
+    arm: str
+    floor: float
+    sessions: int
+
+
+def choose_control(
+    before: Mapping[str, Ratio], after: Mapping[str, Ratio], earlier: Mapping[str, Sequence[float]], tests: int
+) -> Control | None:
+    """The arm that an arm is held against: by earlier sessions the one whose ratio moved least, else the one
+    whose ratio is known best in the two runs.
+
+    Neither looks at what is asked, by how much the ratio differs between the two.
+
+    Args:
+        before, after: by unchanged arm, the arm's time ÷ that one's in the two runs.
+        earlier: by unchanged arm, log ratios likewise, one for each earlier session.
+        tests: how many arms are held against one.
+
+    Returns:
+        None where there is no unchanged arm that both have an interval against.
+    """
+    known = [arm for arm in before if arm in after and None not in _ends(before[arm], after[arm])]
+    learnt = [arm for arm in known if len(earlier.get(arm, ())) >= LEAST_SESSIONS]
+    if learnt:
+        floors = {arm: learn_floor(np.array(earlier[arm]), tests * len(learnt)) for arm in learnt}
+        arm = min(floors, key=lambda one: floors[one])
+        return Control(arm=arm, floor=floors[arm], sessions=len(earlier[arm]))
+    if not known:
+        return None
+    arm = min(known, key=lambda one: _width(before[one]) + _width(after[one]))
+    return Control(arm=arm, floor=SESSION_FLOOR, sessions=0)
+
+
+def learn_floor(log_ratios: Array, tests: int) -> float:
+    """How far two new sessions' ratios may be apart, by those of earlier ones: Student's prediction of a difference.
+
+    Args:
+        log_ratios: of two arms, one for each session, at least `LEAST_SESSIONS`.
+        tests: how many such floors share the error probability α.
+
+    Returns:
+        A share: 0.03 is 3 %. At least the bias floor.
+    """
+    from scipy.special import stdtrit  # scipy takes a while, and most comparisons have no history
+
+    n = log_ratios.size
+    reach = float(stdtrit(n - 1, 1 - ALPHA / (2 * tests))) * math.sqrt(2) * float(np.std(log_ratios, ddof=1))
+    return max(math.expm1(min(reach, 700.0)), BIAS_FLOOR)
+
+
+def find_change(before: Ratio, after: Ratio, floor: float) -> Ratio:
+    """The ratio now ÷ the ratio then, its interval widened by the session floor.
+
+    Each end takes both intervals' ends: the two err at most as often as both together.
+
+    Args:
+        before, after: of the same two arms, with both ends.
+    """
+    low = (after.low or 0.0) / (before.high or math.inf) / (1 + floor)
+    high = (after.high or math.inf) / (before.low or 1e-300) * (1 + floor)
+    return Ratio(
+        value=after.value / before.value,
+        low=low,
+        high=high,
+        verdict=judge(math.log(low), math.log(high), bias_floor=0.0, same_within=INDIFFERENT),
+        restarts_needed=None,
+        sd=None,
+        restarts=min(before.restarts, after.restarts),
+    )
+
+
+def decided(ratio: Ratio) -> bool:
+    """Whether there is a verdict."""
+    return ratio.verdict is not Verdict.CANT_TELL
+
+
+def _ends(*ratios: Ratio) -> list[float | None]:
+    return [end for one in ratios for end in (one.low, one.high)]
+
+
+def _width(ratio: Ratio) -> float:
+    return math.log((ratio.high or math.inf) / (ratio.low or 1e-300))
+
+
 def _settle(sites: Sequence[Site], sessions: Sequence[Session]) -> str | None:
     """The race that tells what two sessions don't: of the first arm of another version that has no verdict."""
     told = [
@@ -241,6 +351,85 @@ def _race(site: Site, label: str) -> str | None:
     return shlex.join([*words, "--candidate", short(str(replace(arm.target, python=name))), "--python", f"{name}=PATH"])
 
 
-def _median_ns(row: Row) -> float:
-    assert row.end_to_end is not None, "only rows with a time are compared"
-    return row.end_to_end.median_ns
+NONE = "-"
+
+_FIRST = ("libraries", "gpus", "cuda_driver", "os", "cpu", "variables", "python", "option")
+"""What people look for first; all else follows, and last what one of the two doesn't tell of."""
+
+_APART = frozenset({"date_utc", "machine", "ceilings", "interpreters"})
+"""Another at each run, or told elsewhere."""
+
+_MEASURED = frozenset({"artifact_bytes", "kernel_ns"})
+"""What of a runtime's account isn't the same in each restart."""
+
+_GREW = 0.01
+"""An artifact that is larger or smaller by more than this share was made of another export, or otherwise."""
+
+_COMMIT = 10
+"""So many letters of it tell commits apart."""
+
+
+def find_changes(one: Analysed, other: Analysed) -> tuple[Change, ...]:
+    """What differs in where and how two runs were made, what matters most first."""
+    before, after = (dict(_leaves(run.document.environment)) | _given(run) for run in (one, other))
+    found = [
+        Change(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
+        for name in dict.fromkeys([*before, *after])
+        if before.get(name, NONE) != after.get(name, NONE)
+    ]
+    ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), _rank(one.what), one.what))
+    return tuple(one.model_copy(update={"what": one.what.removeprefix("libraries.")}) for one in ordered)
+
+
+def find_arm_changes(one: Row, other: Row) -> tuple[Change, ...]:
+    """What differs in one arm of both, by its own words and by the runtime's account of what it ran.
+
+    What only one account tells is no change: older runs tell less. A fallback is; and so is an artifact of another
+    size, whatever the versions are: it was made of another export.
+    """
+    names = ("settings", "python", "threads", "instances")
+    own = [(name, getattr(one, name), getattr(other, name)) for name in names]
+    own += [(name, one.options.get(name), other.options.get(name)) for name in {**one.options, **other.options}]
+    first, second = (row.executed or {} for row in (one, other))
+    shared = [(name, first[name], second[name]) for name in first if name in second and name not in _MEASURED]
+    own += [each for each in shared if each[0] == "fallbacks" or NONE not in (_told(each[1]), _told(each[2]))]
+    sizes = one.artifact_bytes or 0, other.artifact_bytes or 0
+    if min(sizes) and max(sizes) > min(sizes) * (1 + _GREW):
+        own.append(("artifact", size(sizes[0]), size(sizes[1])))
+    return tuple(Change(what=name, a=_told(a), b=_told(b)) for name, a, b in own if a != b)
+
+
+def _rank(name: str) -> int:
+    part = name.replace(" ", ".").partition(".")[0]
+    return _FIRST.index(part) if part in _FIRST else len(_FIRST)
+
+
+def _given(run: Analysed) -> dict[str, str]:
+    """The words that no arm tells."""
+    words = run.header.given
+    return {f"option {name}": value or "given" for name, value in zip(words[::2], words[1::2], strict=True)}
+
+
+def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each leaf of the environment as words; flags one by one, since there are many."""
+    for key, part in value.items():
+        name = prefix + key
+        if not prefix and key in _APART:
+            continue
+        if isinstance(part, Mapping):
+            yield from _leaves(part, f"{name}.")
+        elif name == "cpu.flags" and isinstance(part, list):
+            yield from ((f"cpu.{flag}", "yes") for flag in part)
+        elif isinstance(part, list) and any(isinstance(one, Mapping) for one in part):
+            for index, one in enumerate(part):
+                yield from _leaves(one, f"{name}.{index}." if len(part) > 1 else f"{name}.")
+        else:
+            yield name, _told(part)[:_COMMIT] if name == "shootout.commit" else _told(part)
+
+
+def _told(value: Any) -> str:
+    if value in (None, "", [], (), {}):
+        return NONE
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

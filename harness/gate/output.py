@@ -1,18 +1,26 @@
-"""A gate's word as text: the first line says it, the evidence stands below."""
+"""Show a gate's outcome: on the screen its first line, then the evidence; in JUnit a case for each check."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from shootout.decide.limits import Standing
+from shootout.formats import junit
+from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
-from shootout.gate.verdict import Gate, Outcome, tell_ratio
+from shootout.gate.verdict import Gate, Outcome, tell_check, tell_ratio
+from shootout.results.document import Document
 from shootout.units import counted
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}
+
 COLUMNS = ("evidence", "reference", "candidate", "limit", "")
+
 MARKS = {Standing.MET: "ok", Standing.BROKEN: "BROKEN", Standing.UNKNOWN: "unknown", None: ""}
 
 
@@ -54,3 +62,30 @@ def lines(gate: Gate) -> list[tuple[str, ...]]:
 def _line(one: Check) -> tuple[str, ...]:
     standing = " · ".join(filter(None, [MARKS[one.standing], one.reason]))
     return one.name, one.reference or "–", one.candidate or "–", one.limit or "–", standing
+
+
+def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> None:
+    """Write the files, each by the end of its name; where nothing was run, JUnit alone has something to tell.
+
+    Raises:
+        UsageError: as `formats.files.check_files`.
+    """
+    for path in check_files(paths):
+        if path.name.lower().endswith(".xml"):
+            write_file(path, junit.as_xml(document, [("gate", list(_cases(gate)))]))
+        elif document:
+            write_files(document, [path])
+
+
+def _cases(gate: Gate) -> Iterator[junit.Case]:
+    """The outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
+    kinds: dict[Standing, junit.Kind | None] = {
+        Standing.BROKEN: "failure",
+        Standing.UNKNOWN: "error",
+        Standing.MET: None,
+    }
+    wholes: dict[Outcome, junit.Kind | None] = {"fail": "failure", "undecided": "error", "pass": None}
+    yield junit.Case(name="outcome", kind=wholes[gate.outcome], message="; ".join([tell_outcome(gate), *gate.reasons]))
+    for one in gate.checks:
+        if one.standing is not None:
+            yield junit.Case(name=one.name, kind=kinds[one.standing], message=tell_check(one))
