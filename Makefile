@@ -55,8 +55,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest $(PLUGINS) -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-full: $(STAMP)
-	$(BIN)/python -m pytest
-	$(BIN)/python -W ignore -m tests.fuzz --inputs 100000
+	ODD_INPUTS=2000 $(BIN)/python -m pytest
 
 # A study on a real Ray cluster of three nodes, all on this machine, one of which is killed.
 test-cluster: $(STAMP)
@@ -121,10 +120,10 @@ gpu-wheels:
 wheel: $(STAMP)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 
-# What is published: both files, looked into and tried (tests/release). Uploads nothing.
+# What is published: both files, checked and tried (lab/release.py). Uploads nothing.
 dist: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --group release
-	$(BIN)/python -m tests.release
+	$(BIN)/python -m lab.release
 
 $(STAMP): pyproject.toml constraints.txt $(APART)
 	@$(NEW_ENOUGH)

@@ -22,7 +22,7 @@ from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 from xml.etree import ElementTree as Xml
 
 import numpy as np
@@ -354,7 +354,7 @@ ANSWERS: tuple[Any, ...] = (
 
 def worker_answering(answer: bytes) -> WorkerProcess:
     process = object.__new__(WorkerProcess)
-    process._interpreter = None
+    process._interpreter, process._child = None, MagicMock(was_killed=False)
     process._pipe = SimpleNamespace(send=id, poll=lambda _: True, recv_bytes=lambda: answer)  # type: ignore[assignment]
     return process
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 import yaml
 from support.console import here
 
-from tests.release import __main__ as release
-from tests.release.contents import FOLDERS, GENERATED, in_wheel
-from tests.release.source import ROOT, changed, link, read_project, stage, tracked
+from lab.release import ROOT, describe, link
 
-PROJECT = read_project()
+FOLDERS = {"harness/": "shootout/", "backends/": "shootout/backends/", "models/": "shootout/models/"}
+GENERATED = ("PKG-INFO", "setup.cfg", "shootout.egg-info/")
+"""What setuptools adds to an sdist."""
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 VERSION = PROJECT["project"]["version"]
 TEMPLATES = sorted((ROOT / ".github").rglob("*.yml"))
 
@@ -43,11 +45,13 @@ def test_setuptools_knows_every_file_of_the_package() -> None:
     patterns = [f"{package.replace('.', '/')}/{one}" for package, ones in told.items() for one in ones]
     files = [name for name in published() if name.startswith(tuple(FOLDERS))]
     packages = {name.replace(".", "/") for name in PROJECT["tool"]["setuptools"]["packages"]}
-    data = {
-        name
-        for name in in_wheel(files, VERSION)
-        if not name.startswith("shootout-") and not (name.endswith(".py") and name.rpartition("/")[0] in packages)
+    placed = {
+        package + name.removeprefix(folder)
+        for name in files
+        for folder, package in FOLDERS.items()
+        if name.startswith(folder)
     }
+    data = {name for name in placed if not (name.endswith(".py") and name.rpartition("/")[0] in packages)}
     assert {name for name in data if not any(fnmatch(name, one) for one in patterns)} == set()
     assert [one for one in patterns if not any(fnmatch(name, one) for name in data)] == []
 
@@ -55,7 +59,8 @@ def test_setuptools_knows_every_file_of_the_package() -> None:
 def published() -> list[str]:
     """What git tracks, since in a checkout lie models and pages of whoever works there; of an sdist, all there is."""
     with suppress(OSError, subprocess.CalledProcessError):
-        if found := tracked():
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+        if found := [one for one in listed.split("\0") if one and (ROOT / one).is_file()]:
             return found
     files = (file for file in ROOT.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
     return [name for name in (str(file.relative_to(ROOT)) for file in files) if not name.startswith(GENERATED)]
@@ -64,7 +69,7 @@ def published() -> list[str]:
 def test_an_sdist_has_every_folder_and_what_lies_beside_them() -> None:
     manifest = read(ROOT / "MANIFEST.in").splitlines()
     grafted = {line.split()[1].split("/")[0] for line in manifest if line.startswith("graft ")}
-    ours = {"harness", "backends", "models", "tests", "docs", "results", ".ci", ".github"}
+    ours = {"harness", "backends", "models", "tests", "lab", "docs", "results", ".ci", ".github"}
     assert grafted == ours
     assert all((ROOT / name).is_dir() for name in ours)
     included = [one for line in manifest if line.startswith("include ") for one in line.split()[1:]]
@@ -86,59 +91,15 @@ def test_the_description_of_a_package_index_has_no_relative_link() -> None:
 
 
 def test_an_index_is_shown_the_linked_readme_and_the_projects_links(tmp_path: Path) -> None:
-    root, staged = tmp_path / "root", tmp_path / "staged"
-    root.mkdir()
-    (root / "README.md").write_text(read(ROOT / "README.md"))
-    (root / "pyproject.toml").write_text(read(ROOT / "pyproject.toml").partition("\n[project.urls]")[0])  # of an sdist
-    files = stage(["README.md", "pyproject.toml"], staged, "https://example.org/shootout", root)
-    told = read_project(staged)["project"]
+    (tmp_path / "README.md").write_text(read(ROOT / "README.md"))
+    (tmp_path / "pyproject.toml").write_text(
+        read(ROOT / "pyproject.toml").partition("\n[project.urls]")[0]
+    )  # of an sdist
+    describe(tmp_path, "https://example.org/shootout")
+    told = tomllib.loads(read(tmp_path / "pyproject.toml"))["project"]
     assert told["urls"]["Source"] == "https://example.org/shootout"
-    assert told["readme"] in files
-    assert "](https://example.org/" in read(staged / told["readme"])
-    assert read(staged / "README.md") == read(ROOT / "README.md"), "the tests in an sdist hold it"
-
-
-def test_a_staged_program_can_be_run(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    for name in ("README.md", "pyproject.toml", "run"):
-        (tmp_path / "root" / name).write_text(read(ROOT / "pyproject.toml"))
-    (tmp_path / "root" / "run").chmod(0o755)
-    stage(["run"], tmp_path / "staged", "", tmp_path / "root")
-    assert (tmp_path / "staged" / "run").stat().st_mode & 0o777 == 0o755
-
-
-@pytest.mark.parametrize(
-    ("faults", "differing", "left"),
-    [([], [], ["shootout-9.tar.gz", "shootout-9.whl"]), (["it breaks"], [], []), ([], ["README.md"], [])],
-)
-def test_what_lies_there_to_be_uploaded_is_what_was_found_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str], differing: list[str], left: list[str]
-) -> None:
-    def make(made: Path, *_: object) -> list[str]:
-        made.mkdir()
-        for name in ("shootout-9.whl", "shootout-9.tar.gz"):
-            (made / name).write_text(name)
-        return faults
-
-    into = tmp_path / "dist"
-    into.mkdir()
-    (into / "shootout-8.whl").write_text("of the release before")
-    (into / "notes.txt").write_text("of whoever works there")
-    monkeypatch.setattr(release, "_make", make)
-    monkeypatch.setattr("tests.release.source.changed", lambda: differing)
-    assert release.main(["--into", str(into)]) == (0 if left else 1)
-    assert sorted(file.name for file in into.iterdir()) == ["notes.txt", *left]
-
-
-def test_a_tracked_file_that_differs_from_the_commit_is_seen(tmp_path: Path) -> None:
-    who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-    for name in ("a", "b", "c"):
-        (tmp_path / name).write_text("first")
-    for words in (["init", "--quiet"], ["add", "a", "b"], [*who, "commit", "--quiet", "--message", "first"]):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    assert changed(tmp_path) == []
-    (tmp_path / "b").write_text("second")
-    assert changed(tmp_path) == ["b"]
+    assert "](https://example.org/" in read(tmp_path / told["readme"])
+    assert read(tmp_path / "README.md") == read(ROOT / "README.md"), "the tests in an sdist hold it"
 
 
 def test_an_index_that_lacks_most_packages_is_asked_for_one_alone() -> None:
