@@ -94,17 +94,14 @@ def test_a_program_from_elsewhere_or_a_changed_one_is_not_opened(tmp_path: Path)
         models.get(name).called({})  # type: ignore[misc]
 
 
-def test_python_takes_a_module_with_its_example_inputs():
-    asked: Any = {"model": Net(), "inputs": example(), "batch": 2}
-    told = api._with_stored_module(asked)
-    assert told["model"].endswith("Net.pt2")
-    assert "inputs" not in told
+def test_python_takes_a_module_with_its_example_inputs(tmp_path: Path):
+    asked: Any = {"model": Net(), "inputs": example(), "batch": 2, "backends": ("numpy",)}
+    assert [group["name"] for group in api.plan(**asked)["groups"]] == ["Net, batch 2"]
     assert asked["inputs"] is not None
-    facts = json.loads((Path(told["model"]).parent / program.FACTS).read_text())
+    (kept,) = (tmp_path / "cache").rglob("Net.pt2")
+    facts = json.loads((kept.parent / program.FACTS).read_text())
     assert set(facts["files"]) == {"Net.pt2", "inputs.npz"}
-    plain: Any = {"model": "digits", "inputs": "data.npz"}
-    assert api._with_stored_module(plain) is plain
-    assert np.load(Path(told["model"]).parent / program.INPUTS)["x"].shape == (2, 3)
+    assert np.load(kept.parent / program.INPUTS)["x"].shape == (2, 3)
 
 
 class Stating(nn.Module):
