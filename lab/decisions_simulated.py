@@ -20,8 +20,8 @@ from shootout.contract import Array
 from shootout.decide.candidates import Candidate, Play, Question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import Policy, read_policy
-from shootout.journal.group import Group
 from shootout.results.document import Timing
+from shootout.results.group import Group
 from shootout.stats.leaders import compare_pair
 from shootout.stats.quantiles import median_interval
 from shootout.stats.verdicts import Rules, ground_of

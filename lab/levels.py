@@ -17,8 +17,8 @@ import numpy as np
 from shootout.constants import BIAS_FLOOR
 from shootout.contract import Array
 from shootout.journal import journal
-from shootout.journal.group import group_of
 from shootout.messages import Scope
+from shootout.results.group import group_of
 from shootout.stats.evidence import bonferroni
 from shootout.stats.verdicts import Verdict, compare, log_ratios
 from tests.support.races.simulation import NOISES, tapes, told_apart

@@ -14,7 +14,7 @@ from typing import Any
 
 from lab.common import Bench, Table, Tables, say
 from lab.whole_runs import Run, by_arm, by_pair, run, settled_s, shipped_slower
-from shootout.journal.time_spent import STEPS
+from shootout.results.time_spent import STEPS
 from shootout.stats.verdicts import Verdict
 
 TARGET, COPIES = "onnxruntime", 5

@@ -19,13 +19,14 @@ from typing import Any
 from lab.common import Bench, Table
 from shootout.clock import Stopwatch
 from shootout.journal import journal
-from shootout.journal.group import Group, group_of, withheld
 from shootout.journal.journal import History
 from shootout.messages import Scope
 from shootout.report.answer import screen
 from shootout.results.analysis import analyse
 from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Document, Row
+from shootout.results.group import Group, group_of
+from shootout.results.vetoes import withheld
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
 

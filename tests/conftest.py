@@ -75,7 +75,7 @@ LONGEST = (
     *("worker/test_availability.py", "export/test_foreign_onnx.py", "stats/test_error_rates.py"),
     *("export/test_factory.py", "backends/_tensorrt/test_tensorrt_models.py", "worker/test_misbehaving.py"),
     *(
-        "crossover/test_crossover.py",
+        "race/test_crossover_search.py",
         "commands/test_cli.py",
         "quantize/test_error_bounds.py",
         "commands/test_tracing.py",

@@ -22,7 +22,6 @@ from shootout.host.locks import machine_lock
 from shootout.host.placement import pass_on
 from shootout.host.store import in_use, without_home
 from shootout.journal import journal
-from shootout.journal.group import Group, group_of, missing
 from shootout.journal.journal import History
 from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
@@ -33,6 +32,7 @@ from shootout.report.lines import NAMED, fold
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
+from shootout.results.group import Group, group_of, missing
 from shootout.results.questions import find_nearest
 from shootout.study import points
 from shootout.study.group import family, named_in

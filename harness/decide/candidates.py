@@ -15,12 +15,12 @@ from pathlib import Path
 from shootout.compare.matching import Machine, machine_of, name_machines, read_asked, refuse_strangers, whole_machine
 from shootout.contract import Device, Scenario
 from shootout.errors import UsageError
-from shootout.journal.group import Group
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import analyse_cells, right_rows
 from shootout.results.answer import Answer
 from shootout.results.cells import Cell
 from shootout.results.document import Document, Row
+from shootout.results.group import Group
 from shootout.study.group import family
 from shootout.units import counted
 

@@ -19,9 +19,9 @@ from shootout.fleet.nodes import FleetNode, NodeKind, tell_other_versions
 from shootout.host import environment
 from shootout.host.locks import FOLDER_LOCK
 from shootout.journal import journal, merged, run_folder
-from shootout.journal.group import group_of, missing
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import PASSING, Header, not_run
+from shootout.results.group import group_of, missing
 from shootout.study.group import confirming_name
 
 

@@ -1,5 +1,5 @@
 """Who plays, restart by restart, until every question has its answer or the time is up.
 
 In: built arms. Out: journal lines.
-May use `crossover`, `journal`, `build`, `worker` and what is below them.
+May use `results`, `journal`, `build`, `worker` and what is below them.
 """

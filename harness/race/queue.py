@@ -18,8 +18,6 @@ import numpy as np
 from shootout import units
 from shootout.constants import AIMED_RESTARTS, LIMIT_RESTARTS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
-from shootout.crossover import sweeps
-from shootout.journal.group import Group, counted, unfit, unsteady
 from shootout.journal.records import Served
 from shootout.messages import Scope
 from shootout.race import pace, serving
@@ -27,6 +25,8 @@ from shootout.race.protocols import Context, Performance
 from shootout.race.restart import Restart
 from shootout.race.serving import LoadTest
 from shootout.race.stopping import GroupState, next_players
+from shootout.results import crossovers
+from shootout.results.group import Group, counted, unfit, unsteady
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Pair, leader_sets, restarts_left
@@ -306,9 +306,9 @@ def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
     """Each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
     if axis is None:
         return [float(index) for index in range(len(records))]
-    lines: dict[sweeps.Key, list[int]] = {}
+    lines: dict[crossovers.Key, list[int]] = {}
     for index in sorted(range(len(records)), key=lambda index: size_of(records[index].arms[0], axis)):
-        lines.setdefault(sweeps.key_of(records[index], axis), []).append(index)
+        lines.setdefault(crossovers.key_of(records[index], axis), []).append(index)
     turns = {index: turn for line in lines.values() for index, turn in zip(line, spread(len(line)), strict=True)}
     return [turns[index] for index in range(len(records))]
 

@@ -14,17 +14,15 @@ from shootout.build.groups import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
 from shootout.contract import Arm, Device, NotRun
-from shootout.crossover import extra_groups
-from shootout.crossover.search import Ask, Search
 from shootout.errors import ModelError, UsageError
 from shootout.host import cuda_driver, environment, gpu
 from shootout.host.noise import NoiseMeter
 from shootout.host.placement import on_cpus
-from shootout.journal.group import group_of
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
-from shootout.race import pace, queue, stopping
+from shootout.race import crossover_search, pace, queue, stopping
+from shootout.race.crossover_search import Ask, Search
 from shootout.race.live import Launcher, NoiseWatch
 from shootout.race.pace import Caps
 from shootout.race.pausing import Suspension
@@ -32,6 +30,7 @@ from shootout.race.protocols import Context, RaceEvents
 from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
 from shootout.race.serving import terms_of
+from shootout.results.group import group_of
 from shootout.stats.verdicts import Rules
 from shootout.study.plan import Plan, PlannedGroup
 
@@ -104,7 +103,7 @@ class RaceRunner:
             UsageError: there is a metric, and nothing that it could score.
         """
         later = self.history.groups[len(self.history.header.groups) :]
-        self.groups = [*self.plan.groups, *(extra_groups.recalled(self.plan.study, one) for one in later)]
+        self.groups = [*self.plan.groups, *(crossover_search.recalled(self.plan.study, one) for one in later)]
         self.built = self._prepared(self.groups)
         if self.plan.study.metric:
             ready = [one.exported for group in self.built.values() for one in group.values()]
@@ -294,7 +293,7 @@ class RaceRunner:
 
     def _add(self, asks: Sequence[Ask]) -> bool:
         """Take in the groups that crossovers ask for; False when there is none."""
-        found = extra_groups.planned(
+        found = crossover_search.planned(
             self.plan.study, self.plan.here, asks, {group.record.name for group in self.groups}
         )
         for group, line in found:

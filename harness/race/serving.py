@@ -17,10 +17,10 @@ import numpy as np
 from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_ROUNDS, SERVE_STEP_S
 from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
-from shootout.journal.group import counting
 from shootout.journal.records import Played, Served, Step
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race.protocols import Performance
+from shootout.results.group import counting
 from shootout.stats import quantiles
 from shootout.study.schema import Study
 from shootout.units import duration, number

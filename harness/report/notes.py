@@ -14,10 +14,10 @@ from rich.text import Text
 
 from shootout.ceilings.model import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, Scenario, Value
-from shootout.crossover.brackets import Kind
 from shootout.journal.records import Holding
 from shootout.report.figures import Cell, make_table
 from shootout.report.lines import name_targets
+from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, Row
 from shootout.study.group import name_model
 from shootout.units import duration, size

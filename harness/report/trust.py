@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shootout.contract import Scenario
 from shootout.host.noise import DisturbanceKind, recalled
-from shootout.journal.time_spent import STEPS
 from shootout.report.figures import ends_of
 from shootout.report.lines import name_targets
 from shootout.results.document import GroupSummary, Row
+from shootout.results.time_spent import STEPS
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import counted, duration

@@ -13,29 +13,17 @@ import numpy as np
 
 from shootout.constants import USEFUL_BOUND
 from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, NotRun, NotRunKind
-from shootout.crossover import brackets, sweeps
-from shootout.crossover.brackets import OCTAVE, At, Kind
-from shootout.crossover.brackets import Outcome as Crossing
-from shootout.crossover.sweeps import Sweep
 from shootout.journal import journal
-from shootout.journal.group import (
-    Group,
-    compare,
-    compare_own,
-    copy_holds,
-    group_of,
-    pooled_sd,
-    withheld,
-)
 from shootout.journal.journal import History
 from shootout.journal.records import Checked, Ended, Header, Played, Prepared
 from shootout.journal.samples import SINGLE, Samples
-from shootout.journal.time_spent import find_time_spent
 from shootout.messages import Scope
-from shootout.results import footprint, pareto, rates, roofline
+from shootout.results import crossovers, footprint, pareto, rates, roofline
 from shootout.results.cells import Cell, make_cells
 from shootout.results.choice import choose
 from shootout.results.comparisons import ratio_of
+from shootout.results.crossovers import OCTAVE, At, Kind, Sweep
+from shootout.results.crossovers import Outcome as Crossing
 from shootout.results.document import (
     SCHEMA,
     Control,
@@ -48,8 +36,11 @@ from shootout.results.document import (
     SizeVerdict,
     Timing,
 )
+from shootout.results.group import Group, compare, compare_own, group_of, pooled_sd
 from shootout.results.quantization import joined
 from shootout.results.questions import find_nearest, find_open
+from shootout.results.time_spent import find_time_spent
+from shootout.results.vetoes import copy_holds, withheld
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Verdict
 from shootout.study import reproduce
@@ -338,15 +329,15 @@ def crossings(groups: Sequence[Group], axis: str | None, *, complete: bool) -> t
     if axis is None:
         return ()
     by_name = {group.record.name: group for group in groups}
-    found = sweeps.sweeps([group.record for group in groups], axis)
+    found = crossovers.sweeps([group.record for group in groups], axis)
     lines = ((sweep, scope) for sweep in found for scope in scopes_of(sweep.scenario))
     told = [one for sweep, scope in lines for one in _of_sweep(sweep, by_name, axis, scope)]
     return tuple(_ended(one) for one in told) if complete else tuple(told)
 
 
 def _of_sweep(sweep: Sweep, groups: Mapping[str, Group], axis: str, scope: Scope) -> list[Crossover]:
-    points = [sweeps.at(groups[record.name], size, sweep.pair, scope) for size, record in sweep.groups.items()]
-    return [_crossover(sweep, axis, scope, points, outcome) for outcome in brackets.outcomes(points)]
+    points = [crossovers.at(groups[record.name], size, sweep.pair, scope) for size, record in sweep.groups.items()]
+    return [_crossover(sweep, axis, scope, points, outcome) for outcome in crossovers.outcomes(points)]
 
 
 def _ended(one: Crossover) -> Crossover:

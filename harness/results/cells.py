@@ -9,11 +9,12 @@ from typing import Literal
 
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
 from shootout.contract import BoundStanding
-from shootout.journal.group import Group, unfit_for, unvouched
 from shootout.messages import Scope
 from shootout.results.comparisons import Ratio, ratio_of
 from shootout.results.document import Crossover, GroupSummary, Row
+from shootout.results.group import Group
 from shootout.results.pareto import MARGIN
+from shootout.results.vetoes import unfit_for, unvouched
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Comparison, Verdict

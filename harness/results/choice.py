@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from shootout.contract import NotRunKind
-from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
 from shootout.results.answer import Answer, Chosen, NotRaced, Passed, Rival, Shipped, Step, Sure, WouldChange
 from shootout.results.cells import Cell, is_judged, is_near, is_plain
 from shootout.results.comparisons import Ratio
+from shootout.results.crossovers import Kind
 from shootout.results.document import Row, Timing
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Verdict

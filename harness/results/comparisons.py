@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shootout.errors import UsageError, unknown
 from shootout.journal import journal
-from shootout.journal.group import Group, against, group_of, withheld
 from shootout.messages import Scope
+from shootout.results.group import Group, against, group_of
+from shootout.results.vetoes import withheld
 from shootout.stats.paired import Change, MeanChange
 from shootout.stats.verdicts import Comparison, Verdict
 from shootout.study.group import short

@@ -9,11 +9,11 @@ from pydantic import Field, TypeAdapter, field_serializer
 
 from shootout.constants import BIAS_FLOOR
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
-from shootout.crossover.brackets import Kind
 from shootout.exported.workload import Work
 from shootout.journal.records import Holding
 from shootout.results.answer import Answer
 from shootout.results.comparisons import AccuracyChange, Metric, Part, Ratio
+from shootout.results.crossovers import Kind
 from shootout.stats.verdicts import Verdict
 from shootout.units import counted, duration
 

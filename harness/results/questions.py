@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shootout.crossover.brackets import Kind
-from shootout.journal.group import Group, missing
 from shootout.results.answer import Answer
+from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, NearestOpen
+from shootout.results.group import Group, missing
 from shootout.study.group import short
 
 

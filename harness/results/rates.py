@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from shootout.contract import Arm, Scenario
-from shootout.journal import limits
 from shootout.journal.records import Played, Served
+from shootout.results import p99_limit
 from shootout.results.document import Rate, Serving, Timing
 
 BY_CALL = frozenset({Scenario.LATENCY, Scenario.TRAIN_STEP})
@@ -23,7 +23,11 @@ def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rat
         lines: its restarts.
         timing: its end-to-end figures.
     """
-    if timing is None or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or limits.given_rate(_served(lines)):
+    if (
+        timing is None
+        or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE)
+        or p99_limit.given_rate(_served(lines))
+    ):
         return None
     return _inverse(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
 
@@ -39,13 +43,13 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
     done = _served(lines)
     if not done or timing is None:
         return None
-    given, p99_ns = limits.given_rate(done), limits.p99_ns(done, timing.median_ns)
+    given, p99_ns = p99_limit.given_rate(done), p99_limit.p99_ns(done, timing.median_ns)
     return Serving(
         rate_per_s=Rate(value=given, low=given, high=given) if given else _inverse(timing),
         searched=not given,
-        holds=limits.known_to_hold(done, timing.median_ns, disturbed_share),
+        holds=p99_limit.known_to_hold(done, timing.median_ns, disturbed_share),
         p99_ns=p99_ns if math.isfinite(p99_ns) else None,
-        p99_highest_ns=limits.highest_p99_ns(done),
+        p99_highest_ns=p99_limit.highest_p99_ns(done),
         limit_ns=done[-1].limit_ns,
         unloaded_ns=float(np.median([one.unloaded_ns for one in done])),
         start_late_ns=float(np.median([one.start_late_ns for one in done])),
@@ -54,7 +58,7 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
 
 def never_held(lines: Sequence[Played]) -> bool:
     """Whether a rate was searched, and none that was tried held in any restart."""
-    return limits.never_held(_served(lines))
+    return p99_limit.never_held(_served(lines))
 
 
 def _served(lines: Sequence[Played]) -> list[Served]:

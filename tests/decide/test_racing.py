@@ -24,10 +24,10 @@ from shootout.decide.racing import (
 from shootout.errors import UsageError
 from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
-from shootout.journal.group import group_of, missing
 from shootout.journal.records import Line, not_run
 from shootout.race.recording import Recorder
 from shootout.results.analysis import analyse
+from shootout.results.group import group_of, missing
 from shootout.study.schema import Study, checked
 
 ARM = made.ARMS[0]

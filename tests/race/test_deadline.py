@@ -22,7 +22,6 @@ from shootout.constants import GRACE_S, LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SE
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.errors import Hung, SkippedArm
 from shootout.journal import journal
-from shootout.journal.group import group_of
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
 from shootout.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn
@@ -36,6 +35,7 @@ from shootout.race.restart import Restart
 from shootout.race.serving import LoadTest
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
+from shootout.results.group import group_of
 from shootout.stats.verdicts import Rules
 from shootout.study.plan import plan_groups
 

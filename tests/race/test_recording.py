@@ -15,13 +15,13 @@ from shootout.constants import TAIL_S
 from shootout.contract import Arm, Device, Fidelity, Precision, Scenario, Target
 from shootout.errors import NotRun, NotRunKind
 from shootout.journal import journal, samples
-from shootout.journal.group import group_of
 from shootout.journal.records import Failure
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import recording
 from shootout.race.protocols import Performance, Placed, WarmUp
 from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _played, _prepared
 from shootout.results.analysis import right_rows
+from shootout.results.group import group_of
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
 REST = "what isn't quantized computes in"

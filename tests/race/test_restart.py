@@ -17,12 +17,12 @@ from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 from shootout.constants import ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, NoiseMark, NoiseMeter, OwnTraces, undisturbed
-from shootout.journal.group import counted, counting
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
 from shootout.race.live import NoiseWatch
 from shootout.race.protocols import Context, Gpus, RaceEvents
 from shootout.race.queue import Race
 from shootout.race.restart import Restart, rounds_for, warm_up
+from shootout.results.group import counted, counting
 from shootout.stats.verdicts import Rules, Verdict, comparison
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}

@@ -12,11 +12,11 @@ from support.races.cells import cell, comparison, document, fidelity, row, timin
 
 from shootout import backends
 from shootout.contract import NotRunKind
-from shootout.crossover.brackets import Kind
 from shootout.report import answers
 from shootout.report.lines import NAMED
 from shootout.results.cells import Cell
 from shootout.results.comparisons import ratio_of
+from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Rate
 
 MACHINE = {

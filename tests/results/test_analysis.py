@@ -16,13 +16,13 @@ from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, playe
 import shootout
 from shootout.contract import NotRunKind, Precision
 from shootout.journal import journal, samples
-from shootout.journal.group import group_of, missing
 from shootout.journal.records import Failure, Line, Skip
 from shootout.messages import Scope, Turn
 from shootout.race.queue import race_of
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
+from shootout.results.group import group_of, missing
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Verdict
 

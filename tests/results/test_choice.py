@@ -9,10 +9,10 @@ import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
 from shootout.contract import BoundStanding, NotRunKind
-from shootout.crossover.brackets import Kind
 from shootout.results.answer import Answer, Shipped
 from shootout.results.choice import choose
 from shootout.results.comparisons import ratio_of
+from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Rate, Serving
 from shootout.stats.verdicts import Verdict
 

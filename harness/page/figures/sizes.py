@@ -8,7 +8,6 @@ from typing import Any
 
 import altair as alt
 
-from shootout.crossover.brackets import Kind
 from shootout.messages import Scope
 from shootout.page.figures.charts import (
     CHOSEN,
@@ -27,6 +26,7 @@ from shootout.page.figures.charts import (
 )
 from shootout.report.notes import say_crossings
 from shootout.report.sweep_table import Line, lines
+from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Row
 from shootout.study.group import short
 from shootout.units import counted

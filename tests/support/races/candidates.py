@@ -11,10 +11,10 @@ import numpy as np
 
 from shootout.compare.matching import Machine
 from shootout.decide.candidates import Candidate, Play, Question
-from shootout.journal.group import Group
 from shootout.results.analysis import Analysed
 from shootout.results.cells import Cell
 from shootout.results.document import Rate, Row, Serving
+from shootout.results.group import Group
 
 from . import made
 from .cells import GROUP, cell, document, row

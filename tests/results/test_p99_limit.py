@@ -10,12 +10,12 @@ from support.races import fakes
 from support.races.made import header, played, rounds, write
 
 from shootout.contract import Arm, Scenario
-from shootout.journal import journal, limits
-from shootout.journal.group import group_of
+from shootout.journal import journal
 from shootout.journal.records import Served, Step
 from shootout.race import queue
-from shootout.results import rates
+from shootout.results import p99_limit, rates
 from shootout.results.document import Timing
+from shootout.results.group import group_of
 
 
 def serves(backend: str, **how: bool) -> Arm:
@@ -76,7 +76,7 @@ def test_a_limit_under_load_goes_by_the_worst_of_four_restarts(
     steps = [Step(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns is not None) for ns in bounds]
     facts = {"given_per_s": given, "limit_ns": 5e6, "unloaded_ns": 1e6, "start_late_ns": 0.0}
     done = [Served(**facts, steps=(one,)) for one in steps]
-    assert limits.highest_p99_ns(done) == highest
+    assert p99_limit.highest_p99_ns(done) == highest
 
 
 def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> None:

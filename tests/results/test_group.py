@@ -10,9 +10,10 @@ from support.races.made import COPY, GROUP, A, B, header, played, rounds, write
 
 from shootout.contract import Arm, NotRun, NotRunKind
 from shootout.journal import journal
-from shootout.journal.group import Group, group_of, withheld
 from shootout.journal.records import Failure, Line, Skip
 from shootout.messages import Scope
+from shootout.results.group import Group, group_of
+from shootout.results.vetoes import withheld
 
 WHY = ("killed", "failed")
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from support.races.made import EXACT, EXECUTED
 
 from shootout.contract import Arm, Array, Target
-from shootout.crossover import brackets, sweeps
-from shootout.crossover.brackets import At, Kind, Outcome
-from shootout.journal.group import Group
 from shootout.journal.records import Played, Rounds
 from shootout.messages import Scope
+from shootout.results import crossovers
+from shootout.results.crossovers import At, Kind, Outcome
+from shootout.results.group import Group
 from shootout.stats.evidence import min_restarts
 from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
+from support.races.made import EXACT, EXECUTED
 
 A, B, COPY = (
     Arm(target=Target(backend="a"), model="m"),
@@ -109,20 +109,20 @@ class World:
         play(self.groups[size], times)
 
     def look(self, size: int) -> None:
-        self.known[size] = sweeps.at(self.groups[size], size, PAIR, Scope.END_TO_END)
+        self.known[size] = crossovers.at(self.groups[size], size, PAIR, Scope.END_TO_END)
 
     def search(self) -> list[Outcome]:
         """As a campaign does: what a crossover waits for, nearest first; then sizes it asks for; then the answer."""
         while True:
             points = [self.known[size] for size in sorted(self.known)]
-            if waiting := brackets.wanted(points):
+            if waiting := crossovers.wanted(points):
                 nearest = min(waiting, key=lambda one: (one.needed or 1_000) - one.restarts)
                 self.restart(nearest.size)
                 self.look(nearest.size)
-            elif asked := brackets.next_sizes(points):
+            elif asked := crossovers.next_sizes(points):
                 self.add(asked[0][0])
             else:
-                return brackets.outcomes(points)
+                return crossovers.outcomes(points)
 
 
 def crossing(at: float, steep: float, *, sd: float, seed: int) -> World:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from shootout.contract import Array, NotRun, NotRunKind
-from shootout.journal import limits
 from shootout.journal.journal import History
 from shootout.journal.records import (
     Checked,
@@ -24,8 +23,9 @@ from shootout.journal.records import (
     Skip,
 )
 from shootout.messages import Scope
+from shootout.results import p99_limit
 from shootout.stats.leaders import restarts_left, time_ns
-from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, Verdict, comparison, ground_of, log_ratios
+from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, comparison, ground_of, log_ratios
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
@@ -60,7 +60,7 @@ def unfit(
         steady_from, served: as `Group` has them.
         blocks: block medians (ns) by label and restart.
     """
-    late = {label for label, done in served.items() if limits.breaks(done, time_ns(blocks.get(label, {})))}
+    late = {label for label, done in served.items() if p99_limit.breaks(done, time_ns(blocks.get(label, {})))}
     return unsteady(steady_from) | late
 
 
@@ -263,15 +263,6 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
     )
 
 
-def copy_holds(group: Group, found: Comparison | None) -> bool | None:
-    """Return whether the baseline's hidden copy, compared with it, came out like it; None: nothing shows it yet."""
-    if found is None:
-        return False if group.played.get(group.rules.baseline or "") else None
-    if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
-        return False
-    return None if found.low is None and found.high is None else True
-
-
 def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
     """An arm against the baseline, or None where there is nothing to compare."""
     return against(group, scope, label, group.rules.baseline)
@@ -292,40 +283,3 @@ def against(
     if not set(blocks[label]) & set(blocks[other]):
         return None
     return comparison(blocks, label, other, group.rules, ground=group.ground(scope), estimate=estimate)
-
-
-def withheld(group: Group, label: str, other: str | None) -> str | None:
-    """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
-    reasons = (unvouched(group), unfit_for(group, label), unfit_for(group, other))
-    return next(filter(None, reasons), None)
-
-
-def unvouched(group: Group) -> str | None:
-    """Why no verdict of a group stands, which takes a copy that came out like its baseline; None where they stand."""
-    if why := _gone(group, group.rules.control):
-        return f"the copy of the baseline that vouches for this group {_fate(why)}: {why.reason}"
-    if group.rules.control and (why := _gone(group, group.rules.baseline)):
-        return f"the baseline {_fate(why)}, so no copy of it vouches for this group"
-    copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline, estimate=False)
-    return "the baseline came out different from a copy of itself" if copy_holds(group, copy) is False else None
-
-
-def unfit_for(group: Group, label: str | None) -> str | None:
-    """Why no verdict on one arm may be given, whatever the other one is; None when one may."""
-    if why := _gone(group, label):
-        return f"{label} {_fate(why, 'left the race')}: {why.reason}"
-    starts = group.steady_from.get(label or "", [])
-    if is_unsteady(starts):
-        return f"{label} found no steady state in {starts.count(None)} of {len(starts)} restarts"
-    return None
-
-
-def _gone(group: Group, label: str | None) -> NotRun | None:
-    """What took an arm out of the race; what it measured before the time was over counts."""
-    why = group.setbacks.get(label or "")
-    return None if why and why.kind is NotRunKind.NOT_REACHED and group.played.get(label or "") else why
-
-
-def _fate(why: NotRun, otherwise: str = "failed") -> str:
-    """What became of an arm that is out."""
-    return {NotRunKind.NOT_REACHED: "had no time yet", NotRunKind.SOFTWARE: "is never timed"}.get(why.kind, otherwise)

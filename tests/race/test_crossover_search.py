@@ -7,15 +7,14 @@ import math
 
 import numpy as np
 import pytest
-from crossings import COPY, A, B, World, crossing, group, play, tally
+from support.races.crossings import COPY, A, B, World, crossing, group, play, tally
 
 from shootout.contract import NotRun, NotRunKind, Scenario
-from shootout.crossover import brackets, sweeps
-from shootout.crossover.brackets import At, Kind
-from shootout.crossover.search import Search
-from shootout.journal.group import withheld
 from shootout.messages import Scope
-from shootout.results import analysis
+from shootout.race.crossover_search import Search
+from shootout.results import analysis, crossovers
+from shootout.results.crossovers import At, Kind
+from shootout.results.vetoes import withheld
 from shootout.stats.verdicts import Verdict
 
 LETTERS = {"a": Verdict.FASTER, "b": Verdict.SLOWER, "s": Verdict.SAME, "?": Verdict.CANT_TELL, "x": Verdict.CANT_TELL}
@@ -30,7 +29,7 @@ def points(text: str, first: int = 1) -> list[At]:
 
 
 def says(text: str) -> list[tuple[object, ...]]:
-    return [(one.kind, one.low, one.high, one.below, one.above) for one in brackets.outcomes(points(text))]
+    return [(one.kind, one.low, one.high, one.below, one.above) for one in crossovers.outcomes(points(text))]
 
 
 FASTER, SLOWER, SAME = Verdict.FASTER, Verdict.SLOWER, Verdict.SAME
@@ -56,10 +55,10 @@ def test_only_verdicts_on_both_sides_make_a_bracket(text: str, expected: list[tu
 
 
 def test_a_bracket_says_what_lies_inside_and_cant_tell_what_it_would_take():
-    (inside,) = brackets.outcomes(points("asxb"))
+    (inside,) = crossovers.outcomes(points("asxb"))
     assert inside.reason == "the same at 2; no verdict at 4"
     assert inside.needed == {4: 9}
-    (nothing,) = brackets.outcomes(points("aa?a"))
+    (nothing,) = crossovers.outcomes(points("aa?a"))
     assert (nothing.reason, nothing.needed) == ("no verdict at 4", {4: 9})
 
 
@@ -68,26 +67,26 @@ def test_a_bracket_says_what_lies_inside_and_cant_tell_what_it_would_take():
     [("a?b?", [2]), ("aab?", []), ("?ab", []), ("a??b", [2, 4]), ("a?a?", [2, 8]), ("??", [1, 2]), ("axb", [])],
 )
 def test_only_what_can_change_the_answer_is_wanted(text: str, sizes: list[int]):
-    assert [one.size for one in brackets.wanted(points(text))] == sizes
+    assert [one.size for one in crossovers.wanted(points(text))] == sizes
 
 
 def test_a_bracket_is_divided_only_while_it_is_wide_and_nothing_inside_is_at_work():
-    assert brackets.next_sizes(points("ab", first=8)) == []
-    assert brackets.next_sizes(points("a?b", first=8)) == []
-    ((best, *_),) = brackets.next_sizes([points("a", first=8)[0], points("b", first=128)[0]])
+    assert crossovers.next_sizes(points("ab", first=8)) == []
+    assert crossovers.next_sizes(points("a?b", first=8)) == []
+    ((best, *_),) = crossovers.next_sizes([points("a", first=8)[0], points("b", first=128)[0]])
     assert best == 32, "the geometric midpoint, without figures to fit"
 
 
 def test_around_a_region_without_verdicts_the_sides_come_nearer_until_they_touch_it():
     known = [*points("a", first=1), *points("s", first=16), *points("b", first=1024)]
     for _ in range(20):
-        asked = brackets.next_sizes(known)
+        asked = crossovers.next_sizes(known)
         if not asked:
             break
         size = asked[0][0]
         verdict = FASTER if size < 10 else SLOWER if size > 40 else SAME
         known = sorted([*known, At(size=size, verdict=verdict)], key=_size)
-    (found,) = brackets.outcomes(known)
+    (found,) = crossovers.outcomes(known)
     assert found.low is not None
     assert found.high is not None
     assert 10 / math.sqrt(2) <= found.low < 10 <= 40 < found.high <= 40 * math.sqrt(2) + 1
@@ -98,23 +97,23 @@ def _size(point: At) -> int:
 
 
 def test_sizes_are_round_and_lie_strictly_between():
-    assert brackets.round_sizes(1, 2, 1.5) == ()
-    assert brackets.round_sizes(1, 3, 1.7) == (2,)
-    assert brackets.round_sizes(64, 256, 128.0)[0] == 128
-    assert set(brackets.round_sizes(64, 256, 100.0)) == {80, 96, 112, 128, 160, 192, 224}
+    assert crossovers.round_sizes(1, 2, 1.5) == ()
+    assert crossovers.round_sizes(1, 3, 1.7) == (2,)
+    assert crossovers.round_sizes(64, 256, 128.0)[0] == 128
+    assert set(crossovers.round_sizes(64, 256, 100.0)) == {80, 96, 112, 128, 160, 192, 224}
 
 
 @pytest.mark.parametrize("crossing_at", [3.0, 50.0, 900.0])
 def test_the_proposal_lies_beside_the_fitted_crossing_inside_the_bracket(crossing_at: float):
     times = [(n, 100.0 + 20 * crossing_at + n * 10.0, 100.0 + n * 30.0) for n in (1, 1024)]
-    assert brackets.crossing(times) == pytest.approx(crossing_at)
-    aim = brackets.aim(1, 1024, times)
+    assert crossovers.crossing(times) == pytest.approx(crossing_at)
+    aim = crossovers.aim(1, 1024, times)
     assert 1 < aim < 1024
     assert abs(math.log2(aim / crossing_at)) < 1.3
 
 
 def test_parallel_lines_propose_the_midpoint():
-    assert brackets.aim(4, 64, [(4, 100.0, 200.0), (64, 160.0, 260.0)]) == 16.0
+    assert crossovers.aim(4, 64, [(4, 100.0, 200.0), (64, 160.0, 260.0)]) == 16.0
 
 
 def worlds(sd: float, count: int, seed: int) -> list[World]:
@@ -154,7 +153,7 @@ def test_lines_that_never_cross_have_no_bracket(sd: float):
     assert found.none >= 0.95
 
 
-def raced(size: int, ratio: float, wobble: float = 0.001) -> sweeps.Group:
+def raced(size: int, ratio: float, wobble: float = 0.001) -> crossovers.Group:
     """Five restarts in which `a` takes `ratio` times as long as `b`, give or take."""
     found = group(size)
     for index in range(5):
@@ -187,7 +186,7 @@ def test_a_search_never_asks_for_a_size_that_is_there():
     assert asked == {(1, 2, 4): [(3,)], (1, 3, 4): [(2,)], (1, 2, 3, 4): []}
 
 
-def served(size: int) -> sweeps.Group:
+def served(size: int) -> crossovers.Group:
     """A group of arms that serve, of which `a` is the faster one."""
     found = raced(size, 0.5)
     for line in (line for lines in found.played.values() for line in lines):
@@ -215,7 +214,7 @@ def test_without_a_baseline_no_copy_vouches_for_the_other_arms():
     one.setbacks[A.label] = NotRun(NotRunKind.FAILED, "it broke")
     reason = "the baseline failed, so no copy of it vouches for this group"
     assert withheld(one, "c:cpu:fp32", B.label) == reason
-    assert sweeps.at(one, 4, ("c:cpu:fp32", B.label), Scope.END_TO_END).verdict is Verdict.CANT_TELL
+    assert crossovers.at(one, 4, ("c:cpu:fp32", B.label), Scope.END_TO_END).verdict is Verdict.CANT_TELL
 
 
 def test_what_presses_is_the_undecided_size_between_the_winners():
@@ -231,5 +230,5 @@ def test_what_presses_is_the_undecided_size_between_the_winners():
 def test_an_arm_that_failed_is_a_size_without_a_verdict():
     broken = raced(4, 0.5)
     broken.setbacks[B.label] = NotRun(NotRunKind.FAILED, "it broke")
-    found = sweeps.at(broken, 4, (A.label, B.label), Scope.END_TO_END)
+    found = crossovers.at(broken, 4, (A.label, B.label), Scope.END_TO_END)
     assert (found.verdict, found.open, found.reason) == (Verdict.CANT_TELL, False, "b:cpu:fp32: it broke")

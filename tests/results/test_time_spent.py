@@ -6,8 +6,8 @@ import pytest
 from support.races.made import GROUP
 
 from shootout.journal.records import Ended, Rounds
-from shootout.journal.time_spent import find_time_spent
 from shootout.report.trust import tell_time
+from shootout.results.time_spent import find_time_spent
 
 
 def rounds(wall_s: float, **spent_s: float) -> Rounds:
