@@ -13,7 +13,7 @@ from shootout.contract import NotRun, NotRunKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class ErrorHint:
     """One kind of refusal: the model is sound, and this library can't take it.
 
     Attributes:
@@ -27,7 +27,7 @@ class Words:
     fix: str = ""
 
 
-OURS = Words(
+OURS = ErrorHint(
     said="^ValueError: (?P<why>nothing to quantize: .*)",
     reason="{why}",
     fix="race its floats; products inside branches and loops are out of every quantizer's reach",
@@ -35,7 +35,7 @@ OURS = Words(
 """What every adapter says of a model without layers of the kinds that it quantizes."""
 
 
-def explain(error: BaseException, table: Iterable[Words]) -> NotRun | None:
+def explain(error: BaseException, table: Iterable[ErrorHint]) -> NotRun | None:
     """What an error means by the first row that knows it; None where none does, and the error is a failure."""
     told = f"{type(error).__name__}: {error}"
     for row in (*table, OURS):

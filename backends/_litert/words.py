@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shootout.backends.words import Words
+from shootout.backends.words import ErrorHint
 
-WORDS = (
-    Words(
+ERROR_HINTS = (
+    ErrorHint(
         said=r"Lowering not found: (?P<operator>[\w.:]+)",
         reason="LiteRT's converter can't take this model: it has no way to write torch's {operator}",
         fix="another backend, or a model without that operation",
