@@ -5,6 +5,7 @@ Its products run in XNNPACK, the library behind most of what runs on phones. The
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._litert.account import survey
-from shootout.backends._litert.convert import convert
-from shootout.backends._litert.converter import NETWORK
+from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, trial
+from shootout.backends.words import ErrorHint
 from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Option, Precision, Target
 from shootout.host.environment import version_of
 from shootout.schemes import parse, shown_as
@@ -34,6 +35,15 @@ FIXTURE = Fixture(
     elsewhere={Precision.INT4: Fixture(options={KERNELS: BUILTIN}, warm=WARM)},
 )
 """XNNPACK takes no product behind INT4 weights that are unpacked first: LiteRT's own kernels run it anyway."""
+
+
+ERROR_HINTS = (
+    ErrorHint(
+        said=r"Lowering not found: (?P<operator>[\w.:]+)",
+        reason="LiteRT's converter can't take this model: it has no way to write torch's {operator}",
+        fix="another backend, or a model without that operation",
+    ),
+)
 
 
 class LiteRtAdapter:
@@ -87,6 +97,12 @@ def _require_quantized(account: Mapping[str, Any], target: Target) -> None:
     if wanted not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items()))
         raise ValueError(f"nothing to quantize: AI Edge Quantizer takes none of the model's products ({ran})")
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy the file; LiteRT packs its weights for whatever CPU loads it."""
+    shutil.copyfile(built.folder / MODEL, folder / MODEL)
+    return Shipment(options={"kernels": built.arm.options.get(KERNELS, "")})
 
 
 def _try(device: Device) -> str:

@@ -1,8 +1,8 @@
-"""Where LiteRT's converter and quantizer come from: this environment, or a folder in the cache that is filled once.
+"""Convert a torch module to a float .tflite file, once for all precisions: Google's quantizer starts from it.
 
-They can't be requirements of ours (see `converter.txt`), and only a build needs them. So the first build that does
-installs them where they are in nobody's way: a folder of their own, which sees this environment's torch, and which
-nothing but such a build looks into.
+The converter and the quantizer can't be requirements of ours (see `converter.txt`), and only a build needs them.
+So the first build that does installs them into a folder of their own in the cache. That folder sees this environment's
+torch, and only such a build looks into it.
 """
 
 from __future__ import annotations
@@ -12,17 +12,24 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from shootout.backends.common_torch import float32_module
 from shootout.clock import Stopwatch
 from shootout.errors import NotRunKind, SkippedArm, pip_install
+from shootout.host.environment import version_of
 from shootout.host.scratch import scratch
-from shootout.host.store import CONVERTER, KEY_DIGITS, cache_folder, mark_used
+from shootout.host.store import CONVERTER, KEY_DIGITS, cache_folder, mark_used, open_sealed, sealed
 from shootout.units import span
+
+if TYPE_CHECKING:
+    from shootout.exported.model import ExportedModel
 
 PINS = Path(__file__).with_name("converter.txt")
 MODULES = ("litert_torch", "ai_edge_quantizer")
@@ -35,6 +42,30 @@ NETWORK = (
 """Variables that say how pip reaches a package index, and whether it may: with PIP_NO_INDEX it opens no connection."""
 
 
+FILE, RECORD = "model.tflite", "made.json"
+MAKERS = ("litert-torch", "litert-converter", "torch")
+"""Whose version decides what a file holds."""
+
+
+def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
+    """The float file, from the cache or converted now, and what a row should say of it.
+
+    Raises:
+        SkippedArm: the converter can't be had.
+    """
+    installed = require_converter()
+    stored = cache_folder() / "tflite" / _hash_sources(exported)
+    with alone(stored):
+        if not _is_whole(stored):
+            with scratch(cache_folder()) as folder:
+                _write_file(exported, folder / FILE)
+                (folder / RECORD).write_text(sealed({"digest": _hash_file(folder / FILE)}), encoding="utf-8")
+                shutil.rmtree(stored, ignore_errors=True)
+                folder.rename(stored)
+    mark_used(stored)
+    return stored / FILE, [installed] if installed else []
+
+
 def require_converter() -> str:
     """Make the converter and the quantizer importable; says what that took where it had to be installed, else "".
 
@@ -43,7 +74,7 @@ def require_converter() -> str:
     """
     if all(map(importlib.util.find_spec, MODULES)):
         return ""
-    folder = cache_folder().parent / f"{CONVERTER}{_key()}"
+    folder = cache_folder().parent / f"{CONVERTER}{_hash_pins()}"
     with alone(folder):
         told = "" if folder.is_dir() else _install(folder)
     mark_used(folder)
@@ -69,9 +100,34 @@ def pins() -> list[str]:
     return [line for line in PINS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
 
 
-def _key() -> str:
-    """Of what is in such a folder: the packages, and the Python that their compiled parts are for."""
-    return hashlib.sha256(f"{sys.version_info[:2]} {pins()}".encode()).hexdigest()[:KEY_DIGITS]
+def _hash_sources(exported: ExportedModel) -> str:
+    """Of all that the file is made from; another torch exports another graph. The converter has to be there."""
+    code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return hashlib.sha256(f"{exported.key} {[version_of(one) for one in MAKERS]} {code}".encode()).hexdigest()
+
+
+def _is_whole(stored: Path) -> bool:
+    """Whether a file is there as it was written: after a power cut it may be empty."""
+    try:
+        return bool(open_sealed(stored / RECORD)["digest"] == _hash_file(stored / FILE))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_file(exported: ExportedModel, path: Path) -> None:
+    import torch
+
+    with torch.no_grad():
+        import litert_torch
+
+        inputs = exported.input_buffers()[0]
+        example = tuple(torch.from_numpy(inputs[spec.name]) for spec in exported.inputs)
+        litert_torch.convert(float32_module(exported), example).export(str(path))
 
 
 def _install(folder: Path) -> str:
@@ -101,3 +157,8 @@ def _unobtainable(error: Exception) -> SkippedArm:
     said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
     reason = f"LiteRT's converter is not installed, and pip could not get it: {said[-1] if said else error}"
     return SkippedArm(reason, pip_install(*pins(), options="--no-deps"), NotRunKind.NOT_INSTALLED)
+
+
+def _hash_pins() -> str:
+    """Of what is in such a folder: the packages, and the Python that their compiled parts are for."""
+    return hashlib.sha256(f"{sys.version_info[:2]} {pins()}".encode()).hexdigest()[:KEY_DIGITS]

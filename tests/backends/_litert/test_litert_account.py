@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from shootout import backends
-from shootout.backends._litert import account, convert
+from shootout.backends._litert import account, converter
 from shootout.backends._litert import session as sessions
 from shootout.backends._litert.account import Node, _flops, _label
 from shootout.backends._litert.session import LiteRtSession, _reading, _writing
@@ -183,25 +183,25 @@ def test_a_model_is_converted_once_for_all_precisions(tmp_path: Path, monkeypatc
         path.write_bytes(b"a file")
 
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(convert, "require_converter", lambda: "")
-    monkeypatch.setattr(convert, "_convert", fake)
+    monkeypatch.setattr(converter, "require_converter", lambda: "")
+    monkeypatch.setattr(converter, "_write_file", fake)
     (exported,) = exported_models(MODEL)
-    first, again = convert.convert(exported), convert.convert(exported)
+    first, again = converter.convert(exported), converter.convert(exported)
     assert first == again
     assert first[0].read_bytes() == b"a file"
-    other = convert.convert(replace(exported, key="another"))
+    other = converter.convert(replace(exported, key="another"))
     assert other[0] != first[0]
     assert made == [exported.key, "another"]
     assert {one.path for one in store.kept() if one.kind == "converted models"} == {first[0].parent, other[0].parent}
 
     os.utime(first[0].parent, (1, 1))
-    convert.convert(exported)
+    converter.convert(exported)
     assert first[0].parent.stat().st_mtime > 1, "what is used is not the first to go"
     first[0].write_bytes(b"")
-    assert convert.convert(exported)[0].read_bytes() == b"a file", "one that a power cut left empty is made again"
+    assert converter.convert(exported)[0].read_bytes() == b"a file", "one that a power cut left empty is made again"
     assert made == [exported.key, "another", exported.key]
-    monkeypatch.setattr(convert, "version_of", lambda package: f"another {package}")
-    assert convert.convert(exported)[0] != first[0], "another converter writes another file"
+    monkeypatch.setattr(converter, "version_of", lambda package: f"another {package}")
+    assert converter.convert(exported)[0] != first[0], "another converter writes another file"
 
 
 def test_graphs_inside_a_graph_are_told_since_nothing_counts_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
