@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._executorch.files import Operand, Step, steps_of
-from shootout.backends._executorch.runtime import record_calls
+from shootout.backends._executorch.runtime import Operand, Step, record_calls, steps_of
 from shootout.contract import Precision
 from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,10 @@ from shootout.backends._executorch.lower import OPTIONS, examples, lower
 from shootout.backends._executorch.quantize import SCHEMES, quantize
 from shootout.backends._executorch.runtime import FORWARD, import_runtime
 from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, require_own_threads, trial
 from shootout.backends.common_torch import float32_module
+from shootout.backends.words import ErrorHint
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.host.environment import version_of
 from shootout.schemes import shown_as
@@ -27,6 +29,26 @@ NOTE = "ready in Python: most of it is torch's import, which an application in C
 LOCKED = "in Python its instances take turns: a call holds the interpreter's lock, which C++ doesn't have"
 WARM = "executorch.exir"
 FIXTURE = Fixture(parameters={"d_model": 64, "n_layers": 1}, warm={"": (WARM, WARM)})
+
+
+_FIX = "another backend, or a model without that operation"
+ERROR_HINTS = (
+    ErrorHint(
+        said=r"Operator torch\._ops\.(?P<operator>[\w.]+) is not in Core ATen opset",
+        reason="ExecuTorch takes torch's core operators only, and {operator} isn't one",
+        fix=_FIX,
+    ),
+    ErrorHint(
+        said=r"Missing out variants: \{(?P<operators>[^}]*)\}",
+        reason="ExecuTorch has no kernel for what XNNPACK leaves of this model: {operators}",
+        fix=_FIX,
+    ),
+    ErrorHint(
+        said=r"method->(?:init|load|execute)\(\) failed with error (?P<number>0x1[0-4])\b",
+        reason="ExecuTorch's runtime refuses an operation of this model (error {number}; the worker's log names it)",
+        fix=_FIX,
+    ),
+)
 
 
 class ExecuTorchAdapter:
@@ -73,6 +95,12 @@ def _require_quantized(facts: Mapping[str, Any], target: Target) -> None:
     if wanted not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "there is none"
         raise ValueError(f"nothing to quantize: XNNPACK's quantizer takes none of the model's products ({ran})")
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy the file."""
+    shutil.copyfile(built.folder / MODEL, folder / MODEL)
+    return Shipment(options={"method": FORWARD})
 
 
 def _try(device: Device) -> str:

@@ -1,13 +1,34 @@
-"""ExecuTorch's runtime in this process: the extension alone, its threads, and its own record of what ran (ETDump)."""
+"""ExecuTorch's runtime in this process, its record of what ran (ETDump), and its files as they lie on disk.
+
+The formats of a .pte file and of the graphs in it for XNNPACK are in the wheel, and so is the program that reads them:
+nothing of the compiler, which takes five seconds to import, is needed.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+import struct
+import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._executorch.files import ETDUMP, read_flatbuffer
+ETDUMP = "devtools/etdump/etdump_schema_flatcc.fbs"
+PROGRAM = "schema/program.fbs"
+XNN_GRAPH = "backends/xnnpack/serialization/schema.fbs"
+"""Where the wheel keeps the formats."""
+HEADER = struct.Struct("<8x4sIQQ")
+"""Of a .pte file, behind the first 8 bytes: `eh00`, its size, how long the program is, where the segments begin."""
+XNN_HEADER = struct.Struct("<4x4sHIIIQ")
+"""Of a graph for XNNPACK: `XH00`, its size, where the graph lies and how long it is, and the constants likewise."""
+XNNPACK = "XnnpackBackend"
+INPUTS = ("input_id", "input1_id", "input2_id", "filter_id", "query_id", "key_id", "value_id")
+OUTPUTS = ("output_id", "output_value_id")
+"""The tensors of XNNPACK's operators that we look at: no biases or masks, of a concatenation the first two."""
+
 
 FORWARD = "forward"
 WARM_UP = 3
@@ -42,3 +63,97 @@ def record_calls(path: Path, threads: int, inputs: Sequence[Any], calls: int) ->
         runs = read_flatbuffer(dump.read_bytes(), ETDUMP, "--size-prefixed")["run_data"]
     told = [[one["profile_event"] for one in run["events"]] for run in runs if run["name"] == "Execute"]
     return told[WARM_UP:]
+
+
+def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
+    """Bytes in one of the package's own formats."""
+    import executorch
+
+    place = Path(executorch.__path__[0])
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "content.bin"
+        source.write_bytes(content)
+        told = ("--json", "--strict-json", "--defaults-json", "--raw-binary", *options)
+        subprocess.run([place / "data/bin/flatc", *told, "-o", folder, place / schema, "--", source], check=True)  # noqa: S603
+        return json.loads(
+            re.sub(r"(?<=: )(-?)inf\b", r"\1Infinity", source.with_suffix(".json").read_text(encoding="utf-8"))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """A tensor of a step.
+
+    Attributes:
+        kind: its type by the file's own name: `FLOAT` outside XNNPACK, `qcint8` inside.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One operation that each call runs.
+
+    Attributes:
+        name: `XNNFullyConnected` inside XNNPACK, `aten::mm` outside.
+        operands: its tensors in the file's order, the one that it writes last; none where it works on numbers alone.
+        is_delegated: whether XNNPACK runs it.
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    is_delegated: bool
+
+
+def steps_of(path: Path) -> Iterator[Step]:
+    """What a .pte file's method runs, in order.
+
+    Raises:
+        ValueError: a part of it is for another backend.
+    """
+    content = path.read_bytes()
+    magic, _, length, base = HEADER.unpack_from(content)
+    program = read_flatbuffer(content[:length] if magic == b"eh00" else content, PROGRAM)
+    (plan,) = program["execution_plan"]
+    for chain in plan["chains"]:
+        for instruction in chain["instructions"]:
+            told = instruction["instr_args"]
+            match instruction["instr_args_type"]:
+                case "KernelCall":
+                    values = (plan["values"][place] for place in told["args"])
+                    tensors = [one["val"] for one in values if one["val_type"] == "Tensor"]
+                    yield Step(
+                        name=plan["operators"][told["op_index"]]["name"],
+                        operands=tuple(
+                            Operand(kind=str(one["scalar_type"]), shape=_shape(one["sizes"])) for one in tensors
+                        ),
+                        is_delegated=False,
+                    )
+                case "DelegateCall":
+                    delegate = plan["delegates"][told["delegate_index"]]
+                    if delegate["id"] != XNNPACK:
+                        raise ValueError(f"a part of the file is for {delegate['id']}")
+                    segment = program["segments"][delegate["processed"]["index"]]
+                    begin = base + segment["offset"]
+                    yield from _xnn_steps(content[begin : begin + segment["size"]])
+
+
+def _xnn_steps(content: bytes) -> Iterator[Step]:
+    _, _, begin, size, _, _ = XNN_HEADER.unpack_from(content)
+    graph = read_flatbuffer(content[begin : begin + size], XNN_GRAPH)
+    values: dict[int, Operand] = {}
+    for one in graph["xvalues"]:
+        found = one["xvalue_union"]
+        found = found.get("tensor_value", found)
+        kind = found["datatype"].removeprefix("xnn_datatype_")
+        values[found["id_out"]] = Operand(kind=kind, shape=_shape(found["dims"]))
+    for one in graph["xnodes"]:
+        node: Mapping[str, Any] = one["xnode_union"]
+        found = tuple(values[node[end]] for end in (*INPUTS, *OUTPUTS) if end in node)
+        yield Step(name=one["xnode_union_type"], operands=found, is_delegated=True)
+
+
+def _shape(sizes: list[int]) -> tuple[int, ...]:
+    return tuple(int(size) for size in sizes)

@@ -13,8 +13,8 @@ import pytest
 
 from shootout import backends
 from shootout.backends._executorch import backend
-from shootout.backends._executorch.files import PROGRAM, read_flatbuffer
 from shootout.backends._executorch.lower import fewer_patterns, write_out_gelu
+from shootout.backends._executorch.runtime import PROGRAM, read_flatbuffer
 from shootout.backends._executorch.session import MODEL, ExecuTorchSession
 from shootout.contract import Arm, Device, Executed, Precision, Target
 from shootout.errors import SkippedArm

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shootout.backends._executorch import account, files
+from shootout.backends._executorch import account, runtime
 from shootout.backends._executorch.account import _flops, _label_in_file, label, labels_of
 from shootout.backends._executorch.backend import TINY
-from shootout.backends._executorch.files import Operand, Step, steps_of
+from shootout.backends._executorch.runtime import Operand, Step, steps_of
 
 
 def step(name: str, *operands: tuple[str, tuple[int, ...]], is_delegated: bool = True) -> Step:
@@ -32,8 +32,8 @@ def test_operators_that_call_their_tensors_otherwise_have_them_too(monkeypatch: 
         "xvalues": [{"xvalue_union": one} for one in tensors],
         "xnodes": [{"xnode_union_type": name, "xnode_union": node} for name, node in nodes.items()],
     }
-    monkeypatch.setattr(files, "read_flatbuffer", lambda *_: graph)
-    attention, pooling = files._xnn_steps(bytes(files.XNN_HEADER.size))
+    monkeypatch.setattr(runtime, "read_flatbuffer", lambda *_: graph)
+    attention, pooling = runtime._xnn_steps(bytes(runtime.XNN_HEADER.size))
     assert [one.shape[0] for one in attention.operands] == [0, 1, 2, 3]
     assert [one.shape[0] for one in pooling.operands] == [1, 2]
     assert (_flops(attention), _label_in_file(attention)) == (None, "fp32")

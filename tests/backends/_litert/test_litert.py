@@ -54,7 +54,7 @@ def test_the_converter_is_installed_once_and_says_so(missing: Path, monkeypatch:
 
 
 def test_a_converter_that_is_used_is_not_the_first_to_go(missing: Path) -> None:
-    folder = missing / f"{store.CONVERTER}{converter._key()}"
+    folder = missing / f"{store.CONVERTER}{converter._hash_pins()}"
     folder.mkdir()
     os.utime(folder, (1, 1))
     converter.require_converter()
