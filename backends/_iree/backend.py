@@ -7,6 +7,7 @@ another.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,39 @@ from typing import TYPE_CHECKING
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._iree import account
-from shootout.backends._iree.compiler import MODULE, OPTIONS, WEIGHTS, compile_graph, foreign, import_onnx
-from shootout.backends._iree.device import OPTIONS as RUNTIME_OPTIONS
-from shootout.backends._iree.device import PACKAGE, find_card, open_card, open_device
-from shootout.backends._iree.session import IreeSession, listed, load_module, new_list
-from shootout.backends._iree.vulkan import VulkanSession
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends._iree.compiler import (
+    CPU,
+    GENERIC,
+    MODULE,
+    OPTIONS,
+    SCOPE,
+    WEIGHTS,
+    compile_graph,
+    foreign,
+    import_onnx,
+)
+from shootout.backends._iree.session import (
+    ELEMENTS,
+    PACKAGE,
+    IreeSession,
+    IreeVulkanSession,
+    find_card,
+    flags_of,
+    listed,
+    load_module,
+    name_of,
+    new_list,
+    open_card,
+    open_device,
+)
+from shootout.backends._iree.session import OPTIONS as RUNTIME_OPTIONS
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, require_own_threads, trial
+from shootout.backends.words import ErrorHint
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.host.environment import version_of
+from shootout.host.environment import native_flags
 
 if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
@@ -44,12 +68,38 @@ func.func @tiny() -> i32 {
 """A sum on the device, which the compiler can't work out."""
 
 
+ON_VULKAN = (Precision.FP32, Precision.FP16)
+
+
+ERROR_HINTS = (
+    ErrorHint(
+        said=r"ValidationError: No Op registered for (?P<operator>\w+)",
+        reason="IREE's importer can't take this model: {operator} isn't one of ONNX's own operators",
+        fix="other backends take the file as it is",
+    ),
+    ErrorHint(
+        said=r"(?:/version_converter/\S+:\d+: .*failed|^ConvertError): (?P<why>.{1,200})",
+        reason="IREE's importer can't take this model: ONNX's own converter can't lift it to a newer opset: {why}",
+        fix="other backends take the file as it is",
+    ),
+    ErrorHint(
+        said=r"exceeds maximum protobuf size",
+        reason="IREE's importer can't take this model: too large for ONNX's converter to lift it to a newer opset",
+        fix="other backends take the file as it is",
+    ),
+    ErrorHint(
+        said=r"OnnxImportError: (?P<why>.{1,200})",
+        reason="IREE's importer can't take this model: {why}",
+        fix="other backends take the file as it is",
+    ),
+)
+
+
 def _lacks(target: Target) -> bool:
     """INT8 comes from the shared model only."""
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
-ON_VULKAN = (Precision.FP32, Precision.FP16)
 FIXTURE = Fixture(
     lacks=_lacks,
     # FP16 is asked of the CPU, and BF16's convolutions are counted there.
@@ -103,9 +153,9 @@ class IreeAdapter:
         facts |= {"elsewhere": why} if (why := foreign(arm)) else {}
         return Built(arm=arm, exported=exported, folder=folder, facts=facts)
 
-    def load(self, built: Built) -> IreeSession | VulkanSession:
+    def load(self, built: Built) -> IreeSession | IreeVulkanSession:
         """Map the module and its weights."""
-        return VulkanSession(built) if built.arm.target.device is Device.VULKAN else IreeSession(built)
+        return IreeVulkanSession(built) if built.arm.target.device is Device.VULKAN else IreeSession(built)
 
 
 def _require_half(arm: Arm) -> None:
@@ -129,6 +179,22 @@ def _narrowed(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
         fix = "iree:cpu:int8/shared runs the one Q/DQ model that is made for all backends"
         raise SkippedArm("IREE has no quantizer of its own: it takes INT8 only as Q/DQ in the graph", fix)
     return source
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy both files."""
+    for name in (MODULE, WEIGHTS):
+        if (built.folder / name).exists():
+            shutil.copyfile(built.folder / name, folder / name)
+    arm = built.arm
+    options = {
+        "files": [MODULE, WEIGHTS],
+        "scope": SCOPE,
+        "driver": name_of(arm),
+        "flags": flags_of(arm),
+        "elements": [ELEMENTS[spec.dtype] for spec in built.exported.inputs],
+    }
+    return Shipment(options=options, isa=() if arm.options.get(CPU) == GENERIC else native_flags())
 
 
 def _try(device: Device) -> str:

@@ -1,8 +1,18 @@
-"""A loaded module, called as IREE's own benchmark does: one function, with views of buffers in and out."""
+"""A loaded module on the CPU or on a Vulkan device, and the devices themselves.
+
+On the CPU a call runs in one thread of the caller's own, or in a pool of threads; large inputs and outputs lie where
+they are. On Vulkan copies and calls are queued one behind the other, and the host waits for the last one: the device
+can't map what a call gives, so outputs are copied to memory of the host's, as inputs are from there.
+
+A device stays for as long as its process is there: outputs that were handed out lie in it, and the runtime ends the
+process where a device goes before its buffers.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,15 +21,47 @@ from typing import Any
 
 import numpy as np
 
+from shootout import clock
 from shootout.backends._iree.account import COUNTS
 from shootout.backends._iree.compiler import MODULE, SCOPE, WEIGHTS
-from shootout.backends._iree.device import PACKAGE, count_threads, open_device
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
-from shootout.contract import Array, Arrays, Executed, TensorSpec
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Option, TensorSpec
 from shootout.exported.model import ALIGNMENT
+from shootout.host import gpu
 from shootout.host.environment import version_of
+from shootout.host.gpu import VulkanDevice
+from shootout.session import GpuSide
 from shootout.trace_events import Event
+
+PACKAGE = "iree-base-runtime"
+TASKS = Path("/proc/self/task")
+WORKER = "iree-worker-"
+NAMED_S, LOOK_S = 1.0, 0.01
+"""A thread gets its name once it runs, on a busy machine a moment after it was made."""
+SPIN = "task_worker_spin_us"
+_ON_CPU = frozenset({Device.CPU})
+OPTIONS = (
+    Option(
+        name=SPIN,
+        devices=_ON_CPU,
+        help="microseconds that a thread of the pool goes on looking for work before it sleeps (0)",
+        form=r"\d{1,6}",
+        takes="microseconds",
+        tries=("50",),
+        parallel=True,
+    ),
+    Option(
+        name="task_topology_group_count",
+        help="threads of the pool",
+        devices=_ON_CPU,
+        settled="the target's threads decide",
+    ),
+)
+"""The runtime's own, by its flags."""
+HALF_FEATURES = ("shaderFloat16", "storageBuffer16BitAccess")
+"""What Vulkan calls it that a device computes in FP16, and stores it."""
+
 
 ASYNC = "$async"
 """Ends the name of a function's other form, which doesn't wait."""
@@ -37,21 +79,6 @@ ELEMENTS = {
 """Types of inputs by IREE's names; its modules don't tell signed ones from others."""
 
 
-@dataclass(slots=True)
-class Slot:
-    """One input set.
-
-    Attributes:
-        memory: by input name, where small ones are copied to.
-        kept: large ones, which are read where they lie.
-        arguments: views of both, as the function takes them.
-    """
-
-    memory: dict[str, Array] = field(default_factory=dict)
-    kept: dict[str, Array] = field(default_factory=dict)
-    arguments: Any = None
-
-
 class IreeSession:
     """A module in a context of its own."""
 
@@ -62,7 +89,7 @@ class IreeSession:
         self._device = open_device(built.arm)
         self._context, self._function = load_module(self._device, built.folder)
         self._new_list = new_list()
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, IreeSlot] = {}
 
     @cached_property
     def executed(self) -> Executed:
@@ -79,7 +106,7 @@ class IreeSession:
             **{name: facts[name] for name in COUNTS},
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> IreeSlot:
         """Copy small inputs into buffers of IREE's own; large ones are read where they lie."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot)
@@ -89,7 +116,7 @@ class IreeSession:
             memory[...] = inputs[name]
         return handle
 
-    def execute(self, staged: Slot) -> Any:
+    def execute(self, staged: IreeSlot) -> Any:
         """Call the function; returns when done."""
         results = self._new_list(len(self._outputs))
         self._context.invoke(self._function, staged.arguments, results)
@@ -112,9 +139,9 @@ class IreeSession:
         for name in ("_function", "_context", "_device"):
             self.__dict__.pop(name, None)
 
-    def _take(self, slot: int, inputs: Arrays) -> Slot:
+    def _take(self, slot: int, inputs: Arrays) -> IreeSlot:
         """A new handle: large inputs as they lie, where the runtime can read them there; memory for all others."""
-        handle = self._slots[slot] = Slot()
+        handle = self._slots[slot] = IreeSlot()
         views = []
         for spec in self._inputs:
             if is_shared(spec) and _is_readable(inputs[spec.name]):
@@ -128,13 +155,138 @@ class IreeSession:
         return handle
 
 
-def listed(references: Iterable[Any]) -> Any:
-    """Arguments as a function takes them."""
-    references = list(references)
-    found = new_list()(len(references))
-    for one in references:
-        found.push_ref(one)
-    return found
+class IreeVulkanSession:
+    """A module in a context of its own."""
+
+    def __init__(self, built: Built) -> None:
+        from iree.runtime import _binding as runtime
+
+        self._runtime = runtime
+        self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
+        self._card = find_card()
+        self._device = open_card(self._card)
+        self._context, self._function = load_module(self._device, built.folder, waits=True)
+        self._new_list = new_list()
+        self._line, self._queued = self._device.create_semaphore(0), 0
+        self._slots: dict[int, IreeVulkanSlot] = {}
+        self._given = {spec.name: new_buffer(self._device, spec) for spec in self._outputs}
+        self.gpu = GpuSide(copies="staged", allocator=self._allocated)
+
+    @cached_property
+    def executed(self) -> Executed:
+        """What the compiler put into the module, and the device's own name."""
+        return Executed(
+            library="iree",
+            version=version_of(PACKAGE),
+            device=f"vulkan: {self._card.device.name}",
+            software=self._card.device.software,
+            threads=None,
+            artifact_bytes=self._built.facts["artifact_bytes"],
+            staged="fp32",
+            fallbacks=tuple(self._built.facts["fallbacks"]),
+            **{name: self._built.facts[name] for name in COUNTS},
+        )
+
+    def stage(self, inputs: Arrays, slot: int) -> IreeVulkanSlot:
+        """Copy the inputs to memory that the device sees, and queue a copy to its own."""
+        check_inputs(self._inputs, inputs)
+        handle = self._slots.get(slot) or self._new_slot(slot)
+        self.synchronize()  # a copy from the same memory may be queued yet
+        for name, (array, buffer) in handle.memory.items():
+            array[...] = inputs[name]
+            self._copy(buffer, handle.inputs[name])
+        return handle
+
+    def execute(self, staged: IreeVulkanSlot) -> IreeVulkanSlot:
+        """Queue a call behind all that is queued."""
+        before, after = self._fences()
+        staged.outputs = self._new_list(len(self._outputs))
+        arguments = listed(one.ref for one in (*staged.views, before, after))
+        self._context.invoke(self._function, arguments, staged.outputs)
+        self._queued += 1
+        return staged
+
+    def synchronize(self) -> None:
+        """Wait for all that is queued."""
+        self._line.wait(self._queued)
+
+    def fetch(self, raw: IreeVulkanSlot) -> Arrays:
+        """Copies, by way of memory that the host sees."""
+        for place, spec in enumerate(self._outputs):
+            view = raw.outputs.get_as_object(place, self._runtime.HalBufferView)
+            self._copy(view.get_buffer(), self._given[spec.name])
+        self.synchronize()
+        return {spec.name: widen(mapped(self._given[spec.name], spec).copy()) for spec in self._outputs}
+
+    def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
+        """Nothing: the package's profiles are files of its own format."""
+        return ()
+
+    def close(self) -> None:
+        """Drop what was loaded; the device stays."""
+        if "_line" in self.__dict__:
+            self.synchronize()
+        self._slots.clear()
+        for name in ("_given", "_function", "_context", "_line", "_device"):
+            self.__dict__.pop(name, None)
+
+    def _new_slot(self, slot: int) -> IreeVulkanSlot:
+        handle = self._slots[slot] = IreeVulkanSlot()
+        for spec in self._inputs:
+            buffer = new_buffer(self._device, spec)
+            handle.memory[spec.name] = mapped(buffer, spec), buffer
+            handle.inputs[spec.name] = new_buffer(self._device, spec, on_host=False)
+            handle.views.append(view_of(handle.inputs[spec.name], spec))
+        return handle
+
+    def _copy(self, source: Any, target: Any) -> None:
+        before, after = self._fences()
+        self._device.queue_copy(source, target, before, after)
+        self._queued += 1
+
+    def _fences(self) -> tuple[Any, Any]:
+        """When all that is queued is done, and when one thing more is. That one counts once it is queued: for what
+        failed to be, nobody would ever end the wait.
+        """
+        fence = self._runtime.HalFence
+        return fence.create_at(self._line, self._queued), fence.create_at(self._line, self._queued + 1)
+
+    def _allocated(self) -> tuple[int, int]:
+        """Bytes of the device that the allocator holds, and the most that it held."""
+        told = self._device.allocator.statistics
+        return told["device_bytes_allocated"] - told["device_bytes_freed"], told["device_bytes_peak"]
+
+
+@dataclass(slots=True)
+class IreeSlot:
+    """One input set.
+
+    Attributes:
+        memory: by input name, where small ones are copied to.
+        kept: large ones, which are read where they lie.
+        arguments: views of both, as the function takes them.
+    """
+
+    memory: dict[str, Array] = field(default_factory=dict)
+    kept: dict[str, Array] = field(default_factory=dict)
+    arguments: Any = None
+
+
+@dataclass(slots=True)
+class IreeVulkanSlot:
+    """One input set.
+
+    Attributes:
+        memory: by input name, memory of the host's: as an array, and as the device knows it.
+        inputs: by input name, the device's own.
+        views: those, in the model's order.
+        outputs: what the last call gave.
+    """
+
+    memory: dict[str, tuple[Array, Any]] = field(default_factory=dict)
+    inputs: dict[str, Any] = field(default_factory=dict)
+    views: list[Any] = field(default_factory=list)
+    outputs: Any = None
 
 
 def load_module(device: Any, folder: Path, *, waits: bool = False) -> tuple[Any, Any]:
@@ -158,6 +310,15 @@ def load_module(device: Any, folder: Path, *, waits: bool = False) -> tuple[Any,
     context = runtime.VmContext(instance, [*modules, module])
     own = next(name for name in module.function_names if not name.startswith("__") and not name.endswith(ASYNC))
     return context, module.lookup_function(own + (ASYNC if waits else ""))
+
+
+def listed(references: Iterable[Any]) -> Any:
+    """Arguments as a function takes them."""
+    references = list(references)
+    found = new_list()(len(references))
+    for one in references:
+        found.push_ref(one)
+    return found
 
 
 def new_list() -> Any:
@@ -192,10 +353,15 @@ def view_of(buffer: Any, spec: TensorSpec) -> Any:
     return runtime.HalBufferView(buffer, list(spec.shape), getattr(runtime.HalElementType, ELEMENTS[spec.dtype]))
 
 
-def _seen_by_device() -> int:
+def _given(results: Any, place: int, spec: TensorSpec) -> Array:
+    """An output as the model's own."""
     from iree.runtime import _binding as runtime
 
-    return int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
+    view = results.get_as_object(place, runtime.HalBufferView)
+    array: Array = view.map().asarray(list(spec.shape), runtime.HalElementType.map_to_dtype(view.element_type))
+    if array.dtype == spec.dtype and is_handed_out(spec):
+        return array
+    return widen(array.astype(spec.dtype))
 
 
 def _imported(device: Any, array: Array) -> Any:
@@ -210,12 +376,107 @@ def _is_readable(array: Array) -> bool:
     return array.flags.writeable and array.flags.c_contiguous and not array.ctypes.data % ALIGNMENT
 
 
-def _given(results: Any, place: int, spec: TensorSpec) -> Array:
-    """An output as the model's own."""
+def _seen_by_device() -> int:
     from iree.runtime import _binding as runtime
 
-    view = results.get_as_object(place, runtime.HalBufferView)
-    array: Array = view.map().asarray(list(spec.shape), runtime.HalElementType.map_to_dtype(view.element_type))
-    if array.dtype == spec.dtype and is_handed_out(spec):
-        return array
-    return widen(array.astype(spec.dtype))
+    return int(runtime.MemoryType.HOST_LOCAL) | int(runtime.MemoryType.DEVICE_VISIBLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A Vulkan device.
+
+    Attributes:
+        has_half: whether it computes in FP16.
+    """
+
+    device: VulkanDevice
+    has_half: bool
+
+
+def open_device(arm: Arm) -> Any:
+    """The CPU as an arm has it: its caller's thread where it has one, else the process's pool of threads."""
+    from iree.runtime import _binding as runtime
+
+    name = name_of(arm)
+    if flags := flags_of(arm):
+        runtime.parse_flags(*flags)
+    return _kept(runtime.get_cached_hal_driver(name).create_device_by_uri(name))
+
+
+def name_of(arm: Arm) -> str:
+    """IREE's driver of the CPU for so many threads."""
+    return "local-sync" if arm.threads == 1 else "local-task"
+
+
+def flags_of(arm: Arm) -> list[str]:
+    """What the runtime is told before it makes a pool of threads; nothing where it makes none."""
+    spin = [f"--{SPIN}={value}" for key, value in arm.options.items() if key == SPIN]
+    return [f"--task_topology_group_count={arm.threads}", *spin] if arm.threads > 1 else []
+
+
+def find_card() -> Card:
+    """The Vulkan device that `--gpu` names, or the first.
+
+    Raises:
+        SkippedArm: there is none, or no such one.
+    """
+    driver = _vulkan()
+    found = driver.query_available_devices() if driver else []
+    index = gpu.vulkan_index(len(found))
+    told = driver.dump_device_info(found[index]["device_id"])
+    facts = dict(line.partition(": ")[::2] for line in told.splitlines())
+    features = dict(word.partition("=")[::2] for word in facts.get("features", "").split())
+    return Card(
+        device=VulkanDevice(index=index, name=facts["name"], software=facts.get("type") == "cpu"),
+        has_half=all(features.get(name) == "yes" for name in HALF_FEATURES),
+    )
+
+
+def open_card(card: Card) -> Any:
+    """A device of IREE's own on a card."""
+    driver = _vulkan()
+    return _kept(driver.create_device(driver.query_available_devices()[card.device.index]["device_id"], {}))
+
+
+def _vulkan() -> Any:
+    """IREE's driver; None where Vulkan's loader isn't there, or no driver of a device."""
+    os.environ.setdefault(gpu.SHADER_CACHE, "1")
+    from iree.runtime import _binding as runtime
+
+    try:
+        return runtime.get_cached_hal_driver("vulkan")
+    except (RuntimeError, ValueError):  # as releases differ
+        return None
+
+
+def _kept(device: Any) -> Any:
+    from iree.runtime import _binding as runtime
+
+    runtime.disable_leak_checker()  # which would tell of it, at length
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(device))
+    return device
+
+
+def count_threads(threads: int) -> int | None:
+    """The threads that compute: the pool's, where an arm has one; None where the system doesn't tell of threads."""
+    if threads == 1:
+        return 1 if not TASKS.is_dir() or not _workers() else None
+    if not TASKS.is_dir():
+        return None
+    limit = clock.Deadline(NAMED_S)
+    while (found := _workers()) < threads and limit.allows(0.0):
+        clock.sleep(LOOK_S)
+    return found
+
+
+def _workers() -> int:
+    return sum(_name(task).startswith(WORKER) for task in TASKS.iterdir())
+
+
+def _name(task: Path) -> str:
+    """A thread's, "" of one that has ended since it was listed."""
+    try:
+        return (task / "comm").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

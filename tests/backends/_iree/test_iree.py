@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from shootout import backends
-from shootout.backends._iree import account, device
+from shootout.backends._iree import account, session
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.export.client import Request
 from shootout.exported import fidelity
@@ -120,11 +120,11 @@ def test_threads_are_counted_while_others_end_and_the_pool_s_begin(tmp_path: Pat
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "comm").write_text(name)
     (tmp_path / "ended").mkdir()
-    monkeypatch.setattr(device, "TASKS", tmp_path)
-    monkeypatch.setattr(device, "NAMED_S", 60.0)
-    monkeypatch.setattr(device.clock, "sleep", lambda _: (tmp_path / "0" / "comm").write_text("iree-worker-1"))
-    assert device.count_threads(2) == 2
-    assert device.count_threads(1) is None
+    monkeypatch.setattr(session, "TASKS", tmp_path)
+    monkeypatch.setattr(session, "NAMED_S", 60.0)
+    monkeypatch.setattr(session.clock, "sleep", lambda _: (tmp_path / "0" / "comm").write_text("iree-worker-1"))
+    assert session.count_threads(2) == 2
+    assert session.count_threads(1) is None
 
 
 TOLD = """; builtin.module > util.initializer > stream.cmd.execute

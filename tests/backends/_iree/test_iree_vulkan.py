@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import pytest
 
 from shootout import backends
-from shootout.backends._iree import backend, compiler, vulkan
-from shootout.backends._iree.device import find_card
-from shootout.backends._iree.vulkan import VulkanSession
+from shootout.backends._iree import backend, compiler
+from shootout.backends._iree import session as iree_session
+from shootout.backends._iree.session import IreeVulkanSession, find_card
 from shootout.contract import Arm, Availability, Device, Executed, NotRun, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
@@ -96,14 +96,14 @@ def test_without_a_device_modules_can_be_built_and_the_probe_says_so(monkeypatch
 
 def test_nobody_waits_for_a_call_that_could_not_be_queued(monkeypatch: pytest.MonkeyPatch):
     """Its fence would never come: the device's own error is what is told, and closing ends."""
-    monkeypatch.setattr(vulkan, "listed", list)
-    session, line = object.__new__(VulkanSession), Mock()
+    monkeypatch.setattr(iree_session, "listed", list)
+    session, line = object.__new__(IreeVulkanSession), Mock()
     session._runtime, session._line, session._queued = Mock(), line, 4
     session._outputs, session._function, session._new_list, session._slots = (), Mock(), Mock(), {}
     session._context = Mock(invoke=Mock(side_effect=RuntimeError("RESOURCE_EXHAUSTED")))
     session._device = Mock(queue_copy=Mock(side_effect=RuntimeError("RESOURCE_EXHAUSTED")))
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
-        session.execute(vulkan.Slot())
+        session.execute(iree_session.IreeVulkanSlot())
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
         session._copy(Mock(), Mock())
     session.close()
