@@ -47,8 +47,7 @@ from shootout.backends.common import check_options, require_device, require_own_
 from shootout.backends.words import ErrorHint
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
-from shootout.host.environment import version_of
-from shootout.host.environment import native_flags
+from shootout.host.environment import native_flags, version_of
 
 if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
