@@ -44,7 +44,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("saturates", "prefers_signed"):
         monkeypatch.setattr(quantize, name, lambda: False)
     monkeypatch.setattr(quantize, "calibration_of", lambda _, scheme: [{}] * (scheme.samples or 0))
-    monkeypatch.setattr(quantize, "Sets", lambda sets: SimpleNamespace(rows=len(sets)))
+    monkeypatch.setattr(quantize, "CalibrationReader", lambda sets: SimpleNamespace(rows=len(sets)))
     monkeypatch.setattr(quantize.ort, "prepared", lambda source, _: source)
     monkeypatch.setattr(onnx_files, "is_big", lambda _: False)
     monkeypatch.setattr(onnx_files, "save", lambda *_: None)
