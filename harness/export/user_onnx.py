@@ -32,6 +32,7 @@ from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import check_outputs, compare, gate
 from shootout.exported.model import FILES, REPORT, SELECTION, ExportedModel, open_exported
+from shootout.exported.onnx_axes import RACE_ALONE
 from shootout.exported.onnx_files import header
 from shootout.exported.unseen import make_unseen
 from shootout.models.base import buffer_count, buffer_notes, draw
@@ -82,7 +83,10 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         prepared = prepare(path, folder, asked, original, effort)
     found = prepared.found
     if original:
-        _take_over(original, asked.model, found, folder)
+        _require_outputs(asked.model, found.outputs, original)
+        for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
+            if rows:
+                save_rows(folder / split, _as_typed(rows.inputs, found.inputs), rows.labels)
     sets, fault = _calibration(asked, prepared, original, effort)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split:
@@ -108,7 +112,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     )
     if original is None:
         return assemble(job, found)
-    right = onnx_axes.in_order(original.reference_outputs(), found.outputs)
+    right = [{spec.name: one[spec.name] for spec in found.outputs} for one in original.reference_outputs()]
     beside = replace(
         found,
         batch=original.batch,
@@ -130,7 +134,7 @@ def _calibration(
     buffers = [dict(one) for one in found.buffers]
     if original:
         fault = original.calibration_fault
-        return buffers if fault else onnx_axes.all_typed(original.calibration(), found.inputs), fault
+        return buffers if fault else _all_typed(original.calibration(), found.inputs), fault
     if asked.inputs_npz:
         own = found.split.sets() if found.split else buffers
     else:
@@ -164,7 +168,7 @@ def prepare(
     specs = onnx_axes.input_specs(model)
     split = None
     if original:
-        real = onnx_axes.all_typed(original.input_buffers(), specs)
+        real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and asked.labels_npz:
         split = read_labelled(asked.inputs_npz, asked.labels_npz, specs)
         real = split.buffers(specs)
@@ -230,14 +234,6 @@ def _notes(
         yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
     if original and original.whole_s is not None:
         yield BRIEF_NOTE.format(original=original.model)
-
-
-def _take_over(original: ExportedModel, name: str, found: ExportFindings, folder: Path) -> None:
-    """The original's labelled rows, in the types that this file takes; its outputs must be comparable."""
-    onnx_axes.require_outputs(name, found.outputs, original.model, original.outputs)
-    for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
-        if rows:
-            save_rows(folder / split, onnx_axes.as_typed(rows.inputs, found.inputs), rows.labels)
 
 
 def _parts(held: Precision) -> tuple[Precision, ...]:
@@ -351,3 +347,31 @@ def _all_wide(outputs: Arrays) -> dict[str, Array]:
 
 def _wide(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _require_outputs(called: str, own: Sequence[TensorSpec], original: ExportedModel) -> None:
+    """Refuse a file whose outputs can't be held against its original's.
+
+    Raises:
+        ModelError: other names or shapes, or a float where the other has a whole number; names all of both.
+    """
+
+    def kinds(specs: Sequence[TensorSpec]) -> list[tuple[str, tuple[int, ...], bool]]:
+        return sorted((spec.name, spec.shape, spec.dtype.startswith("float")) for spec in specs)
+
+    def listed(specs: Sequence[TensorSpec]) -> str:
+        return ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)
+
+    if kinds(own) != kinds(original.outputs):
+        both = f"{listed(own)} beside {listed(original.outputs)}"
+        raise ModelError(f"{called} can't race {original.model}, it has other outputs: {both}; {RACE_ALONE}")
+
+
+def _as_typed(arrays: Arrays, specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The same values in the types that a file wants them in, in its order; rows or whole sets."""
+    return {spec.name: np.asarray(arrays[spec.name]).astype(spec.dtype, copy=False) for spec in specs}
+
+
+def _all_typed(sets: Sequence[Arrays], specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
+    """As `_as_typed`, of several sets."""
+    return [_as_typed(one, specs) for one in sets]

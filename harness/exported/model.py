@@ -28,39 +28,6 @@ ALIGNMENT = 64
 """Bytes on a multiple of which every array begins: a cache line and the widest vector. NumPy's own begin on 16, by luck
 on more, and runtimes treat the two unlike: XLA reads an aligned array where it lies and copies another one in the call.
 """
-
-
-def save_sets(path: Path, sets: Sequence[Arrays], **extra: Array) -> None:
-    """Store input or output sets, each tensor by its index and its set's; a tensor's name may be anything."""
-    members = {
-        _member(index, number): one[name] for number, one in enumerate(sets) for index, name in enumerate(sets[0])
-    }
-    np.savez(path, **members, **extra)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
-
-
-def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
-    """Read what `save_sets` stored, each array in memory of its own that begins on a multiple of ALIGNMENT."""
-    with np.load(path, allow_pickle=False) as stored:
-        count = sum(name.startswith(_member(0, "")) for name in stored.files)
-        return [
-            {name: aligned(stored[_member(index, number)]) for index, name in enumerate(names)}
-            for number in range(count)
-        ]
-
-
-def aligned(array: Array) -> Array:
-    """A copy in C order that begins on a multiple of ALIGNMENT."""
-    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
-    first = -memory.__array_interface__["data"][0] % ALIGNMENT
-    copy: Array = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def _member(tensor: int, number: int | str) -> str:
-    return f"{tensor}.{number}"
-
-
 SCHEMA = 2
 MANIFEST = "manifest.json"
 ONNX_SUFFIX = ".onnx"
@@ -359,21 +326,6 @@ def open_exported(folder: Path) -> ExportedModel:
         raise ModelError(f"{folder} is not a whole exported model: {reason}") from error
 
 
-def key_in(folder: Path) -> str:
-    """The key of the exported model that was just made in a folder; its files are unchecked.
-
-    Raises:
-        OSError, ValueError: it has no whole manifest.
-    """
-    return str(open_sealed(folder / MANIFEST)["key"])
-
-
-def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
     found = {path.name for path in folder.iterdir()} - {MANIFEST}
     if found != set(expected):
@@ -394,3 +346,49 @@ def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:
 
 def _specs(stored: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in stored)
+
+
+def key_in(folder: Path) -> str:
+    """The key of the exported model that was just made in a folder; its files are unchecked.
+
+    Raises:
+        OSError, ValueError: it has no whole manifest.
+    """
+    return str(open_sealed(folder / MANIFEST)["key"])
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def save_sets(path: Path, sets: Sequence[Arrays], **extra: Array) -> None:
+    """Store input or output sets, each tensor by its index and its set's; a tensor's name may be anything."""
+    members = {
+        _member(index, number): one[name] for number, one in enumerate(sets) for index, name in enumerate(sets[0])
+    }
+    np.savez(path, **members, **extra)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
+
+
+def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
+    """Read what `save_sets` stored, each array in memory of its own that begins on a multiple of ALIGNMENT."""
+    with np.load(path, allow_pickle=False) as stored:
+        count = sum(name.startswith(_member(0, "")) for name in stored.files)
+        return [
+            {name: aligned(stored[_member(index, number)]) for index, name in enumerate(names)}
+            for number in range(count)
+        ]
+
+
+def aligned(array: Array) -> Array:
+    """A copy in C order that begins on a multiple of ALIGNMENT."""
+    memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    first = -memory.__array_interface__["data"][0] % ALIGNMENT
+    copy: Array = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def _member(tensor: int, number: int | str) -> str:
+    return f"{tensor}.{number}"

@@ -1,7 +1,8 @@
-"""What an ONNX file's inputs are, and a size for every axis that the file leaves free.
+"""Read an ONNX file's inputs, and give every axis that the file leaves free its size: here are all rules for that.
 
-An axis is free where it has a name instead of a size, or neither; one without a name of its own is called by its input
-and position, e.g. `x.0`.
+An axis is free if it has a name instead of a size, or neither; one without a name of its own is called by its input and
+position, e.g. `x.0`. Sizes come from a user's axes and whole shapes (`axis_sizes`, `sizes_asked`), or from the original
+that a file races (`sizes_beside`); `export.request` applies these rules to a request.
 """
 
 from __future__ import annotations
@@ -10,11 +11,10 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, TensorShapeProto, ValueInfoProto
 
-from shootout.contract import Array, Arrays, TensorSpec
+from shootout.contract import TensorSpec
 from shootout.errors import ModelError, UsageError, unknown
 
 BATCH_AXES = ("batch", "batch_size", "N")
@@ -23,6 +23,7 @@ DTYPES = frozenset(
     "FLOAT DOUBLE FLOAT16 BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()  # noqa: SIM905
 )
 """Element types that NumPy has and that inputs can be drawn in."""
+RACE_ALONE = "race each by itself, with a --model of its own"
 _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
 """Sizes in the command that an error shows: usual ones for pictures (by their four axes), and for all else."""
 
@@ -45,6 +46,121 @@ class AxisSizes:
     def notes(self) -> tuple[str, ...]:
         """What a row has to say of them."""
         return (f"{', '.join(self.guessed)} taken for the batch",) if self.guessed else ()
+
+
+def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: str = "model.onnx") -> AxisSizes:
+    """Give every free axis its size.
+
+    Args:
+        model: the parsed file, weights or not.
+        batch: for the axis called as in BATCH_AXES, else for the first axis of each input, where that is free.
+        sets: the other sizes by axis; may name the batch axis too, unless that contradicts `batch`.
+        called: the file, as the user does.
+
+    Raises:
+        UsageError: an axis has no size, isn't in the file, or gets two sizes; or there is no axis for `batch`.
+    """
+    inputs = true_inputs(model)
+    axes = list(dict.fromkeys(name for info in inputs for name, _ in _dims(info) if name))
+    for name in sets:
+        if name not in axes:
+            raise _not_an_axis(name, axes, inputs)
+    batch_axes = _batch_axes(inputs)
+    given = [sets[name] for name in batch_axes if name in sets]
+    rows = given[0] if given else batch
+    if batch not in (rows, 1):
+        raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: give one of them")
+    if not batch_axes and batch != 1:
+        raise UsageError(f"batch {batch}: no input's first axis is free: {_list_inputs(inputs)}; leave the batch out")
+    sizes = {**dict.fromkeys(batch_axes, rows), **sets}
+    if missing := [name for name in axes if name not in sizes]:
+        raise UsageError(_missing_sizes(missing, inputs, sizes, called))
+    guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
+    return AxisSizes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
+
+
+def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of free axes that whole shapes tell.
+
+    Args:
+        shapes: by input, "" for the only one; a size of 0 leaves its axis as it is.
+
+    Raises:
+        UsageError: an input isn't in the file, a shape doesn't fit it, or two give an axis two sizes.
+    """
+    inputs = {info.name: info for info in true_inputs(model)}
+    sizes: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in inputs and (name or len(inputs) > 1):
+            raise unknown("input", name, inputs)
+        info = inputs[name or next(iter(inputs))]
+        asked, dims = f"--shape {name}{'=' if name else ''}{'x'.join(map(str, shape))}", _dims(info)
+        if len(shape) != len(dims):
+            raise UsageError(f"{asked}: expected {len(dims)} sizes, got {len(shape)}; the input is {_input_text(info)}")
+        for (axis, fixed), size in zip(dims, shape, strict=True):
+            if fixed and size not in (0, fixed):
+                raise UsageError(f"{asked}: an axis of size {fixed} can't be {size}; the input is {_input_text(info)}")
+            if size and axis and sizes.setdefault(axis, size) != size:
+                raise UsageError(
+                    f"{asked}: {axis} is {sizes[axis]} already; one axis has one size: {_list_inputs(inputs.values())}"
+                )
+    return sizes
+
+
+def sizes_asked(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], sets: Mapping[str, int], batch: int
+) -> tuple[dict[str, int], int]:
+    """Sizes by axis and the batch, of what is given as whole shapes and what is given axis by axis.
+
+    Raises:
+        UsageError: as `sizes_of_shapes`; or both give an axis, not alike.
+    """
+    told, rows_of = sizes_of_shapes(model, shapes), _batch_axes(true_inputs(model))
+    for axis in told.keys() & sets.keys():
+        if told[axis] != sets[axis]:
+            raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: give one of them")
+    rows = {told[axis] for axis in rows_of if axis in told}
+    if len(rows) == 1 and batch in (1, *rows):
+        batch = rows.pop()
+        told = {axis: size for axis, size in told.items() if axis not in rows_of}
+    return {**told, **sets}, batch
+
+
+def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, original: str) -> dict[str, int]:
+    """The sizes of the file's free axes with which it takes the original's inputs.
+
+    Args:
+        model: the parsed file, weights or not.
+        inputs: of the original, its axes fixed.
+        called: the file's name; `original`: the other's.
+
+    Raises:
+        UsageError: it has other inputs; names all of both.
+    """
+    own = true_inputs(model)
+    sizes: dict[str, int] | None = None
+    if {info.name for info in own} == {spec.name for spec in inputs}:
+        try:
+            sizes = sizes_of_shapes(model, {spec.name: spec.shape for spec in inputs})
+        except UsageError:
+            sizes = None
+    if sizes is not None:
+        wanted = {spec.name: spec.dtype for spec in inputs}
+        found = {spec.name: spec.dtype for spec in input_specs(model, sizes)}
+        if all(dtype == wanted[name] or {dtype[0], wanted[name][0]} == {"f"} for name, dtype in found.items()):
+            return sizes
+    theirs = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in inputs)
+    mine = ", ".join(input_texts(model).values())
+    raise UsageError(f"{called} can't race {original}, it has other inputs: {mine} beside {theirs}; {RACE_ALONE}")
+
+
+def fix_axes(model: ModelProto, sizes: Mapping[str, int]) -> None:
+    """Write the sizes into the file's shapes, so that every backend sees the same static model."""
+    graph = model.graph
+    for info in (*true_inputs(model), *graph.output, *graph.value_info):
+        for dim, (name, _) in zip(info.type.tensor_type.shape.dim, _dims(info), strict=True):
+            if name in sizes:
+                dim.dim_value = sizes[name]
 
 
 def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
@@ -74,93 +190,6 @@ def require_tensor_outputs(model: ModelProto) -> None:
         _require_tensor("output", info)
 
 
-def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: str = "model.onnx") -> AxisSizes:
-    """Give every free axis its size.
-
-    Args:
-        model: the parsed file, weights or not.
-        batch: for the axis called as in BATCH_AXES, else for the first axis of each input, where that is free.
-        sets: the other sizes by axis; may name the batch axis too, unless that contradicts `batch`.
-        called: the file, as the user does.
-
-    Raises:
-        UsageError: an axis has no size, isn't in the file, or gets two sizes; or there is no axis for `batch`.
-    """
-    inputs = true_inputs(model)
-    axes = list(dict.fromkeys(name for info in inputs for name, _ in _dims(info) if name))
-    for name in sets:
-        if name not in axes:
-            raise _not_an_axis(name, axes, inputs)
-    batch_axes = _batch_axes(inputs)
-    given = [sets[name] for name in batch_axes if name in sets]
-    rows = given[0] if given else batch
-    if batch not in (rows, 1):
-        raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: give one of them")
-    if not batch_axes and batch != 1:
-        raise UsageError(f"batch {batch}: no input's first axis is free: {_told(inputs)}; leave the batch out")
-    sizes = {**dict.fromkeys(batch_axes, rows), **sets}
-    if missing := [name for name in axes if name not in sizes]:
-        raise UsageError(_how_to_give(missing, inputs, sizes, called))
-    guessed = tuple(name for name in batch_axes if name not in (*BATCH_AXES, *sets))
-    return AxisSizes(sizes={name: sizes[name] for name in axes}, batch=rows if batch_axes else 1, guessed=guessed)
-
-
-def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The sizes of free axes that whole shapes tell.
-
-    Args:
-        shapes: by input, "" for the only one; a size of 0 leaves its axis as it is.
-
-    Raises:
-        UsageError: an input isn't in the file, a shape doesn't fit it, or two give an axis two sizes.
-    """
-    inputs = {info.name: info for info in true_inputs(model)}
-    sizes: dict[str, int] = {}
-    for name, shape in shapes.items():
-        if name not in inputs and (name or len(inputs) > 1):
-            raise unknown("input", name, inputs)
-        info = inputs[name or next(iter(inputs))]
-        asked, dims = f"--shape {name}{'=' if name else ''}{'x'.join(map(str, shape))}", _dims(info)
-        if len(shape) != len(dims):
-            raise UsageError(f"{asked}: expected {len(dims)} sizes, got {len(shape)}; the input is {_text(info)}")
-        for (axis, fixed), size in zip(dims, shape, strict=True):
-            if fixed and size not in (0, fixed):
-                raise UsageError(f"{asked}: an axis of size {fixed} can't be {size}; the input is {_text(info)}")
-            if size and axis and sizes.setdefault(axis, size) != size:
-                raise UsageError(
-                    f"{asked}: {axis} is {sizes[axis]} already; one axis has one size: {_told(inputs.values())}"
-                )
-    return sizes
-
-
-def sizes_asked(
-    model: ModelProto, shapes: Mapping[str, Sequence[int]], sets: Mapping[str, int], batch: int
-) -> tuple[dict[str, int], int]:
-    """Sizes by axis and the batch, of what is given as whole shapes and what is given axis by axis.
-
-    Raises:
-        UsageError: as `sizes_of_shapes`; or both give an axis, not alike.
-    """
-    told, rows_of = sizes_of_shapes(model, shapes), _batch_axes(true_inputs(model))
-    for axis in told.keys() & sets.keys():
-        if told[axis] != sets[axis]:
-            raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: give one of them")
-    rows = {told[axis] for axis in rows_of if axis in told}
-    if len(rows) == 1 and batch in (1, *rows):
-        batch = rows.pop()
-        told = {axis: size for axis, size in told.items() if axis not in rows_of}
-    return {**told, **sets}, batch
-
-
-def fix_axes(model: ModelProto, sizes: Mapping[str, int]) -> None:
-    """Write the sizes into the file's shapes, so that every backend sees the same static model."""
-    graph = model.graph
-    for info in (*true_inputs(model), *graph.output, *graph.value_info):
-        for dim, (name, _) in zip(info.type.tensor_type.shape.dim, _dims(info), strict=True):
-            if name in sizes:
-                dim.dim_value = sizes[name]
-
-
 def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tuple[TensorSpec, ...]:
     """The inputs of a model whose axes are all fixed, in the file or by `sizes`."""
     known = sizes or {}
@@ -172,7 +201,7 @@ def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tu
 
 def input_texts(model: ModelProto) -> dict[str, str]:
     """Each input as people read it, e.g. `images float32[batch, 3, height, width]`."""
-    return {info.name: _text(info) for info in true_inputs(model)}
+    return {info.name: _input_text(info) for info in true_inputs(model)}
 
 
 def free_axes(model: ModelProto) -> dict[str, tuple[int, ...]]:
@@ -187,15 +216,15 @@ def open_axes(model: ModelProto) -> list[str]:
 
 def example_shapes(model: ModelProto) -> list[str]:
     """A shape for each input that leaves sizes open, as `--shape` takes it; a guess, to be edited."""
-    return list(_examples(open_axes(model), true_inputs(model), {}))
+    return list(_example_shapes(open_axes(model), true_inputs(model), {}))
 
 
-def _text(info: ValueInfoProto) -> str:
+def _input_text(info: ValueInfoProto) -> str:
     return f"{info.name} {_dtype(info)}[{', '.join(axis or str(size) for axis, size in _dims(info))}]"
 
 
-def _told(inputs: Iterable[ValueInfoProto]) -> str:
-    return ", ".join(map(_text, inputs))
+def _list_inputs(inputs: Iterable[ValueInfoProto]) -> str:
+    return ", ".join(map(_input_text, inputs))
 
 
 def _dtype(info: ValueInfoProto) -> str:
@@ -216,20 +245,22 @@ def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto
     return unknown("symbolic axis", name, axes)
 
 
-def _how_to_give(
+def _missing_sizes(
     missing: Sequence[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int], called: str
 ) -> str:
     """What is missing, all inputs, and what gives it behind any command that takes a model."""
-    words = [word for shape in _examples(missing, inputs, sizes) for word in ("--shape", shape)]
+    words = [word for shape in _example_shapes(missing, inputs, sizes) for word in ("--shape", shape)]
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
-        *(f"  {_text(info)}" for info in inputs),
+        *(f"  {_input_text(info)}" for info in inputs),
         f"Give sizes, as these are: {shlex.join(words)}",
     ]
     return "\n".join(lines)
 
 
-def _examples(missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]) -> Iterator[str]:
+def _example_shapes(
+    missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]
+) -> Iterator[str]:
     """`x=1x3x224x224` for each input that lacks a size."""
     known = dict(sizes)
     for info in inputs:
@@ -246,10 +277,10 @@ def _examples(missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes:
 def _dims(info: ValueInfoProto) -> list[tuple[str, int]]:
     """Each axis as (its name, 0) where it is free, else as ("", its size)."""
     dims = enumerate(info.type.tensor_type.shape.dim)
-    return [("", dim.dim_value) if dim.dim_value > 0 else (_axis(dim) or f"{info.name}.{i}", 0) for i, dim in dims]
+    return [("", dim.dim_value) if dim.dim_value > 0 else (_axis_name(dim) or f"{info.name}.{i}", 0) for i, dim in dims]
 
 
-def _axis(dim: TensorShapeProto.Dimension) -> str:
+def _axis_name(dim: TensorShapeProto.Dimension) -> str:
     """The axis's own name; two that are called "?", as some exporters do, aren't the same axis."""
     return "" if dim.dim_param == "?" else dim.dim_param
 
@@ -262,64 +293,3 @@ def _require_tensor(what: str, info: ValueInfoProto) -> None:
     dtype = known.get(info.type.tensor_type.elem_type, str(info.type.tensor_type.elem_type))
     if dtype not in DTYPES:
         raise ModelError(f"{what} {info.name!r} has type {dtype}; supported: {', '.join(sorted(DTYPES)).lower()}")
-
-
-ALONE = "race each by itself, with a --model of its own"
-
-
-def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, original: str) -> dict[str, int]:
-    """The sizes of the file's free axes with which it takes the original's inputs.
-
-    Args:
-        model: the parsed file, weights or not.
-        inputs: of the original, its axes fixed.
-        called: the file's name; `original`: the other's.
-
-    Raises:
-        UsageError: it has other inputs; names all of both.
-    """
-    own = true_inputs(model)
-    sizes: dict[str, int] | None = None
-    if {info.name for info in own} == {spec.name for spec in inputs}:
-        try:
-            sizes = sizes_of_shapes(model, {spec.name: spec.shape for spec in inputs})
-        except UsageError:
-            sizes = None
-    if sizes is not None:
-        wanted = {spec.name: spec.dtype for spec in inputs}
-        found = {spec.name: spec.dtype for spec in input_specs(model, sizes)}
-        if all(dtype == wanted[name] or {dtype[0], wanted[name][0]} == {"f"} for name, dtype in found.items()):
-            return sizes
-    theirs = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in inputs)
-    mine = ", ".join(input_texts(model).values())
-    raise UsageError(f"{called} can't race {original}, it has other inputs: {mine} beside {theirs}; {ALONE}")
-
-
-def require_outputs(called: str, own: Sequence[TensorSpec], original: str, theirs: Sequence[TensorSpec]) -> None:
-    """Refuse a file whose outputs can't be held against its original's.
-
-    Raises:
-        ModelError: other names or shapes, or a float where the other has a whole number; names all of both.
-    """
-
-    def told(specs: Sequence[TensorSpec]) -> list[tuple[str, tuple[int, ...], bool]]:
-        return sorted((spec.name, spec.shape, spec.dtype.startswith("float")) for spec in specs)
-
-    if told(own) != told(theirs):
-        both = (", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in one) for one in (own, theirs))
-        raise ModelError(f"{called} can't race {original}, it has other outputs: {' beside '.join(both)}; {ALONE}")
-
-
-def as_typed(arrays: Arrays, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The same values in the types that a file wants them in, in its order; rows or whole sets."""
-    return {spec.name: np.asarray(arrays[spec.name]).astype(spec.dtype, copy=False) for spec in specs}
-
-
-def all_typed(sets: Sequence[Arrays], specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """As `as_typed`, of several sets."""
-    return [as_typed(one, specs) for one in sets]
-
-
-def in_order(outputs: Sequence[Mapping[str, Array]], specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """Outputs by name in the order of `specs`."""
-    return [{spec.name: one[spec.name] for spec in specs} for one in outputs]

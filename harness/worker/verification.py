@@ -44,7 +44,7 @@ from shootout.constants import LONG_CALL_NS, RECHECK_SHARE, USEFUL_BOUND
 from shootout.contract import Arm, Arrays, BoundStanding, Executed, Fidelity, Rests, TensorSpec
 from shootout.exported import fidelity, training_step
 from shootout.exported.model import ExportedModel
-from shootout.exported.unseen import can_mix, mixed, nudged
+from shootout.exported.unseen import can_mix, mix_sets, nudge
 from shootout.messages import Verified
 from shootout.session import Session, TrainingSession
 from shootout.worker.blocks import Blocks
@@ -400,13 +400,13 @@ class Rechecks:
         seed = int(np.random.default_rng().integers(2**32))
 
         def mix(number: int) -> Arrays:
-            return mixed(sets, np.random.default_rng((seed, number)))
+            return mix_sets(sets, np.random.default_rng((seed, number)))
 
-        def nudge(number: int) -> Arrays:
-            return nudged(mix(0), np.random.default_rng((seed, number)))
+        def nudged(number: int) -> Arrays:
+            return nudge(mix(0), np.random.default_rng((seed, number)))
 
         times = reader.times_as_long(mix, self._pairs, TIMES)
-        if times and (reader.times_as_long(nudge, self._pairs, TIMES) or reader.has_repeats(nudge)):
+        if times and (reader.times_as_long(nudged, self._pairs, TIMES) or reader.has_repeats(nudged)):
             return times
         return 0.0
 

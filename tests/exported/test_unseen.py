@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from shootout.contract import Array
-from shootout.exported.unseen import NUDGE, can_mix, mixed, nudged
+from shootout.exported.unseen import NUDGE, can_mix, mix_sets, nudge
 
 
 def mixed_of(*arrays: Array, whole: bool = False) -> Array:
-    return mixed([{"x": array} for array in arrays], np.random.default_rng(0), whole=whole)["x"]
+    return mix_sets([{"x": array} for array in arrays], np.random.default_rng(0), whole=whole)["x"]
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
@@ -45,7 +45,7 @@ def test_whole_numbers_of_all_inputs_come_from_one_set_and_fractions_from_two():
     xs = [rng.normal(size=8) * (np.arange(8) > n) for n in (1, 2)]
     sets = [{"x": x, "ends": np.arange(3) * n, "of": np.full(3, n)} for n, x in enumerate(xs, 1)]
     for _ in range(9):
-        found = mixed(sets, rng)
+        found = mix_sets(sets, rng)
         (own,) = [one for one in sets if np.array_equal(found["ends"], one["ends"])]
         assert np.array_equal(found["of"], own["of"])
         assert np.array_equal(found["x"] == 0, own["x"] == 0)
@@ -62,7 +62,7 @@ def test_sets_can_be_mixed_where_each_has_a_fraction():
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_a_nudge_moves_each_fraction_a_little_and_nothing_else(dtype: str):
     given = np.append(np.random.default_rng(1).normal(size=64), [0.0, 3.0, -np.inf]).astype(dtype)
-    found = nudged({"x": given, "t": np.arange(3)}, np.random.default_rng(0))
+    found = nudge({"x": given, "t": np.arange(3)}, np.random.default_rng(0))
     assert found["x"].dtype == given.dtype
     assert np.array_equal(found["x"][64:], given[64:])
     assert np.array_equal(found["t"], np.arange(3))
@@ -73,7 +73,7 @@ def test_a_nudge_moves_each_fraction_a_little_and_nothing_else(dtype: str):
 def test_a_set_that_is_alone_is_mixed_with_itself_but_for_its_integers():
     rng = np.random.default_rng(0)
     known = {"x": rng.normal(size=64), "offsets": np.arange(9), "scale": np.array(0.5)}
-    found = mixed([known], rng)
+    found = mix_sets([known], rng)
     assert np.mean(found["x"] != known["x"]) > 0.9
     assert np.array_equal(found["offsets"], known["offsets"])
     assert found["scale"] == known["scale"]
@@ -82,5 +82,5 @@ def test_a_set_that_is_alone_is_mixed_with_itself_but_for_its_integers():
 def test_no_two_are_alike():
     sets = [{"x": np.random.default_rng(index).normal(size=512)} for index in range(2)]
     rng = np.random.default_rng(7)
-    first, second = (mixed(sets, rng)["x"] for _ in range(2))
+    first, second = (mix_sets(sets, rng)["x"] for _ in range(2))
     assert first @ second < 0.9 * np.sqrt((first @ first) * (second @ second))
