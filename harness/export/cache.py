@@ -37,7 +37,7 @@ def versions() -> dict[str, str]:
 
 def key(ingredients: Mapping[str, Any]) -> str:
     """Hash of `ingredients` (JSON values), the package versions and the source of all code that exports a model."""
-    whole = {**ingredients, "versions": versions(), "sources": _sources()}
+    whole = {**ingredients, "versions": versions(), "sources": _hash_of_sources()}
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
 
 
@@ -103,5 +103,5 @@ def source_files() -> list[Path]:
 
 
 @functools.cache
-def _sources() -> str:
+def _hash_of_sources() -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in source_files())).hexdigest()
