@@ -312,7 +312,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
         NothingMeasured: no arm has a time; the run folder says why.
         Undecided: a question has no verdict, and `require_verdict` was asked for; the run folder holds the rest.
     """
-    limit, options = Deadline(options.get("max_time_s")), _checked(options)
+    limit, options = Deadline(options.get("max_time_s")), _check_options(options)
     with show_progress() as progress:
         planned, policy = plan_run(name, options)
         out = choose_out(planned, options)
@@ -335,7 +335,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     Raises:
         UsageError: something unknown or impossible was asked.
     """
-    planned, _ = plan_run(name, _checked(options))
+    planned, _ = plan_run(name, _check_options(options))
     return dry_run.as_data(planned, options.get("max_time_s"))
 
 
@@ -354,7 +354,7 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
         return measure_settings(options, progress)
 
 
-def _checked(options: RunOptions) -> RunOptions:
+def _check_options(options: RunOptions) -> RunOptions:
     """Check the keywords; a torch module among them is kept as a file, and its example inputs with it."""
     check_keywords(RunOptions, options)
     given: Any = dict(options)

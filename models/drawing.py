@@ -141,10 +141,10 @@ def picture(low: float, high: float, channels_at: int) -> InputWay:
         channels_at: the axis of the colours, of a shape with or without a batch in front.
     """
     told = f"a picture in [{low:g}, {high:g}]"
-    return InputWay(told=told, draw=partial(_picture, low=low, high=high, channels_at=channels_at))
+    return InputWay(told=told, draw=partial(_draw_picture, low=low, high=high, channels_at=channels_at))
 
 
-def _picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_at: int) -> Array:
+def _draw_picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_at: int) -> Array:
     last = [size for at, size in enumerate(shape) if at != channels_at]
     *rows, height, width = last
     found = np.zeros((*rows, height, width, shape[channels_at]))
@@ -156,7 +156,7 @@ def _picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_
     found /= found.max(initial=1e-9)
     for one in found.reshape(-1, height, width, shape[channels_at]):
         for _ in range(LINES):
-            _write(rng, one)
+            _write_digits(rng, one)
     axes = (-3, -2, -1)
     darkest, lightest = found.min(axes, keepdims=True), found.max(axes, keepdims=True)
     black, white = rng.uniform(0, 0.2, darkest.shape), rng.uniform(0.8, 1, darkest.shape)
@@ -164,7 +164,7 @@ def _picture(rng: Generator, shape: Shape, *, low: float, high: float, channels_
     return np.moveaxis(low + (high - low) * unit, -1, channels_at)
 
 
-def _write(rng: Generator, canvas: Array) -> None:
+def _write_digits(rng: Generator, canvas: Array) -> None:
     """Put a line of digits on a canvas of (height, width, channels), dark on bright or bright on dark."""
     height, width = canvas.shape[:2]
     dot = int(rng.integers(1, max(1, min(height, width) // HEIGHTS) + 2))

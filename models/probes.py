@@ -75,25 +75,25 @@ def grid_weight() -> Array:
     found[range(COPIES), range(COPIES)] = 1.0
     found[COPIES:, COPIES::GROUP] = 1.0
     found[COPIES:, COPIES + 1 :: GROUP] = -1.0
-    found[COPIES:, READ] = _ramp(COPIES * WEIGHT_ROWS).reshape(COPIES, WEIGHT_ROWS)
+    found[COPIES:, READ] = _make_ramp(COPIES * WEIGHT_ROWS).reshape(COPIES, WEIGHT_ROWS)
     return found
 
 
 def grid_rows() -> Array:
     """(GRID_BATCH, WIDTH): the ramp, then the single ones."""
     x = np.zeros((GRID_BATCH, WIDTH), np.float32)
-    x[:RAMP_ROWS, :COPIES] = _ramp(RAMP_ROWS * COPIES).reshape(RAMP_ROWS, COPIES)
+    x[:RAMP_ROWS, :COPIES] = _make_ramp(RAMP_ROWS * COPIES).reshape(RAMP_ROWS, COPIES)
     x[:RAMP_ROWS, :COPIES:GROUP], x[:RAMP_ROWS, 1:COPIES:GROUP] = 1.0, -1.0
     x[range(RAMP_ROWS, GRID_BATCH), READ] = 1.0
     return x
 
 
-def _ramp(count: int) -> Array:
+def _make_ramp(count: int) -> Array:
     """Evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbours."""
     return np.random.default_rng(23).permutation(np.linspace(-1, 1, count)).astype(np.float32)
 
 
-def _probe(name: str, description: str, weight: Callable[[], Array], rows: Callable[[], Array]) -> Model:
+def _make_probe(name: str, description: str, weight: Callable[[], Array], rows: Callable[[], Array]) -> Model:
     """A model with the weight `weight()`, (WIDTH, WIDTH), and the only input set `rows()`, (batch, WIDTH)."""
 
     def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
@@ -120,7 +120,7 @@ def _probe(name: str, description: str, weight: Callable[[], Array], rows: Calla
         draw=lambda _, __: [{"x": rows()}],
         calibration=lambda _, __: [{"x": rows()}] * CALIBRATION_SETS,
         artifacts=(Artifact.FORWARD, Artifact.MODULE, Artifact.ONNX),
-        write=lambda folder: _write(name, weight(), len(rows()), folder),
+        write=lambda folder: _write_probe(name, weight(), len(rows()), folder),
     )
 
 
@@ -139,7 +139,7 @@ def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001
     return nn.Sequential(OrderedDict(linear=nn.Linear(WIDTH, WIDTH, bias=False))).eval()
 
 
-def _write(name: str, weight: Array, batch: int, folder: Path) -> dict[str, Array]:
+def _write_probe(name: str, weight: Array, batch: int, folder: Path) -> dict[str, Array]:
     from onnx import TensorProto, helper, numpy_helper, save
     from safetensors.numpy import save_file
 
@@ -157,7 +157,7 @@ def _identity_inputs(_: Parameters, batch: int) -> tuple[TensorSpec, ...]:
     return (TensorSpec(name="x", shape=(batch, IDENTITY_WIDTH), dtype="float32"),)
 
 
-def _copy(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
+def _identity_forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: ARG001 - a `Forward`
     """`y = x`, in an array of its own."""
     return lambda x: {"y": xp.array(x["x"])}
 
@@ -173,20 +173,22 @@ def _write_identity(folder: Path) -> dict[str, Array]:
     return {}
 
 
-PERMUTATION = _probe(
+PERMUTATION = _make_probe(
     "permutation_probe",
     "tells which float precision a backend really computes in",
     permutation_weight,
     permutation_rows,
 )
-GRID = _probe("grid_probe", "tells how many levels a backend leaves weights and activations", grid_weight, grid_rows)
+GRID = _make_probe(
+    "grid_probe", "tells how many levels a backend leaves weights and activations", grid_weight, grid_rows
+)
 IDENTITY = Model(
     name="identity",
     description="output = input",
     parameters={},
     parameter_count=lambda _: 0,
     inputs=_identity_inputs,
-    forward=_copy,
+    forward=_identity_forward,
     module=_no_module,
     trained=_no_module,
     artifacts=(Artifact.FORWARD, Artifact.NONE),

@@ -41,8 +41,8 @@ def make(job: ExportJob, effort: Effort) -> None:
     """
     with Stopwatch() as watch:
         effort.tell("exporting")
-        exported = _exported(job, effort)
-        work = exported.work or _work(exported, job)
+        exported = _export_model(job, effort)
+        work = exported.work or _count_work(exported, job)
     if effort.is_brief:
         exported = dataclasses.replace(exported, notes=(*exported.notes, *effort.notes), whole_s=effort.whole_s)
     exported = dataclasses.replace(exported, unpredicted=(*exported.unpredicted, *effort.unpredicted))
@@ -50,7 +50,7 @@ def make(job: ExportJob, effort: Effort) -> None:
     dataclasses.replace(exported, key=key, export_s=watch.seconds, work=work).seal()
 
 
-def _exported(job: ExportJob, effort: Effort) -> ExportedModel:
+def _export_model(job: ExportJob, effort: Effort) -> ExportedModel:
     asked = job.request
     if asked.training:
         from shootout.export import training
@@ -71,7 +71,7 @@ def _exported(job: ExportJob, effort: Effort) -> ExportedModel:
     return zoo.take(job, effort)
 
 
-def _work(exported: ExportedModel, job: ExportJob) -> Work | None:
+def _count_work(exported: ExportedModel, job: ExportJob) -> Work | None:
     """None where there is no graph to count in, and for the harness's own probes, which must not need `onnx`."""
     ours = not (job.file or job.is_own)
     if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.request.model).write):
@@ -81,7 +81,7 @@ def _work(exported: ExportedModel, job: ExportJob) -> Work | None:
     return onnx_graph.count(exported.path(Artifact.ONNX))
 
 
-def _explained(job: ExportJob, effort: Effort) -> ShootoutError | None:
+def _make_or_explain(job: ExportJob, effort: Effort) -> ShootoutError | None:
     """Make one exported model; whatever goes wrong becomes an error that a user can act on."""
     try:
         make(job, effort)
@@ -101,7 +101,7 @@ def _explained(job: ExportJob, effort: Effort) -> ShootoutError | None:
     return None
 
 
-def _share(jobs: Sequence[ExportJob], left_s: float) -> float:
+def _share_of_time(jobs: Sequence[ExportJob], left_s: float) -> float:
     """The part of the time left that the first of these jobs may take: the harness's own models need little."""
     others = [job for job in jobs if not job.is_probe]
     if not others or jobs[0].is_probe:
@@ -120,10 +120,10 @@ def main() -> None:
     jobs = [from_json(one) for one in asked["jobs"]]
     limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
-        share = plan.part(_share(jobs[number:], plan.left_s))
+        share = plan.part(_share_of_time(jobs[number:], plan.left_s))
         needs, narrow = job.request.needs or asked["needs"], bool(job.request.needs)
         effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / PROGRESS)
-        if error := (failed.get(job.base.key) if job.base else None) or _explained(job, effort):
+        if error := (failed.get(job.base.key) if job.base else None) or _make_or_explain(job, effort):
             failed[job.key] = error
             (Path(job.folder) / ERROR).write_text(json.dumps(error_to_json(error)), encoding="utf-8")
 

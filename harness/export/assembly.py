@@ -133,14 +133,14 @@ def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: 
     outputs = {spec.name: [one[spec.name] for one in reference_outputs] for spec in specs}
     for name, arrays in outputs.items():
         if not all(np.isfinite(array).all() for array in arrays if array.dtype.kind == "f"):
-            raise ModelError(f"{model}: the reference output {name!r} has NaN or infinity: {_fix()}")
-    faults = {spec.name: _fault(outputs[spec.name], spec.dtype) for spec in specs}
+            raise ModelError(f"{model}: the reference output {name!r} has NaN or infinity: {_fix_advice()}")
+    faults = {spec.name: _fault_of_output(outputs[spec.name], spec.dtype) for spec in specs}
     if all(faults.values()):
         said = "; ".join(f"{name!r} {fault}" for name, fault in faults.items())
-        raise ModelError(f"{model}: the reference output {said}: every backend would agree with it; {_fix()}")
+        raise ModelError(f"{model}: the reference output {said}: every backend would agree with it; {_fix_advice()}")
 
 
-def _fault(arrays: Sequence[Array], dtype: str) -> str | None:
+def _fault_of_output(arrays: Sequence[Array], dtype: str) -> str | None:
     """What is wrong with one output; array by array, since all of them together may be a good part of memory."""
     first = arrays[0]
     if not first.size:
@@ -154,5 +154,5 @@ def _fault(arrays: Sequence[Array], dtype: str) -> str | None:
     return None
 
 
-def _fix() -> str:
+def _fix_advice() -> str:
     return "check the weights, or give real inputs with --inputs data.npz"

@@ -100,12 +100,14 @@ def obtain_all(
     limit = limit or Deadline(None)
     brief = _begun_briefly(wanted.values(), needs, begun_on)
     look_up = partial(cache.lookup, progress=progress)
-    found = _cached(wanted, look_up, limit, needs, brief)
+    found = _find_cached(wanted, look_up, limit, needs, brief)
     bases = {job.base.key: job.base for key, job in wanted.items() if key not in found and job.base}
-    found |= _cached(bases, look_up, limit, needs, brief)
+    found |= _find_cached(bases, look_up, limit, needs, brief)
     missing = [job for key, job in {**bases, **wanted}.items() if key not in found]  # a base before what it is for
     ready = [key for key in found if not {**bases, **wanted}[key].is_probe]
-    found |= _make(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
+    found |= (
+        _make_missing(missing, found, WatchedExport(progress, limit, is_needed=not ready), needs) if missing else {}
+    )
     return [job if isinstance(job, ShootoutError) else found[job.key] for job in jobs]
 
 
@@ -120,18 +122,18 @@ def _begun_briefly(jobs: Iterable[ExportJob], needs: Collection[str], begun_on: 
     return {key for some in families.values() if any(brief_key(key, needs) in begun_on for key in some) for key in some}
 
 
-def _cached(
+def _find_cached(
     keys: Iterable[str], look_up: LookUp, limit: Deadline, needs: Collection[str], brief: Collection[str]
 ) -> dict[str, ExportedModel | ShootoutError]:
     """What is in the cache; `brief`: the keys in whose place a run was begun on an exported model that leaves things
     out.
     """
     kept = {key: look_up(brief_key(key, needs)) for key in keys if key in brief}
-    others = {key: look_up(key) or _brief(key, look_up, limit, needs) for key in keys if key not in brief}
+    others = {key: look_up(key) or _find_brief(key, look_up, limit, needs) for key in keys if key not in brief}
     return {key: exported for key, exported in {**kept, **others}.items() if exported}
 
 
-def _brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ExportedModel | None:
+def _find_brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ExportedModel | None:
     """What an earlier process had time for, where there is no time for all of it now either."""
     found = look_up(brief_key(key, needs))
     plan = limit.part(EXPORT_SHARE * EXPORT_PLANS)
@@ -165,26 +167,28 @@ class WatchedExport:
         if self._progress and told:
             if told.whole_s and told.whole_s > LONG_S and told.model != self._told:
                 self._told = told.model
-                self._progress.say(f"exporting {told.model} takes about {span(told.whole_s)} in all{self._rest(told)}")
-            self._progress.detail(f"{told.model}: {told.doing}, {span(self._began.elapsed_s)}{self._of()}")
+                self._progress.say(
+                    f"exporting {told.model} takes about {span(told.whole_s)} in all{self._note_on_left_out(told)}"
+                )
+            self._progress.detail(f"{told.model}: {told.doing}, {span(self._began.elapsed_s)}{self._of_the_limit()}")
         elif self._progress:
-            self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of()}")
+            self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of_the_limit()}")
         return told
 
-    def _rest(self, told: ExportProgress) -> str:
+    def _note_on_left_out(self, told: ExportProgress) -> str:
         """What becomes of a long export where there is less time for it."""
         if self.share.seconds is None or told.whole_s is None or told.whole_s < self.share.left_s:
             return ""
         return f", and --max-time has {span(self.share.seconds)} for it: what doesn't fit is left out"
 
-    def _of(self) -> str:
+    def _of_the_limit(self) -> str:
         if self.share.seconds is None:
             return ""
         of = "of" if self.share.allows(0.0) else "past"
         return f" {of} the {span(self.share.seconds)} that --max-time has for it"
 
 
-def _make(
+def _make_missing(
     jobs: Sequence[ExportJob],
     found: Mapping[str, ExportedModel | ShootoutError],
     watched: WatchedExport,
@@ -202,18 +206,18 @@ def _make(
         found = dict[str, ExportedModel | ShootoutError]()
         for number, some in enumerate(_by_process(placed)):
             place = folder / f"jobs-{number}"
-            ended = _export(some, place, watched, needs)
-            if ended.was_killed and (left := [_emptied(job) for job in some if not _is_made(job)]):
+            ended = _run_export(some, place, watched, needs)
+            if ended.was_killed and (left := [_empty_folder(job) for job in some if not _is_made(job)]):
                 place = folder / f"jobs-{number}-again"
-                ended = _export(left, place, watched, needs)
+                ended = _run_export(left, place, watched, needs)
             late = None
             if ended.code is None and not watched.share.allows(0.0):  # it was ended, and didn't die by itself
                 late = watched.report(place) or ExportProgress(model="", doing="")
-            found |= {job.key: _collect(job, ended, late) for job in some}
+            found |= {job.key: _collect_result(job, ended, late) for job in some}
         return found
 
 
-def _export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, needs: Collection[str]) -> Ending:
+def _run_export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, needs: Collection[str]) -> Ending:
     """Do some jobs in one process, in whose folder stands what it is asked."""
     place.mkdir()
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
@@ -229,7 +233,7 @@ def _is_made(job: ExportJob) -> bool:
     return (Path(job.folder) / MANIFEST).exists()
 
 
-def _emptied(job: ExportJob) -> ExportJob:
+def _empty_folder(job: ExportJob) -> ExportJob:
     """A job whose folder is as it was before it was begun."""
     shutil.rmtree(job.folder)
     Path(job.folder).mkdir(mode=0o700)
@@ -244,7 +248,7 @@ def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
     return list(owners.values())
 
 
-def _collect(job: ExportJob, ended: Ending, late: ExportProgress | None) -> ExportedModel | ShootoutError:
+def _collect_result(job: ExportJob, ended: Ending, late: ExportProgress | None) -> ExportedModel | ShootoutError:
     """What became of a job; `late`: what was told last of an export that had to end."""
     folder = Path(job.folder)
     if _is_made(job):

@@ -54,7 +54,9 @@ def own_calibration(
     """A model's own sets, in its own way, or from its data set, or drawn."""
     if model.calibration:
         return model.calibration(parameters, batch)
-    return _batches(task.calibration, batch) if task else drawn_calibration(model.inputs(parameters, batch), batch)
+    return (
+        _split_batches(task.calibration, batch) if task else drawn_calibration(model.inputs(parameters, batch), batch)
+    )
 
 
 def drawn_calibration(
@@ -87,7 +89,7 @@ def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, 
     return sets
 
 
-def _batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
+def _split_batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
     count = len(next(iter(splits.values())))
     return [{name: rows(array, first, batch) for name, array in splits.items()} for first in range(0, count, batch)]
 

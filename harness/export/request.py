@@ -192,7 +192,7 @@ def _model_job(request: Request) -> ExportJob:
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
-    return ExportJob(request=_absolute(replace(request, parameters=parameters, module=False, needs=())))
+    return ExportJob(request=_with_absolute_paths(replace(request, parameters=parameters, module=False, needs=())))
 
 
 def _own_job(request: Request, sources: Sources) -> ExportJob:
@@ -216,7 +216,7 @@ def _own_job(request: Request, sources: Sources) -> ExportJob:
         needs=(),
     )
     data = {"weights": hfconfig.weights_digest(own.weights)} if own.weights else {}
-    return ExportJob(request=_absolute(own), data=data, **sources[model.name])
+    return ExportJob(request=_with_absolute_paths(own), data=data, **sources[model.name])
 
 
 def _file_job(request: Request) -> ExportJob:
@@ -224,13 +224,13 @@ def _file_job(request: Request) -> ExportJob:
     if request.weights:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
-    with _reading(path := path_of(request.model)):
+    with _explaining_errors(path := path_of(request.model)):
         from shootout.exported.onnx_files import external_files, header, own_precisions
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
     return ExportJob(
-        request=_absolute(replace(request, model=path.name, labels_npz=labels_of(request))),
+        request=_with_absolute_paths(replace(request, model=path.name, labels_npz=labels_of(request))),
         file=str(path),
         contents=contents,
         holds=own_precisions(header(path)),
@@ -245,7 +245,7 @@ def _beside_job(request: Request) -> ExportJob:
     original = checked(replace(request, model=request.original, original=""))
     if isinstance(original, ShootoutError):
         raise original
-    with _reading(path := path_of(request.model)):
+    with _explaining_errors(path := path_of(request.model)):
         from shootout.exported import onnx_axes
         from shootout.exported.onnx_files import header
 
@@ -258,7 +258,7 @@ def _beside_job(request: Request) -> ExportJob:
     return replace(job, request=same, base=original)
 
 
-def _absolute(request: Request) -> Request:
+def _with_absolute_paths(request: Request) -> Request:
     """Return the request with absolute paths, for a process in another folder."""
     paths = {name: path.absolute() for name in DATA if (path := getattr(request, name))}
     return replace(request, **paths)
@@ -328,7 +328,7 @@ def with_shapes(request: Request, shapes: Mapping[str, Sequence[int]]) -> Reques
         theirs = f"the sizes of {request.model} are parameters, for --set"
         raise UsageError(f"--shape is for an {ONNX_SUFFIX} file; {theirs}")
     own = axis_sizes_of(request)
-    with _reading(path := path_of(request.model)):
+    with _explaining_errors(path := path_of(request.model)):
         from shootout.exported import onnx_axes
         from shootout.exported.onnx_files import header
 
@@ -347,7 +347,7 @@ def check_sizes(request: Request) -> None:
     if not is_file(request.model) or request.original:
         return
     sizes = axis_sizes_of(request)
-    with _reading(path := path_of(request.model)):
+    with _explaining_errors(path := path_of(request.model)):
         from shootout.exported import onnx_axes
         from shootout.exported.onnx_files import header
 
@@ -381,7 +381,7 @@ def input_texts(model: str) -> dict[str, str]:
         UsageError: the file or `onnx` isn't there.
         ModelError: it is not an ONNX model.
     """
-    with _reading(path := path_of(model)):
+    with _explaining_errors(path := path_of(model)):
         from shootout.exported import onnx_axes
         from shootout.exported.onnx_files import header
 
@@ -389,7 +389,7 @@ def input_texts(model: str) -> dict[str, str]:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _explaining_errors(path: Path) -> Iterator[None]:
     """Say in words of ours what goes wrong with a user's file."""
     try:
         yield

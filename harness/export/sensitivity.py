@@ -50,7 +50,7 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
     return [LayerSensitivity(**layer) for layer in said["layers"]]
 
 
-def _measured(exported: ExportedModel) -> list[LayerSensitivity]:
+def _rank_layers(exported: ExportedModel) -> list[LayerSensitivity]:
     from shootout.quantize.qdq import Quantizer
 
     quantizer = Quantizer(exported.path(Artifact.ONNX), exported.calibration(), reduced=saturates())
@@ -61,7 +61,7 @@ def main() -> None:
     """Write the layers, or the error, of the exported model in a folder."""
     leave_with(int(sys.argv[3]))
     try:
-        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _measured(open_exported(Path(sys.argv[1])))]}
+        said: dict[str, Any] = {"layers": [asdict(layer) for layer in _rank_layers(open_exported(Path(sys.argv[1])))]}
     except ModuleNotFoundError as error:
         said = {"error": error_to_json(UsageError(f"sensitivity needs {error.name}: {install('onnxruntime')}"))}
     except ShootoutError as error:

@@ -51,14 +51,14 @@ def take(job: ExportJob) -> ExportedModel:
         raise UsageError(f"{model.name} has no weights to train: only a model with weights has a training step")
     module = model.trained(parameters).eval().requires_grad_(True)
     specs = model.inputs(parameters, batch)
-    buffers, output = _buffers(model, parameters, batch, module)
+    buffers, output = _make_buffers(model, parameters, batch, module)
     torch_files.write_weights(module, Path(job.folder))
     module.double()
-    trained = _trained(module, buffers[0])
+    trained = _trained_weights(module, buffers[0])
     reference_outputs = [step(module, trained, one) for one in buffers]
     losses, gradients = [loss for loss, _ in reference_outputs], [found for _, found in reference_outputs]
-    require_telling(f"{model.name}'s training step", _specs(losses[0]), losses)
-    require_telling(f"{model.name}'s training step", _specs(gradients[0]), gradients)
+    require_telling(f"{model.name}'s training step", _float_specs(losses[0]), losses)
+    require_telling(f"{model.name}'s training step", _float_specs(gradients[0]), gradients)
     found = ExportFindings(
         parameters=parameters,
         batch=batch,
@@ -67,7 +67,7 @@ def take(job: ExportJob) -> ExportedModel:
             TensorSpec(name=TARGET, shape=output, dtype="float32"),
             TensorSpec(name=RATE, shape=(), dtype="float32"),
         ),
-        outputs=_specs(losses[0]),
+        outputs=_float_specs(losses[0]),
         buffers=buffers,
         reference_outputs=losses,
         artifacts=tuple(one for one in model.artifacts if one in ARTIFACTS),
@@ -84,13 +84,13 @@ def step(
 ) -> StepOutputs:
     """The loss and the gradients' sketches on one input buffer, every operation rounded if `rounding` is given."""
     with rounding or nullcontext():
-        loss = _loss(module, inputs)
+        loss = _compute_loss(module, inputs)
         found = torch.autograd.grad(loss, list(trained.values()))
     gradients = {name: gradient.numpy() for name, gradient in zip(trained, found, strict=True)}
     return {LOSS: loss.detach().numpy()}, sketch(gradients)
 
 
-def _loss(module: nn.Module, inputs: Arrays) -> Tensor:
+def _compute_loss(module: nn.Module, inputs: Arrays) -> Tensor:
     """The module's (first) output against the target, which comes behind the model's own inputs."""
     tensors = [torch.from_numpy(array) for name, array in inputs.items() if name != RATE]
     *given, target = (one.double() if one.is_floating_point() else one for one in tensors)
@@ -98,14 +98,14 @@ def _loss(module: nn.Module, inputs: Arrays) -> Tensor:
     return nn.functional.mse_loss(raw[0] if isinstance(raw, tuple) else raw, target)
 
 
-def _trained(module: nn.Module, inputs: Arrays) -> dict[str, nn.Parameter]:
+def _trained_weights(module: nn.Module, inputs: Arrays) -> dict[str, nn.Parameter]:
     """The weights that the loss depends on, by name in the module's order."""
     weights = dict(module.named_parameters())
-    found = torch.autograd.grad(_loss(module, inputs), list(weights.values()), allow_unused=True)
+    found = torch.autograd.grad(_compute_loss(module, inputs), list(weights.values()), allow_unused=True)
     return {name: weight for (name, weight), one in zip(weights.items(), found, strict=True) if one is not None}
 
 
-def _buffers(
+def _make_buffers(
     model: Model, parameters: Parameters, batch: int, module: nn.Module
 ) -> tuple[list[dict[str, Array]], tuple[int, ...]]:
     """The model's own input buffers, each with a drawn target and a learning rate of 0; and the target's shape."""
@@ -141,5 +141,5 @@ def _error_bounds(
     return with_floor(found, fp32_floor(found[Precision.FP32], single.longest_sum))
 
 
-def _specs(tensors: Arrays) -> tuple[TensorSpec, ...]:
+def _float_specs(tensors: Arrays) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=name, shape=array.shape, dtype="float32") for name, array in tensors.items())

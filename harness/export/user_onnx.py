@@ -77,7 +77,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     """
     asked, folder, source = job.request, Path(job.folder), Path(job.file)
     original = open_exported(Path(job.base_folder)) if asked.original else None
-    effort.wait_for([name for one in job.holds for name in _parts(one)])
+    effort.wait_for([name for one in job.holds for name in _bounds_behind(one)])
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(source, Path(place), asked.variant) if asked.variant else source
         prepared = prepare(path, folder, asked, original, effort)
@@ -87,7 +87,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
             if rows:
                 save_rows(folder / split, _as_typed(rows.inputs, found.inputs), rows.labels)
-    sets, fault = _calibration(asked, prepared, original, effort)
+    sets, fault = _choose_calibration(asked, prepared, original, effort)
     require_telling(asked.model, found.outputs, found.reference_outputs)
     if found.split:
         found.split.check(found.outputs)
@@ -107,7 +107,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         error_bounds=error_bounds if as_it_is is None else {**error_bounds, Precision.NATIVE: as_it_is},
         calibration=sets,
         calibration_fault=fault,
-        notes=tuple(_notes(job.holds, prepared, original, as_it_is)),
+        notes=tuple(_make_notes(job.holds, prepared, original, as_it_is)),
         unmade=unmade,
     )
     if original is None:
@@ -123,7 +123,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     return replace(assemble(job, beside), whole_s=original.whole_s)
 
 
-def _calibration(
+def _choose_calibration(
     asked: Request, prepared: PreparedFile, original: ExportedModel | None, effort: Effort
 ) -> tuple[list[dict[str, Array]], str]:
     """Return the sets that quantizers see, and why the user's own can't be used.
@@ -191,7 +191,7 @@ def prepare(
     else:
         buffers = buffers[: effort.buffers(len(buffers), watch.seconds)]
     raw += run([*buffers[1:], buffers[0]])
-    reference_outputs = _repeated(raw, path.name)
+    reference_outputs = _check_repeated(raw, path.name)
     found = ExportFindings(
         parameters=axes.sizes,
         batch=split.batch if split else axes.batch,
@@ -208,12 +208,12 @@ def prepare(
         model, buffers, reference_outputs, name=path.name, workshop=folder.parent
     )
     unseen = make_unseen(
-        buffers, lambda sets: map(_all_wide, run(sets)), reference_outputs[0], is_brief=effort.is_brief
+        buffers, lambda sets: map(_widen_all, run(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
     return PreparedFile(found=replace(found, unseen=unseen), ways=ways, error_bound=error_bound)
 
 
-def _notes(
+def _make_notes(
     holds: Sequence[Precision], prepared: PreparedFile, original: ExportedModel | None, as_it_is: float | None
 ) -> Iterator[str]:
     """What a reader of the rows must know: `as_it_is` is the error bound of a file's own precisions, where it has
@@ -236,7 +236,7 @@ def _notes(
         yield BRIEF_NOTE.format(original=original.model)
 
 
-def _parts(held: Precision) -> tuple[Precision, ...]:
+def _bounds_behind(held: Precision) -> tuple[Precision, ...]:
     """Whose error bounds make that of a file which holds this precision."""
     whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
     return (*whole[held], Precision.BF16) if held in whole else (held,)
@@ -260,20 +260,20 @@ def native_error_bound(
     """
     widest = error_bounds[Precision.FP32] or 0.0
     for one in holds:
-        found = [error_bound for name in _parts(one) if (error_bound := error_bounds.get(name)) is not None]
-        if not found or set(_parts(one)) & set(unpredicted):
+        found = [error_bound for name in _bounds_behind(one) if (error_bound := error_bounds.get(name)) is not None]
+        if not found or set(_bounds_behind(one)) & set(unpredicted):
             return None
         widest = max([widest, *found])
     return widest
 
 
-def _repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
+def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
     """The reference's outputs in float64, of which the last are those of the first inputs again.
 
     Raises:
         ModelError: these two differ.
     """
-    *reference_outputs, again = map(_all_wide, raw)
+    *reference_outputs, again = map(_widen_all, raw)
     if any(not np.array_equal(array, again[output], equal_nan=True) for output, array in reference_outputs[0].items()):
         raise ModelError(f"{name} gives different outputs for the same inputs: it can't be compared")
     return reference_outputs
@@ -300,12 +300,12 @@ def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> st
     made = f"what {onnx_module.CONVERTER} makes of this file"
     try:
         program = torch_files.write_program(module, found.buffers[0], folder)
-        outputs = [_run(program.module(check_guards=False), one, found.outputs) for one in found.buffers]
+        outputs = [_run_module(program.module(check_guards=False), one, found.outputs) for one in found.buffers]
     except Exception as error:
         traceback.print_exc()
         (folder / FILES[Artifact.PT2]).unlink(missing_ok=True)
         return f"torch.export can't take {made}: {explained(error)[:REASON_LETTERS]}"
-    if fault := check_outputs(found.outputs, outputs[0]) or _difference(
+    if fault := check_outputs(found.outputs, outputs[0]) or _doubt_about(
         compare(outputs, found.reference_outputs), error_bound
     ):
         (folder / FILES[Artifact.PT2]).unlink()
@@ -314,7 +314,7 @@ def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> st
     return ""
 
 
-def _difference(found: Fidelity, error_bound: float) -> str | None:
+def _doubt_about(found: Fidelity, error_bound: float) -> str | None:
     """Why the outputs don't prove a conversion, or None: within a wide error bound another model's may lie too."""
     if fault := gate(found, error_bound):
         return fault
@@ -324,7 +324,7 @@ def _difference(found: Fidelity, error_bound: float) -> str | None:
     return f"relative L2 error {error} is in the file's error bound of {error_bound:.2g}, but proves no conversion"
 
 
-def _run(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
+def _run_module(module: nn.Module, inputs: Arrays, outputs: Sequence[TensorSpec]) -> dict[str, Array]:
     import torch
 
     with torch.no_grad():
@@ -341,11 +341,11 @@ def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=name, shape=y.shape, dtype=y.dtype.name) for name, y in outputs[0].items())
 
 
-def _all_wide(outputs: Arrays) -> dict[str, Array]:
-    return {name: _wide(array) for name, array in outputs.items()}
+def _widen_all(outputs: Arrays) -> dict[str, Array]:
+    return {name: _widen(array) for name, array in outputs.items()}
 
 
-def _wide(array: Array) -> Array:
+def _widen(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 

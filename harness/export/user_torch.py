@@ -60,21 +60,21 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     assert model.called, "only a user's own model comes here"
     own = {WEIGHTS_PARAMETER: str(asked.weights)} if asked.weights else {}
     called = model.called({**asked.parameters, BATCH: asked.batch, **own})
-    specs, batch = _specs(job, called)
-    data = _sets(job, called, specs)
+    specs, batch = _input_specs(job, called)
+    data = _choose_sets(job, called, specs)
     sets, fault = input_sets.choose_calibration(asked.calibration_npz, specs, data.calibration)
     if asked.variant:
         pruning.prune_module(called.module, asked.variant)
-    made, unmade = _artifacts(called, data.buffers[0], Path(job.folder))
+    made, unmade = _write_artifacts(called, data.buffers[0], Path(job.folder))
     count = sum(weight.numel() for weight in called.module.parameters())
     effort.tell("trying the input sets")
-    buffers, found = _usable(job, called, data)
+    buffers, found = _usable_buffers(job, called, data)
     by_rows = _is_by_rows(called, buffers, found)
     reference_outputs, error_bounds, unseen = torch_files.reference_and_error_bounds(
         called.module, buffers, sets, by_rows=by_rows, names=called.outputs, effort=effort
     )
     buffers = buffers[: len(reference_outputs)]
-    outputs = _outputs(called, reference_outputs)
+    outputs = _output_specs(called, reference_outputs)
     require_telling(job.short, outputs, reference_outputs)
     if data.split:
         data.split.check(outputs)
@@ -99,7 +99,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     return assemble(job, findings)
 
 
-def _specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
+def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
     """The inputs of one call, and the rows in it; of labelled example inputs a call takes `batch` rows.
 
     Raises:
@@ -141,7 +141,7 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
     )
 
 
-def _outputs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
+def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
     """Specs of the outputs; reduced floats come as float32, since the module was converted."""
     dtypes = {name: np.dtype(dtype) for name, dtype in zip(called.outputs, called.dtypes, strict=True)}
     return tuple(
@@ -150,7 +150,7 @@ def _outputs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[Tenso
     )
 
 
-def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], str]:
+def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], str]:
     """Write every artifact that the module can have; why there are no more, "" where all are there."""
     made: list[Artifact] = [Artifact.MODULE]
     torch_files.write_weights(called.module, folder)
@@ -166,7 +166,7 @@ def _artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Art
     return tuple(made), ""
 
 
-def _sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> InputData:
+def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> InputData:
     """What the user gave for an export job, or what can be made of the example.
 
     Raises:
@@ -187,25 +187,30 @@ def _sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> Inpu
     if real := input_sets.calibration_as_inputs(asked.calibration_npz, specs):
         return InputData(buffers=real, calibration=real)
     count, more = buffer_count(specs), set_count(CALIBRATION_ROWS, asked.batch, specs)
-    draw = called.draw or (lambda count, seed: _shuffled(called.inputs, count, seed))
+    draw = called.draw or (lambda count, seed: _shuffle_example(called.inputs, count, seed))
     return InputData(buffers=draw(count, INPUT_SEED), calibration=draw(more, CALIBRATION_SEED), drawn=True)
 
 
-def _shuffled(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
+def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
     """The example, and copies of it with the elements of its floats in another order; integers may be offsets or ids,
     valid only as they are. Without any float to shuffle, the example alone.
     """
     if not any(array.dtype.kind == "f" and array.size > 1 for array in example.values()):
         return [dict(example)]
     rng = np.random.default_rng(seed)
-    return [dict(example), *({name: _moved(array, rng) for name, array in example.items()} for _ in range(count - 1))]
+    return [
+        dict(example),
+        *({name: _shuffle_floats(array, rng) for name, array in example.items()} for _ in range(count - 1)),
+    ]
 
 
-def _moved(array: Array, rng: np.random.Generator) -> Array:
+def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
     return rng.permutation(array.reshape(-1)).reshape(array.shape) if array.dtype.kind == "f" else array
 
 
-def _usable(job: ExportJob, called: Called, data: InputData) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+def _usable_buffers(
+    job: ExportJob, called: Called, data: InputData
+) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """The buffers, or the example alone where shuffled ones aren't valid inputs; and the outputs for each.
 
     Raises:

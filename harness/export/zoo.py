@@ -45,7 +45,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     sets, fault = input_sets.choose_calibration(
         asked.calibration_npz, specs, input_sets.own_calibration(model, parameters, batch, task)
     )
-    reference_outputs, error_bounds, unseen = _artifacts(model, job, buffers, sets, effort)
+    reference_outputs, error_bounds, unseen = _write_artifacts(model, job, buffers, sets, effort)
     buffers, sets = buffers[: len(reference_outputs)], sets[: effort.most_sets]
     outputs = tuple(TensorSpec(name=name, shape=y.shape, dtype="float32") for name, y in reference_outputs[0].items())
     require_telling(model.name, outputs, reference_outputs)
@@ -61,7 +61,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         parameter_count=model.parameter_count(parameters),
         calibration=sets,
         calibration_fault=fault,
-        split=_split(task, batch) if task else None,
+        split=_split_of_task(task, batch) if task else None,
         drawn=not (given or task),
         unseen=unseen,
         notes=buffer_notes(specs) if len(buffers) > 1 else (),  # a probe's single buffer is all it asks
@@ -69,7 +69,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     return assemble(job, found)
 
 
-def _split(task: LabelledTask, batch: int) -> LabelledSplit:
+def _split_of_task(task: LabelledTask, batch: int) -> LabelledSplit:
     return LabelledSplit(
         batch=batch,
         other=task.calibration,
@@ -80,7 +80,7 @@ def _split(task: LabelledTask, batch: int) -> LabelledSplit:
     )
 
 
-def _artifacts(
+def _write_artifacts(
     model: Model, job: ExportJob, buffers: list[dict[str, Array]], sets: list[dict[str, Array]], effort: Effort
 ) -> tuple[list[dict[str, Array]], Mapping[str, float | None], Unseen]:
     parameters, folder = job.request.parameters, Path(job.folder)
@@ -88,11 +88,11 @@ def _artifacts(
         if job.request.variant:
             raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the reference"
-        weights = _wide(model.write(folder))
+        weights = _widen(model.write(folder))
         forward = model.forward(np, weights, parameters)
 
         def run(sets: Sequence[Arrays]) -> list[dict[str, Array]]:
-            return [forward(_wide(one)) for one in sets]
+            return [forward(_widen(one)) for one in sets]
 
         reference_outputs = run(buffers)
         return reference_outputs, {Precision.FP32: FP32_BOUND_FLOOR}, make_unseen(buffers, run, reference_outputs[0])
@@ -108,5 +108,5 @@ def _artifacts(
     )
 
 
-def _wide(arrays: Arrays) -> dict[str, Array]:
+def _widen(arrays: Arrays) -> dict[str, Array]:
     return {name: array.astype(np.float64) for name, array in arrays.items()}

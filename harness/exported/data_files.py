@@ -59,7 +59,7 @@ def digest(path: Path) -> str:
     if not path.is_dir():
         _require_ordinary(path)
         return sha256(path)
-    parts = [f"{file.name} {sha256(file)}" for file in _files(path)]
+    parts = [f"{file.name} {sha256(file)}" for file in _files_in(path)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -69,7 +69,7 @@ def files_of(path: Path) -> list[Path]:
     Raises:
         UsageError: a folder has none.
     """
-    return _files(path) if path.is_dir() else [path]
+    return _files_in(path) if path.is_dir() else [path]
 
 
 def holds_labels(path: Path) -> bool:
@@ -78,7 +78,7 @@ def holds_labels(path: Path) -> bool:
     Raises:
         UsageError: it can't be read.
     """
-    return LABELS in _headers(path)
+    return LABELS in _read_headers(path)
 
 
 def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
@@ -87,7 +87,7 @@ def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
     Returns:
         The rows of all sets together; None if no input has the batch first.
     """
-    forms = _forms(path, specs, _headers(path))
+    forms = _match_forms(path, specs, _read_headers(path))
     return next((form.rows for form in forms.values() if form.rows is not None), None)
 
 
@@ -97,7 +97,7 @@ def possible_rows(path: Path) -> set[int]:
     Raises:
         UsageError: they can't be read.
     """
-    shapes = [one.shape for name, one in _headers(path).items() if name != LABELS and one.shape]
+    shapes = [one.shape for name, one in _read_headers(path).items() if name != LABELS and one.shape]
     return set.intersection(*({shape[0], math.prod(shape[:2])} for shape in shapes)) if shapes else set()
 
 
@@ -107,7 +107,7 @@ def refuse_nan(path: Path) -> None:
     Raises:
         UsageError: they do, or can't be read; says where.
     """
-    for name, array in _each(path):
+    for name, array in _read_each(path):
         if name != LABELS:
             _refuse_nan(path, name, array)
 
@@ -118,9 +118,9 @@ def read_sets(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]
     Raises:
         UsageError: it can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
     """
-    forms, arrays = _opened(path, specs)
+    forms, arrays = _open_data(path, specs)
     count = max(form.count for form in forms.values())
-    stacks = {spec.name: _stacked(spec, arrays[spec.name], forms[spec.name], count) for spec in specs}
+    stacks = {spec.name: _stack(spec, arrays[spec.name], forms[spec.name], count) for spec in specs}
     return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(count)]
 
 
@@ -130,7 +130,7 @@ def read_rows(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
     Raises:
         UsageError: as `read_sets`.
     """
-    forms, arrays = _opened(path, specs)
+    forms, arrays = _open_data(path, specs)
     return {
         spec.name: arrays[spec.name] if forms[spec.name].is_rows else arrays[spec.name].reshape(-1, *spec.shape[1:])
         for spec in specs
@@ -156,14 +156,14 @@ def read_arrays(path: Path) -> dict[str, Array]:
     Raises:
         UsageError: they can't be read, or hold pickled objects.
     """
-    return dict(_each(path))
+    return dict(_read_each(path))
 
 
-def _each(path: Path) -> Iterator[tuple[str, Array]]:
+def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
     """Yield the arrays by name, one after the other; raises as `read_arrays`."""
-    with _reading(path):
+    with _explaining_errors(path):
         if path.is_dir():
-            yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files(path))
+            yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files_in(path))
         elif path.suffix == ".npy":
             yield _NAMELESS.format(0), np.load(path, allow_pickle=False)
         else:
@@ -176,19 +176,19 @@ def _refuse_nan(path: Path, name: str, array: Array) -> None:
         raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {count} places")
 
 
-def _headers(path: Path) -> dict[str, TensorSpec]:
+def _read_headers(path: Path) -> dict[str, TensorSpec]:
     """Shape and dtype of all arrays by name; raises as `read_arrays`."""
-    with _reading(path):
+    with _explaining_errors(path):
         if path.is_dir():
-            return {file.stem: _header(file.stem, file.open("rb")) for file in _files(path)}
+            return {file.stem: _read_header(file.stem, file.open("rb")) for file in _files_in(path)}
         if path.suffix == ".npy":
-            return {name: _header(name, path.open("rb")) for name in [_NAMELESS.format(0)]}
+            return {name: _read_header(name, path.open("rb")) for name in [_NAMELESS.format(0)]}
         with zipfile.ZipFile(path) as packed:
             names = [name for name in packed.namelist() if name.endswith(".npy")]
-            return {name.removesuffix(".npy"): _header(name, packed.open(name)) for name in names}
+            return {name.removesuffix(".npy"): _read_header(name, packed.open(name)) for name in names}
 
 
-def _header(name: str, opened: IO[bytes]) -> TensorSpec:
+def _read_header(name: str, opened: IO[bytes]) -> TensorSpec:
     with opened as file:
         version = npy.read_magic(file)
         if version not in _HEADERS:
@@ -199,7 +199,7 @@ def _header(name: str, opened: IO[bytes]) -> TensorSpec:
     return TensorSpec(name=name.removesuffix(".npy"), shape=shape, dtype=dtype.name)
 
 
-def _files(folder: Path) -> list[Path]:
+def _files_in(folder: Path) -> list[Path]:
     if not (files := sorted(folder.glob("*.npy"))):
         raise UsageError(f"{folder} holds no .npy files; write one for each input, by its name")
     for file in files:
@@ -214,7 +214,7 @@ def _require_ordinary(path: Path) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _explaining_errors(path: Path) -> Iterator[None]:
     try:
         if not path.is_dir():
             _require_ordinary(path)
@@ -225,18 +225,18 @@ def _reading(path: Path) -> Iterator[None]:
         raise UsageError(f"{path} is not an .npz of plain arrays ({error}); write it with numpy.savez") from error
 
 
-def _opened(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], dict[str, Array]]:
+def _open_data(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], dict[str, Array]]:
     """The form of each input's array, and the arrays by the inputs' names, without NaN."""
-    named = _names(path, specs, found := read_arrays(path))
+    named = _stored_names(path, specs, found := read_arrays(path))
     arrays = {name: found[stored] for name, stored in named.items()}
     headers = {name: TensorSpec(name=name, shape=one.shape, dtype=one.dtype.name) for name, one in found.items()}
-    forms = _forms(path, specs, headers)
+    forms = _match_forms(path, specs, headers)
     for name, array in arrays.items():
         _refuse_nan(path, name, array)
     return forms, arrays
 
 
-def _names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object]) -> dict[str, str]:
+def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object]) -> dict[str, str]:
     """Under which name each input's array is stored: its own, or in order where none has a name."""
     expected = [spec.name for spec in specs]
     given = [name for name in found if name != LABELS or LABELS in expected]
@@ -247,15 +247,15 @@ def _names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object])
     return {name: name for name in expected}
 
 
-def _forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, TensorSpec]) -> dict[str, _Form]:
+def _match_forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, TensorSpec]) -> dict[str, _Form]:
     """How each array holds its input.
 
     Raises:
         UsageError: one doesn't fit, or they hold different numbers of rows or sets.
     """
-    named = _names(path, specs, headers)
+    named = _stored_names(path, specs, headers)
     batch = next((spec.shape[0] for spec in specs if spec.shape), None)
-    forms = {spec.name: _form(path, spec, headers[named[spec.name]], batch) for spec in specs}
+    forms = {spec.name: _match_form(path, spec, headers[named[spec.name]], batch) for spec in specs}
     counts = {name: form.count if form.rows is None else form.rows for name, form in forms.items()}
     told = {name: f"{count} {'sets' if forms[name].rows is None else 'rows'}" for name, count in counts.items()}
     of_rows = {form.rows for form in forms.values() if form.rows is not None}
@@ -265,7 +265,7 @@ def _forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, Tensor
     return forms
 
 
-def _form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | None) -> _Form:
+def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | None) -> _Form:
     leads = bool(spec.shape) and spec.shape[0] == batch
     if found.dtype == spec.dtype:
         per_set = spec.shape[0] if leads else None
@@ -284,7 +284,7 @@ def _form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | None) ->
     raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {got}")
 
 
-def _stacked(spec: TensorSpec, array: Array, form: _Form, count: int) -> Array:
+def _stack(spec: TensorSpec, array: Array, form: _Form, count: int) -> Array:
     """An input's array as `count` sets."""
     if form.is_rows:
         filled = rows(array, 0, count * spec.shape[0])

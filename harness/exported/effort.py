@@ -159,9 +159,9 @@ class Effort:
             SkippedArm: there is none, though one thread did nothing but products, as fast as NumPy's.
         """
         if work and work.flops and work.flops > TRIED_FLOPS:
-            self._require(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate())
+            self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate())
 
-    def _require(self, runs: float, call_s: float) -> None:
+    def _require_time(self, runs: float, call_s: float) -> None:
         if not self.limit.allows(runs * call_s):
             raise SkippedArm(
                 f"exporting {self.model} takes {span(runs * call_s)} at least (a call takes about {call_s:.2g} s), "
@@ -182,7 +182,7 @@ class Effort:
         if self.expect(count, call_s):
             return count
         fewest = min(count, MIN_INPUT_BUFFERS)
-        self._require(LEAST_RUNS * fewest, call_s)
+        self._require_time(LEAST_RUNS * fewest, call_s)
         self._longest_s = 2 * call_s * fewest
         if fewest < count:
             self._had_s = self.plan.left_s
@@ -199,7 +199,7 @@ class Effort:
         Args:
             call_s: as in `buffers`.
         """
-        wanted = PREDICTED if self._wanted is None else PREDICTED & self._wanted
+        wanted = PREDICTED if self._wanted_precisions is None else PREDICTED & self._wanted_precisions
         runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(wanted) / len(PREDICTED)
         self.whole_s = call_s * (runs * count + RANGE_SETS * bool(wanted.intersection(SCALED)))
         self._tell_outputs(count, call_s)
@@ -213,21 +213,21 @@ class Effort:
         self._parts |= set(precisions)
 
     @property
-    def _wanted(self) -> frozenset[str] | None:
+    def _wanted_precisions(self) -> frozenset[str] | None:
         """The precisions that are predicted at all; None: every one that a model has."""
         is_narrow = self.needs and (self._is_narrow or self._input_sets)
         return self.needs | self._parts if is_narrow else None
 
     def wants(self, precisions: Collection[str]) -> bool:
         """Whether any of these is predicted; what is needed for none of them can be left out with them."""
-        if self._wanted is None or self._wanted & set(precisions):
+        if self._wanted_precisions is None or self._wanted_precisions & set(precisions):
             return True
         self.unpredicted.extend(precisions)
         return False
 
     def allows(self, precision: str) -> bool:
         """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
-        if self._wanted is not None and precision.partition("/")[0] not in self._wanted:
+        if self._wanted_precisions is not None and precision.partition("/")[0] not in self._wanted_precisions:
             self.unpredicted.append(precision)
             return False
         if self.plan.allows(self._longest_s):

@@ -50,7 +50,7 @@ def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> F
         for got, wanted in zip(outputs, reference_outputs, strict=True)
         for name, right in wanted.items()
     ]
-    floats = [(_flat(got), _flat(right)) for got, right in pairs if right.dtype.kind == "f"]
+    floats = [(_flatten(got), _flatten(right)) for got, right in pairs if right.dtype.kind == "f"]
     mismatches = sum(int(np.count_nonzero(got != right)) for got, right in pairs if right.dtype.kind != "f")
     error = worst_error(outputs, reference_outputs)
     if error is None:
@@ -82,7 +82,10 @@ def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) 
 
 def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
     """The RMS norm of each float output over all input sets."""
-    return {name: _rms([_norm(one[name]) for one in reference_outputs]) for name in _floats(reference_outputs)}
+    return {
+        name: _root_mean_square([_l2_norm(one[name]) for one in reference_outputs])
+        for name in _float_outputs(reference_outputs)
+    }
 
 
 def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float | None:
@@ -91,10 +94,10 @@ def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float 
     Args:
         known: the outputs' `sizes`.
     """
-    errors = {name: _norm(_flat(got[name]) - _flat(wanted[name])) for name in known}
+    errors = {name: _l2_norm(_flatten(got[name]) - _flatten(wanted[name])) for name in known}
     if not all(map(math.isfinite, errors.values())):
         return None
-    return max((_share(error, known[name]) for name, error in errors.items()), default=0.0)
+    return max((_relative(error, known[name]) for name, error in errors.items()), default=0.0)
 
 
 def spread(reference_outputs: Sequence[Arrays]) -> float:
@@ -106,12 +109,12 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     if len(reference_outputs) < 2:
         return 1.0
     shares = []
-    for name in _floats(reference_outputs):
+    for name in _float_outputs(reference_outputs):
         size, middle = (
-            _rms([_norm(one[name]) for one in reference_outputs]),
-            sum(_flat(one[name]) for one in reference_outputs) / len(reference_outputs),
+            _root_mean_square([_l2_norm(one[name]) for one in reference_outputs]),
+            sum(_flatten(one[name]) for one in reference_outputs) / len(reference_outputs),
         )
-        moved = _rms([_norm(_flat(one[name]) - middle) for one in reference_outputs])
+        moved = _root_mean_square([_l2_norm(_flatten(one[name]) - middle) for one in reference_outputs])
         shares += [moved / size] if moved > ALIKE * size else []
     return min(shares, default=1.0)
 
@@ -229,23 +232,23 @@ def rows(array: Array, first: int, batch: int) -> Array:
     return np.take(array, range(first, first + batch), axis=0, mode="wrap")
 
 
-def _flat(array: Array) -> Array:
+def _flatten(array: Array) -> Array:
     return np.asarray(array, dtype=np.float64).ravel()
 
 
-def _floats(reference_outputs: Sequence[Arrays]) -> list[str]:
+def _float_outputs(reference_outputs: Sequence[Arrays]) -> list[str]:
     return [name for name, right in reference_outputs[0].items() if right.dtype.kind == "f"]
 
 
-def _norm(array: Array) -> float:
-    return float(np.linalg.norm(_flat(array)))
+def _l2_norm(array: Array) -> float:
+    return float(np.linalg.norm(_flatten(array)))
 
 
-def _share(error: float, size: float) -> float:
+def _relative(error: float, size: float) -> float:
     return error / size if size else math.inf if error else 0.0
 
 
-def _rms(numbers: Sequence[float]) -> float:
+def _root_mean_square(numbers: Sequence[float]) -> float:
     return math.sqrt(math.fsum(number**2 for number in numbers) / len(numbers))
 
 

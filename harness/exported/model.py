@@ -151,7 +151,7 @@ class ExportedModel:
             rests: what the backend's quantized models compute in elsewhere (`Capabilities.rest`).
             is_whole: whether most of the model is said to be quantized.
         """
-        own, exact = self.error_bounds.get(self._key(target)), self.error_bounds.get(Precision.FP32) or 0.0
+        own, exact = self.error_bounds.get(self._bound_key(target)), self.error_bounds.get(Precision.FP32) or 0.0
         rest = _rest_of(target, rests)
         rounds_weights = target.precision is Precision.FP16 and "weights-only" in target.scheme.split("+")
         if own is None or not (target.precision in SCALED or rounds_weights):
@@ -177,7 +177,7 @@ class ExportedModel:
         there was no time to predict, its own error or that of what computes the rest, nothing is held against it. A
         file's own precisions are there whether they can be predicted or not.
         """
-        key = self._key(target)
+        key = self._bound_key(target)
         if key in self.unpredicted or (target.precision in SCALED and _rest_of(target, rests) in self.unpredicted):
             return False
         if key not in self.error_bounds:
@@ -185,7 +185,7 @@ class ExportedModel:
         error_bound = self.error_bound(target, rests)[0]
         return not self.drawn or (error_bound is not None and error_bound <= USEFUL_BOUND)
 
-    def _key(self, target: Target) -> str:
+    def _bound_key(self, target: Target) -> str:
         worded = (f"{target.precision}/{word}" for word in target.scheme.split("+"))
         return next(
             (one for one in worded if one in self.error_bounds or one in self.unpredicted), str(target.precision)
@@ -264,7 +264,7 @@ class ExportedModel:
 
     def report(self) -> LabelledRows | None:
         """The data set's report split, None for a model without a data set."""
-        return self._split(REPORT)
+        return self._read_split(REPORT)
 
     @property
     def has_report(self) -> bool:
@@ -281,9 +281,9 @@ class ExportedModel:
 
     def selection(self) -> LabelledRows | None:
         """The calibration split with its labels: what a search may look at; None for a model without a data set."""
-        return self._split(SELECTION)
+        return self._read_split(SELECTION)
 
-    def _split(self, name: str) -> LabelledRows | None:
+    def _read_split(self, name: str) -> LabelledRows | None:
         path = self.folder / name
         if not path.exists():
             return None
@@ -336,7 +336,7 @@ def _check_files(folder: Path, expected: Mapping[str, str]) -> None:
 
 
 def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:
-    facts["inputs"], facts["outputs"] = _specs(facts["inputs"]), _specs(facts["outputs"])
+    facts["inputs"], facts["outputs"] = _read_specs(facts["inputs"]), _read_specs(facts["outputs"])
     facts["artifacts"] = tuple(Artifact(name) for name in facts["artifacts"])
     facts |= {name: tuple(facts[name]) for name in ("notes", "trained", "unpredicted")}
     if work := facts["work"]:
@@ -344,7 +344,7 @@ def _from_facts(folder: Path, facts: dict[str, Any]) -> ExportedModel:
     return ExportedModel(folder=folder, **facts)
 
 
-def _specs(stored: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
+def _read_specs(stored: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(name=one["name"], shape=tuple(one["shape"]), dtype=one["dtype"]) for one in stored)
 
 
@@ -366,7 +366,7 @@ def sha256(path: Path) -> str:
 def save_sets(path: Path, sets: Sequence[Arrays], **extra: Array) -> None:
     """Store input or output sets, each tensor by its index and its set's; a tensor's name may be anything."""
     members = {
-        _member(index, number): one[name] for number, one in enumerate(sets) for index, name in enumerate(sets[0])
+        _member_name(index, number): one[name] for number, one in enumerate(sets) for index, name in enumerate(sets[0])
     }
     np.savez(path, **members, **extra)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
 
@@ -374,9 +374,9 @@ def save_sets(path: Path, sets: Sequence[Arrays], **extra: Array) -> None:
 def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
     """Read what `save_sets` stored, each array in memory of its own that begins on a multiple of ALIGNMENT."""
     with np.load(path, allow_pickle=False) as stored:
-        count = sum(name.startswith(_member(0, "")) for name in stored.files)
+        count = sum(name.startswith(_member_name(0, "")) for name in stored.files)
         return [
-            {name: aligned(stored[_member(index, number)]) for index, name in enumerate(names)}
+            {name: aligned(stored[_member_name(index, number)]) for index, name in enumerate(names)}
             for number in range(count)
         ]
 
@@ -390,5 +390,5 @@ def aligned(array: Array) -> Array:
     return copy
 
 
-def _member(tensor: int, number: int | str) -> str:
+def _member_name(tensor: int, number: int | str) -> str:
     return f"{tensor}.{number}"

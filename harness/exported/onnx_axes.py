@@ -61,7 +61,7 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
         UsageError: an axis has no size, isn't in the file, or gets two sizes; or there is no axis for `batch`.
     """
     inputs = true_inputs(model)
-    axes = list(dict.fromkeys(name for info in inputs for name, _ in _dims(info) if name))
+    axes = list(dict.fromkeys(name for info in inputs for name, _ in _list_axes(info) if name))
     for name in sets:
         if name not in axes:
             raise _not_an_axis(name, axes, inputs)
@@ -94,7 +94,7 @@ def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> d
         if name not in inputs and (name or len(inputs) > 1):
             raise unknown("input", name, inputs)
         info = inputs[name or next(iter(inputs))]
-        asked, dims = f"--shape {name}{'=' if name else ''}{'x'.join(map(str, shape))}", _dims(info)
+        asked, dims = f"--shape {name}{'=' if name else ''}{'x'.join(map(str, shape))}", _list_axes(info)
         if len(shape) != len(dims):
             raise UsageError(f"{asked}: expected {len(dims)} sizes, got {len(shape)}; the input is {_input_text(info)}")
         for (axis, fixed), size in zip(dims, shape, strict=True):
@@ -158,7 +158,7 @@ def fix_axes(model: ModelProto, sizes: Mapping[str, int]) -> None:
     """Write the sizes into the file's shapes, so that every backend sees the same static model."""
     graph = model.graph
     for info in (*true_inputs(model), *graph.output, *graph.value_info):
-        for dim, (name, _) in zip(info.type.tensor_type.shape.dim, _dims(info), strict=True):
+        for dim, (name, _) in zip(info.type.tensor_type.shape.dim, _list_axes(info), strict=True):
             if name in sizes:
                 dim.dim_value = sizes[name]
 
@@ -194,7 +194,9 @@ def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tu
     """The inputs of a model whose axes are all fixed, in the file or by `sizes`."""
     known = sizes or {}
     return tuple(
-        TensorSpec(name=info.name, shape=tuple(size or known[axis] for axis, size in _dims(info)), dtype=_dtype(info))
+        TensorSpec(
+            name=info.name, shape=tuple(size or known[axis] for axis, size in _list_axes(info)), dtype=_dtype_of(info)
+        )
         for info in true_inputs(model)
     )
 
@@ -206,12 +208,14 @@ def input_texts(model: ModelProto) -> dict[str, str]:
 
 def free_axes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """Where each input's shape is left open."""
-    return {info.name: tuple(at for at, (axis, _) in enumerate(_dims(info)) if axis) for info in true_inputs(model)}
+    return {
+        info.name: tuple(at for at, (axis, _) in enumerate(_list_axes(info)) if axis) for info in true_inputs(model)
+    }
 
 
 def open_axes(model: ModelProto) -> list[str]:
     """The names of the axes that the file leaves open, each once."""
-    return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _dims(info) if axis))
+    return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _list_axes(info) if axis))
 
 
 def example_shapes(model: ModelProto) -> list[str]:
@@ -220,21 +224,21 @@ def example_shapes(model: ModelProto) -> list[str]:
 
 
 def _input_text(info: ValueInfoProto) -> str:
-    return f"{info.name} {_dtype(info)}[{', '.join(axis or str(size) for axis, size in _dims(info))}]"
+    return f"{info.name} {_dtype_of(info)}[{', '.join(axis or str(size) for axis, size in _list_axes(info))}]"
 
 
 def _list_inputs(inputs: Iterable[ValueInfoProto]) -> str:
     return ", ".join(map(_input_text, inputs))
 
 
-def _dtype(info: ValueInfoProto) -> str:
+def _dtype_of(info: ValueInfoProto) -> str:
     return onnx.helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type).name
 
 
 def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
     """The free axes that are rows of a call: the one that is called so, else the first of each input."""
-    firsts = [dims[0][0] for info in inputs if (dims := _dims(info)) and dims[0][0]]
-    every = {axis for info in inputs for axis, _ in _dims(info)}
+    firsts = [dims[0][0] for info in inputs if (dims := _list_axes(info)) and dims[0][0]]
+    every = {axis for info in inputs for axis, _ in _list_axes(info)}
     named = next((name for name in BATCH_AXES if name in every), None)
     return [named] if named else list(dict.fromkeys(firsts))
 
@@ -264,7 +268,7 @@ def _example_shapes(
     """`x=1x3x224x224` for each input that lacks a size."""
     known = dict(sizes)
     for info in inputs:
-        dims = _dims(info)
+        dims = _list_axes(info)
         if not {axis for axis, _ in dims} & {*missing}:
             continue
         usual = _EXAMPLE_PIXELS if len(dims) == 4 else _EXAMPLE_LENGTH
@@ -274,7 +278,7 @@ def _example_shapes(
         yield f"{info.name}={'x'.join(map(str, shape))}"
 
 
-def _dims(info: ValueInfoProto) -> list[tuple[str, int]]:
+def _list_axes(info: ValueInfoProto) -> list[tuple[str, int]]:
     """Each axis as (its name, 0) where it is free, else as ("", its size)."""
     dims = enumerate(info.type.tensor_type.shape.dim)
     return [("", dim.dim_value) if dim.dim_value > 0 else (_axis_name(dim) or f"{info.name}.{i}", 0) for i, dim in dims]

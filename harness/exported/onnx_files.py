@@ -83,27 +83,29 @@ def header(path: Path) -> ModelProto:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device has no end
             raise UsageError(f"{path} is no ordinary file")
-        return _header(path, status.st_mtime_ns, status.st_size)
+        return _read_header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
 
 
 @lru_cache(maxsize=8)
-def _header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
+def _read_header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
     model = ModelProto()
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             model.ParseFromString(bytes(_without_data(data, 0, len(data), ModelProto.DESCRIPTOR)))
     except (DecodeError, ValueError, RecursionError) as error:  # an empty file can't be mapped
         raise ModelError(f"{path} is not an ONNX model, or is cut short ({error}); export it again") from error
-    if not all(isinstance(text, str) and not (is_shown and _misleads(text)) for text, is_shown in _names_in(model)):
+    if not all(
+        isinstance(text, str) and not (is_shown and _is_misleading(text)) for text, is_shown in _names_in(model)
+    ):
         raise ModelError(f"{path} is not an ONNX model: it has names that are no plain text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
     return model
 
 
-def _misleads(text: str) -> bool:
+def _is_misleading(text: str) -> bool:
     """Whether it would steer a terminal, or show something else than is written."""
     return not text.isprintable() and any(one in _DIRECTIONS or category(one) in _STEERING for one in text)
 

@@ -97,11 +97,11 @@ def read_scope(graph: GraphProto, outer: OnnxGraph | None = None) -> OnnxGraph:
         shapes=dict(outer.shapes if outer else {})
         | {tensor.name: tuple(tensor.dims) for tensor in stored}
         | {name: tuple(dim.dim_value for dim in dims) for name, dims in whole.items()},
-        live=_live(graph),
+        live=_live_values(graph),
     )
 
 
-def _live(graph: GraphProto) -> frozenset[str]:
+def _live_values(graph: GraphProto) -> frozenset[str]:
     live = {info.name for info in graph.input} - {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         inside = any(attribute.HasField("g") for attribute in node.attribute)  # may capture anything
@@ -122,66 +122,66 @@ def work_of(model: ModelProto) -> Work:
     """One call of `model`, whose axes are fixed."""
     flat, found = inliner.inline_local_functions(model) if model.functions else model, model.graph
     graph = read_graph(flat, data_prop=True)
-    flops, uncounted = _flops(graph)
-    weights = {tensor.name for tensor in found.initializer} | _constants(graph.nodes)
-    each = [graph.bytes_of(_activations(graph, node)) for node in graph.nodes if node.op_type in PRODUCTS]
+    flops, uncounted = _sum_flops(graph)
+    weights = {tensor.name for tensor in found.initializer} | _constant_outputs(graph.nodes)
+    each = [graph.bytes_of(_activations_of(graph, node)) for node in graph.nodes if node.op_type in PRODUCTS]
     return Work(
         flops=None if uncounted else flops,
-        elementwise_ops=sum(_elements(graph, node) for node in graph.nodes),
-        weight_bytes=graph.bytes_of(sorted(weights & _read(graph.nodes))),
+        elementwise_ops=sum(_count_elements(graph, node) for node in graph.nodes),
+        weight_bytes=graph.bytes_of(sorted(weights & _read_values(graph.nodes))),
         input_bytes=graph.bytes_of([info.name for info in found.input if info.name not in weights]),
         output_bytes=graph.bytes_of([info.name for info in found.output]),
         activation_bytes=sum(each),
         widest_bytes=max(each, default=0),
         weight_flops=None
         if uncounted
-        else sum(graph.flops(node) or 0.0 for node in graph.nodes if _weighs(graph, node)),
+        else sum(graph.flops(node) or 0.0 for node in graph.nodes if _has_stored_weight(graph, node)),
         uncounted=uncounted,
     )
 
 
-def _constants(nodes: Sequence[NodeProto]) -> set[str]:
+def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:
     return {node.output[0] for node in nodes if node.op_type == "Constant"}
 
 
-def _read(nodes: Sequence[NodeProto]) -> set[str]:
+def _read_values(nodes: Sequence[NodeProto]) -> set[str]:
     """Every value that some node reads as a whole."""
     return {name for node in nodes for at, name in enumerate(node.input) if at or node.op_type not in BY_ROWS}
 
 
-def _activations(graph: OnnxGraph, node: NodeProto) -> list[str]:
+def _activations_of(graph: OnnxGraph, node: NodeProto) -> list[str]:
     return [*(name for name in node.input if name in graph.live), *(name for name in node.output if name)]
 
 
-def _flops(graph: OnnxGraph) -> tuple[float, tuple[str, ...]]:
+def _sum_flops(graph: OnnxGraph) -> tuple[float, tuple[str, ...]]:
     """Operations of all products, and the operators of those that can't be counted."""
     total, uncounted = 0.0, set[str]()
     for node in graph.nodes:
-        operations = _operations(graph, node)
+        operations = _operations_of(graph, node)
         if operations is None:
             uncounted.add(node.op_type)
         total += operations or 0.0
     return total, tuple(sorted(uncounted))
 
 
-def _operations(graph: OnnxGraph, node: NodeProto) -> float | None:
+def _operations_of(graph: OnnxGraph, node: NodeProto) -> float | None:
     inside = (one for graph in graphs_inside([node]) for one in graph.node)
-    if not any(map(_multiplies, (node, *inside))):
+    if not any(map(_is_product_node, (node, *inside))):
         return 0.0
     return graph.flops(node)  # None: of another domain, or inside If, Loop and Scan, or of unknown shape
 
 
-def _multiplies(node: NodeProto) -> bool:
+def _is_product_node(node: NodeProto) -> bool:
     return node.op_type in PRODUCTS or is_product(node.op_type)
 
 
-def _weighs(graph: OnnxGraph, node: NodeProto) -> bool:
+def _has_stored_weight(graph: OnnxGraph, node: NodeProto) -> bool:
     """Whether it is a product of an activation and a stored weight."""
-    return _multiplies(node) and any(name and name not in graph.live for name in node.input)
+    return _is_product_node(node) and any(name and name not in graph.live for name in node.input)
 
 
-def _elements(graph: OnnxGraph, node: NodeProto) -> int:
+def _count_elements(graph: OnnxGraph, node: NodeProto) -> int:
     """Elements of the largest value that a node which is no product reads or writes, in one call."""
-    names = [*_activations(graph, node)]
-    idle = node.op_type in MOVES or _multiplies(node) or not set(node.input) & graph.live
+    names = [*_activations_of(graph, node)]
+    idle = node.op_type in MOVES or _is_product_node(node) or not set(node.input) & graph.live
     return 0 if idle else max((math.prod(graph.shapes[name]) for name in names if name in graph.shapes), default=0)

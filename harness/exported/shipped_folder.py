@@ -137,13 +137,13 @@ class ShippedFolder:
 def seal_shipped(shipped: ShippedFolder) -> ShippedFolder:
     """Write the manifest over all other files of its folder, runtime.json among them, which it writes first."""
     folder = shipped.folder
-    _write(folder / RUNTIME, dataclasses.asdict(shipped.runtime))
+    _write_json(folder / RUNTIME, dataclasses.asdict(shipped.runtime))
     found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST]
     whole = dataclasses.replace(shipped, files={path.relative_to(folder).as_posix(): sha256(path) for path in found})
     facts = dataclasses.asdict(whole)
     del facts["folder"], facts["runtime"]
     needs = {"isa": facts.pop("isa"), "gpu": facts.pop("gpu")}
-    _write(folder / MANIFEST, {"schema": SCHEMA, **facts, "needs": needs})
+    _write_json(folder / MANIFEST, {"schema": SCHEMA, **facts, "needs": needs})
     return whole
 
 
@@ -155,7 +155,7 @@ def open_shipped(folder: Path) -> ShippedFolder:
             doesn't name; names the file.
     """
     path = folder / MANIFEST
-    stored = _read(path)
+    stored = _read_json(path)
     if stored.get("schema") != SCHEMA:
         made = stored.get("made_with", "another program")
         raise UsageError(
@@ -164,7 +164,7 @@ def open_shipped(folder: Path) -> ShippedFolder:
         )
     try:
         _check_files(folder, stored["files"])
-        return _from_facts(folder, stored, _read(folder / RUNTIME))
+        return _from_facts(folder, stored, _read_json(folder / RUNTIME))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{str(path)!r} is no manifest of a shipped folder: {type(error).__name__} {error}") from None
 
@@ -210,7 +210,7 @@ def _may_be_run(path: Path) -> bool:
 
 def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, Any]) -> ShippedFolder:
     facts = {name: value for name, value in stored.items() if name not in ("schema", "needs")}
-    facts |= {name: tuple(map(_spec, facts[name])) for name in ("inputs", "outputs")}
+    facts |= {name: tuple(map(_read_spec, facts[name])) for name in ("inputs", "outputs")}
     needs = stored["needs"]
     found = ShippedFolder(
         **{**facts, "arm": ShippedArm(**facts["arm"])},
@@ -223,11 +223,11 @@ def _from_facts(folder: Path, stored: Mapping[str, Any], runtime: Mapping[str, A
     return found
 
 
-def _spec(stored: Mapping[str, Any]) -> TensorSpec:
+def _read_spec(stored: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(name=stored["name"], dtype=stored["dtype"], shape=tuple(map(int, stored["shape"])))
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_bytes())
     except OSError as error:
@@ -239,5 +239,5 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _write(path: Path, facts: Mapping[str, Any]) -> None:
+def _write_json(path: Path, facts: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

@@ -51,10 +51,10 @@ def sketch(tensors: Arrays) -> dict[str, Array]:
     The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
     frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.
     """
-    return {name: _buckets(name, array) for name, array in tensors.items()}
+    return {name: _sum_buckets(name, array) for name, array in tensors.items()}
 
 
-def _buckets(name: str, array: Array) -> Array:
+def _sum_buckets(name: str, array: Array) -> Array:
     flat = np.asarray(array, dtype=np.float64).ravel()
     signs = np.unpackbits(
         np.frombuffer(np.random.default_rng(zlib.crc32(name.encode())).bytes(flat.size // 8 + 1), "u1")
@@ -68,7 +68,7 @@ def off(got: Arrays, wanted: Arrays) -> float | None:
     """The largest relative L2 error of any tensor (see SMALLEST); None where one isn't finite."""
     least = SMALLEST * max(float(np.linalg.norm(array)) for array in wanted.values())
     found = [
-        float(np.linalg.norm(_wide(got[name]) - _wide(array))) / max(float(np.linalg.norm(array)), least)
+        float(np.linalg.norm(_widen(got[name]) - _widen(array))) / max(float(np.linalg.norm(array)), least)
         for name, array in wanted.items()
     ]
     return max(found) if np.isfinite(found).all() else None
@@ -92,8 +92,12 @@ def judged(
     errors = []
     for slot, (inputs, wanted) in enumerate(zip(buffers, exported.gradients(), strict=True)):
         session.reset()
-        weights, gradients = _after(session, inputs, slot)
-        if fault := _shape_fault(weights, at_rest) or _shape_fault(gradients, at_rest) or _moved(weights, at_rest):
+        weights, gradients = _state_after(session, inputs, slot)
+        if (
+            fault := _shape_fault(weights, at_rest)
+            or _shape_fault(gradients, at_rest)
+            or _moved_at_rest(weights, at_rest)
+        ):
             return found, fault
         errors.append(off(sketch(gradients), wanted))
     fault = _step_fault(session, buffers[-1], len(buffers), at_rest, gradients)
@@ -109,7 +113,7 @@ def _with_gradients(found: Fidelity, errors: Iterable[float | None]) -> Fidelity
     return dataclasses.replace(found, relative_l2=max(found.relative_l2, middle), gradient_l2=middle)
 
 
-def _after(session: TrainingSession, inputs: Arrays, slot: int) -> tuple[Arrays, Arrays]:
+def _state_after(session: TrainingSession, inputs: Arrays, slot: int) -> tuple[Arrays, Arrays]:
     session.fetch(session.execute(session.stage(inputs, slot)))
     session.synchronize()
     return session.state()
@@ -117,43 +121,43 @@ def _after(session: TrainingSession, inputs: Arrays, slot: int) -> tuple[Arrays,
 
 def _shape_fault(got: Arrays, wanted: Arrays) -> str | None:
     if set(got) != set(wanted):
-        return f"the step trains {_few(got)}, the model's weights are {_few(wanted)}"
+        return f"the step trains {_name_some(got)}, the model's weights are {_name_some(wanted)}"
     odd = next((name for name, array in wanted.items() if got[name].shape != array.shape), None)
     return f"{odd} should be {list(wanted[odd].shape)}, the step has {list(got[odd].shape)}" if odd else None
 
 
-def _moved(weights: Arrays, at_rest: Arrays) -> str | None:
+def _moved_at_rest(weights: Arrays, at_rest: Arrays) -> str | None:
     name = next((name for name, array in at_rest.items() if not np.array_equal(weights[name], array)), None)
     return f"a step with a learning rate of 0 changed the weight {name}" if name else None
 
 
 def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Arrays, gradients: Arrays) -> str | None:
     """Take a second step, on the same inputs, which moves the weights: m is (1 + MOMENTUM) g, w moves by -rate m."""
-    wanted = {name: (1 + MOMENTUM) * _wide(gradient) for name, gradient in gradients.items()}
-    size, length = _norm(weights), _norm(wanted)
+    wanted = {name: (1 + MOMENTUM) * _widen(gradient) for name, gradient in gradients.items()}
+    size, length = _whole_norm(weights), _whole_norm(wanted)
     rate = np.float32(MOVE * (size or 1.0) / length) if length else np.float32(MOVE)
-    moved, momenta = _after(session, {**inputs, RATE: np.asarray(rate)}, slot)
-    if not _near(momenta, wanted):
+    moved, momenta = _state_after(session, {**inputs, RATE: np.asarray(rate)}, slot)
+    if not _is_near(momenta, wanted):
         return f"a second step on the same inputs should leave {1 + MOMENTUM} gradients in the momentum, it doesn't"
-    moves = {name: _wide(moved[name]) - _wide(array) for name, array in weights.items()}
-    if not _near(moves, {name: -float(rate) * array for name, array in wanted.items()}):
+    moves = {name: _widen(moved[name]) - _widen(array) for name, array in weights.items()}
+    if not _is_near(moves, {name: -float(rate) * array for name, array in wanted.items()}):
         return f"a step with a learning rate of {rate:.3g} doesn't move the weights by that times the momentum"
     return None
 
 
-def _near(got: Arrays, wanted: Arrays) -> bool:
-    error = off(got, wanted) if _norm(wanted) else 0.0
+def _is_near(got: Arrays, wanted: Arrays) -> bool:
+    error = off(got, wanted) if _whole_norm(wanted) else 0.0
     return error is not None and error <= STEP_TOLERANCE
 
 
-def _norm(tensors: Arrays) -> float:
+def _whole_norm(tensors: Arrays) -> float:
     return float(np.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in tensors.values())))
 
 
-def _wide(array: Any) -> Array:
+def _widen(array: Any) -> Array:
     return np.asarray(array, dtype=np.float64)
 
 
-def _few(tensors: Mapping[str, Any]) -> str:
+def _name_some(tensors: Mapping[str, Any]) -> str:
     names = sorted(tensors)
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -91,42 +91,42 @@ def node_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float
         return None
 
 
-def _attribute(node: NodeProto, name: str, default: Any) -> Any:
+def _attribute_of(node: NodeProto, name: str, default: Any) -> Any:
     from onnx import helper
 
     return next((helper.get_attribute_value(one) for one in node.attribute if one.name == name), default)
 
 
-def _matmul(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
+def _matmul_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
     return product_flops(output, inputs[0][-1])
 
 
-def _gemm(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:
-    return product_flops(output, inputs[0][0 if _attribute(node, "transA", 0) else 1])
+def _gemm_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:
+    return product_flops(output, inputs[0][0 if _attribute_of(node, "transA", 0) else 1])
 
 
-def _convolution(weight: int) -> Count:
+def _convolution_counter(weight: int) -> Count:
     return lambda _, inputs, output: convolution_flops(output, inputs[weight])
 
 
-def _transposed(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
+def _transposed_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
     return convolution_flops(inputs[0], inputs[1])  # each input element is spread over the window
 
 
-def _recurrent(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
+def _recurrent_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
     """X is (steps, batch, input), the first two maybe turned; W and R are (directions, gates x hidden, their input)."""
     rows = math.prod(inputs[0][:2])
     return 2.0 * rows * (math.prod(inputs[1]) + math.prod(inputs[2]))
 
 
-def _attention(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
+def _attention_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
     """Scores and their product with the values; the heads are an axis of Q, K and V or part of their last one."""
     past = inputs[4][-2] if len(inputs) > 4 and inputs[4] else 0
     keys = inputs[1][-2] + past
     return product_flops(inputs[0], keys) + product_flops(output, keys)
 
 
-def _einsum(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:
+def _einsum_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:
     """Two operands: all letters' sizes multiplied; one: only moved or summed; how more are paired isn't told.
 
     Raises:
@@ -134,15 +134,15 @@ def _einsum(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:
     """
     if len(inputs) > 2:
         raise LookupError("more than two operands")
-    equation = _attribute(node, "equation", b"").decode().replace(" ", "")
+    equation = _attribute_of(node, "equation", b"").decode().replace(" ", "")
     sizes: dict[str, int] = {}
     for letters, shape in zip(equation.partition("->")[0].split(","), inputs, strict=True):
-        for letter, size in zip(_spelled(letters, len(shape)), shape, strict=True):
+        for letter, size in zip(_axis_letters(letters, len(shape)), shape, strict=True):
             sizes[letter] = max(size, sizes.get(letter, 1))
     return product_flops(output, 0) if len(inputs) < 2 else 2.0 * math.prod(sizes.values())
 
 
-def _spelled(letters: str, rank: int) -> list[str]:
+def _axis_letters(letters: str, rank: int) -> list[str]:
     """An operand's axes by name; those behind `...` are counted from the right, as broadcasting does."""
     before, dots, after = letters.partition("...")
     hidden = rank - len(before) - len(after) if dots else 0
@@ -150,17 +150,17 @@ def _spelled(letters: str, rank: int) -> list[str]:
 
 
 PRODUCTS: Mapping[str, Count] = {
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul,
-    "QLinearMatMul": _matmul,
-    "Gemm": _gemm,
-    "Conv": _convolution(1),
-    "ConvInteger": _convolution(1),
-    "QLinearConv": _convolution(3),
-    "DeformConv": _convolution(1),
-    "ConvTranspose": _transposed,
-    "Einsum": _einsum,
-    "Attention": _attention,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
+    "MatMul": _matmul_flops,
+    "MatMulInteger": _matmul_flops,
+    "QLinearMatMul": _matmul_flops,
+    "Gemm": _gemm_flops,
+    "Conv": _convolution_counter(1),
+    "ConvInteger": _convolution_counter(1),
+    "QLinearConv": _convolution_counter(3),
+    "DeformConv": _convolution_counter(1),
+    "ConvTranspose": _transposed_flops,
+    "Einsum": _einsum_flops,
+    "Attention": _attention_flops,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent_flops),
 }
 """How the operations of each kind of matrix product in an ONNX graph are counted."""

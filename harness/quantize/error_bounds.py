@@ -72,12 +72,12 @@ def with_floor(found: Mapping[str, float | None], floor: float) -> dict[str, flo
 def by_channel(weight: Array, axis: int) -> Array:
     """Rounding to symmetric INT8, one scale for each index along `axis`."""
     others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
-    return _symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
+    return _round_symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
 
 
 def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
     """Rounding to symmetric INT8, one scale."""
-    return _symmetric(weight, np.abs(weight).max(keepdims=True))
+    return _round_symmetric(weight, np.abs(weight).max(keepdims=True))
 
 
 def to_e4m3(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
@@ -95,10 +95,10 @@ def by_group(weight: Array, axis: int) -> Array:
     moved = np.moveaxis(weight, axis, 0)
     flat = moved.reshape(len(moved), -1)
     parts = np.split(flat, range(INT4_GROUP, flat.shape[1], INT4_GROUP), axis=1)
-    rounded = [_symmetric(part, np.abs(part).max(axis=1, keepdims=True), INT4_LEVELS) for part in parts]
+    rounded = [_round_symmetric(part, np.abs(part).max(axis=1, keepdims=True), INT4_LEVELS) for part in parts]
     return np.moveaxis(np.concatenate(rounded, axis=1).reshape(moved.shape), 0, axis)
 
 
-def _symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
+def _round_symmetric(weight: Array, largest: Array, levels: int = INT8_LEVELS) -> Array:
     scale = np.where(largest > 0, largest / levels, 1)
     return np.asarray(np.round(weight / scale) * scale, dtype=weight.dtype)

@@ -143,11 +143,11 @@ def float32_error_bound(
     """
     coarse = None
     with suppress(Exception):  # a stranger's graph may break anything, and there is the other prediction
-        coarse = _error_of(coarsened(model), buffers, reference_outputs, name, workshop)
+        coarse = _relative_error(coarsened(model), buffers, reference_outputs, name, workshop)
     rng = np.random.default_rng(NUDGE_SEED)
     _nudge_weights(model, rng)
     moved = [{key: nudged(x, rng) if x.dtype.kind == "f" else x for key, x in one.items()} for one in buffers]
-    error = _error_of(model, moved, reference_outputs, name, workshop)
+    error = _relative_error(model, moved, reference_outputs, name, workshop)
     return max(
         widened(error) or 0.0, widened(coarse) or 0.0, FP32_BOUND_FLOOR
     )  # None (NaN as the reference's): nothing
@@ -158,7 +158,7 @@ def coarsened(model: ModelProto) -> ModelProto:
     copy = ModelProto()
     copy.CopyFrom(model)
     changed = prepared(copy)
-    _coarsen(changed.graph, shape_inference.infer_shapes(changed).graph, None)
+    _coarsen_graph(changed.graph, shape_inference.infer_shapes(changed).graph, None)
     return changed
 
 
@@ -174,7 +174,7 @@ def sum_bits(terms: float) -> int:
     return FLOAT_BITS - max(math.ceil(math.log2(max(terms / LANES, 1.0)) / 2), 1)
 
 
-def _error_of(
+def _relative_error(
     model: ModelProto, inputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], name: str, workshop: Path
 ) -> float | None:
     with tempfile.TemporaryDirectory(dir=workshop) as folder:
@@ -189,13 +189,13 @@ def _nudge_weights(model: ModelProto, rng: np.random.Generator) -> None:
             tensor.CopyFrom(numpy_helper.from_array(nudged(weight, rng), tensor.name))
 
 
-def _coarsen(graph: GraphProto, inferred: GraphProto, outer: OnnxGraph | None) -> None:
+def _coarsen_graph(graph: GraphProto, inferred: GraphProto, outer: OnnxGraph | None) -> None:
     scope = read_scope(inferred, outer)
     nodes: list[NodeProto] = []
     for node, known in zip(list(graph.node), inferred.node, strict=True):
         for attribute, seen in zip(node.attribute, known.attribute, strict=True):
             if attribute.HasField("g"):
-                _coarsen(attribute.g, seen.g, scope)
+                _coarsen_graph(attribute.g, seen.g, scope)
         nodes += _as_runtimes_do(graph, scope, NodeProto.FromString(node.SerializeToString()))
     del graph.node[:]
     graph.node.extend(nodes)
@@ -207,7 +207,7 @@ def _as_runtimes_do(graph: GraphProto, scope: OnnxGraph, node: NodeProto) -> lis
     before, after = list[NodeProto](), list[NodeProto]()
     if sums and scope.types.get(node.input[0]) == TensorProto.FLOAT:
         chain = Chain(node.input[0], f"{node.output[0]}/read")
-        to_bits(sum_bits(_terms(scope, node)))(chain)
+        to_bits(sum_bits(_count_terms(scope, node)))(chain)
         before, node.input[0] = _with_numbers(graph, chain), chain.end
     if kind in FUNCTIONS or kind in SUMMING or kind in RECURRENT:
         for at, name in enumerate(node.output):
@@ -228,7 +228,7 @@ def _with_numbers(graph: GraphProto, chain: Chain) -> list[NodeProto]:
     return chain.nodes
 
 
-def _terms(scope: OnnxGraph, node: NodeProto) -> float:
+def _count_terms(scope: OnnxGraph, node: NodeProto) -> float:
     """How many terms each sum of the node has."""
     shapes, read, given = scope.shapes, node.input[0], node.output[0]
     if node.op_type in RECURRENT:
@@ -271,38 +271,44 @@ def error_bounds(reference_outputs: ReferenceRun, fp32: float, effort: Effort | 
     return with_floor(found, fp32)
 
 
-def _half_floats(reference_outputs: ReferenceRun) -> Runs:
+def _predict_half_floats(reference_outputs: ReferenceRun) -> Runs:
     kinds = {
         Precision.FP16: (to_float16, half),
         Precision.BF16: (to_bits(8), significant(8)),
     }
-    return {name: partial(_everywhere, reference_outputs, *kind) for name, kind in kinds.items()}
+    return {name: partial(_round_everywhere, reference_outputs, *kind) for name, kind in kinds.items()}
 
 
-def _tensor_float(reference_outputs: ReferenceRun) -> Runs:
-    model = _loaded(reference_outputs)
+def _predict_tf32(reference_outputs: ReferenceRun) -> Runs:
+    model = _load_model(reference_outputs)
     graph = read_graph(model)
     spots, rounding = read_by_products(model, graph), significant(11)
-    run = partial(_on_grids, reference_outputs, graph, spots, to_bits(11), lambda weight, _: rounding(weight))
+    run = partial(_round_on_grids, reference_outputs, graph, spots, to_bits(11), lambda weight, _: rounding(weight))
     return {Precision.TF32: run} if spots else {}
 
 
-def _scaled(reference_outputs: ReferenceRun) -> Runs:
-    model = _loaded(reference_outputs)
+def _predict_scaled(reference_outputs: ReferenceRun) -> Runs:
+    model = _load_model(reference_outputs)
     graph = read_graph(model)
     products = read_by_products(model, graph)
     if not products:
         return {}
     everything = products | read_by_sums(model, graph)
-    extremes = _extremes(reference_outputs, model, everything)
+    extremes = _observe_extremes(reference_outputs, model, everything)
     widest = {value: float(np.max(seen)) for value, seen in extremes.items()}
     mean = {value: float(np.mean(seen)) for value, seen in extremes.items()}
     grid, e4m3 = to_grid, to_e4m3
     ways: Ways[Mapping[str, float], Run] = Ways(
-        static=lambda ranges, weights: partial(_on_grids, reference_outputs, graph, everything, grid(ranges), weights),
-        dynamic=lambda ranges, weights: partial(_on_grids, reference_outputs, graph, products, grid(ranges), weights),
-        weights_only=lambda weights: partial(_on_grids, reference_outputs, graph, set(), grid(widest), weights),
-        float8=lambda ranges, weights: partial(_on_grids, reference_outputs, graph, products, e4m3(ranges), weights),
+        static=lambda ranges, weights: partial(
+            _round_on_grids, reference_outputs, graph, everything, grid(ranges), weights
+        ),
+        dynamic=lambda ranges, weights: partial(
+            _round_on_grids, reference_outputs, graph, products, grid(ranges), weights
+        ),
+        weights_only=lambda weights: partial(_round_on_grids, reference_outputs, graph, set(), grid(widest), weights),
+        float8=lambda ranges, weights: partial(
+            _round_on_grids, reference_outputs, graph, products, e4m3(ranges), weights
+        ),
     )
     return {name: partial(_largest_of, runs) for name, runs in ways.by_precision(widest, mean).items()}
 
@@ -311,32 +317,36 @@ def _largest_of(runs: Iterable[Run]) -> float | None:
     return largest(run() for run in runs)
 
 
-def _extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
+def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
     """The largest magnitude in each input set, of every value that is read at `spots`."""
     names = observe(model, spots)
-    seen = _run(reference_outputs, model, [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers])
+    seen = _run_model(
+        reference_outputs, model, [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers]
+    )
     return {value: [float(one[output]) for one in seen] for value, output in names.items()}
 
 
-def _everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> float | None:
-    model = _loaded(reference_outputs)
+def _round_everywhere(reference_outputs: ReferenceRun, steps: Steps, rounding: Rounding) -> float | None:
+    model = _load_model(reference_outputs)
     graph = read_graph(model)
     for tensor in model.graph.initializer:
         if len(tensor.dims) > 1 and tensor.data_type in FLOATS:
             tensor.CopyFrom(numpy_helper.from_array(rounding(numpy_helper.to_array(tensor)), tensor.name))
     rewrite(model, graph, read_anywhere(model, graph), steps)
-    outputs = _run(reference_outputs, model, reference_outputs.buffers)
+    outputs = _run_model(reference_outputs, model, reference_outputs.buffers)
     rounded = [{name: rounding(y) if y.dtype.kind == "f" else y for name, y in one.items()} for one in outputs]
     return compare(rounded, reference_outputs.outputs).relative_l2
 
 
-def _on_grids(
+def _round_on_grids(
     reference_outputs: ReferenceRun, graph: OnnxGraph, spots: set[Spot], steps: Steps, rounding: Weights
 ) -> float | None:
-    model = _loaded(reference_outputs)
+    model = _load_model(reference_outputs)
     _round_weights(model, rounding)
     rewrite(model, graph, spots, steps)
-    return compare(_run(reference_outputs, model, reference_outputs.buffers), reference_outputs.outputs).relative_l2
+    return compare(
+        _run_model(reference_outputs, model, reference_outputs.buffers), reference_outputs.outputs
+    ).relative_l2
 
 
 def _round_weights(model: ModelProto, rounding: Weights) -> None:
@@ -347,11 +357,11 @@ def _round_weights(model: ModelProto, rounding: Weights) -> None:
             tensor.CopyFrom(numpy_helper.from_array(rounding(weight, axes[tensor.name]), tensor.name))
 
 
-def _loaded(reference_outputs: ReferenceRun) -> ModelProto:
+def _load_model(reference_outputs: ReferenceRun) -> ModelProto:
     return prepared(onnx_files.load(reference_outputs.path))  # anew each time, so that one rounded copy is held at most
 
 
-def _run(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
+def _run_model(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
     with tempfile.TemporaryDirectory(dir=reference_outputs.workshop) as folder:
         path = Path(folder) / "rounded.onnx"
         onnx_files.save(model, path)
@@ -423,7 +433,7 @@ def rewrite(model: ModelProto, graph: OnnxGraph, spots: set[Spot], steps: Steps)
         for at in [at for at, name in enumerate(node.input) if (index, at) in spots]:
             name = node.input[at]
             if name not in renamed:
-                chain = _chain(name, graph.types[name], steps)
+                chain = _make_chain(name, graph.types[name], steps)
                 nodes += chain.nodes
                 model.graph.initializer.extend(chain.numbers)
                 renamed[name] = chain.end
@@ -448,7 +458,7 @@ def observe(model: ModelProto, spots: set[Spot]) -> dict[str, str]:
     return found
 
 
-def _chain(name: str, dtype: int, steps: Steps) -> Chain:
+def _make_chain(name: str, dtype: int, steps: Steps) -> Chain:
     chain = Chain(name)
     if dtype != TensorProto.FLOAT:
         chain.add("Cast", to=TensorProto.FLOAT)
@@ -557,7 +567,7 @@ def half(array: Array) -> Array:
 
 
 _PREDICTIONS: Mapping[tuple[Precision, ...], Callable[[ReferenceRun], Runs]] = {
-    (Precision.FP16, Precision.BF16): _half_floats,
-    (Precision.TF32,): _tensor_float,
-    (Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC, Precision.FP8): _scaled,
+    (Precision.FP16, Precision.BF16): _predict_half_floats,
+    (Precision.TF32,): _predict_tf32,
+    (Precision.INT4, Precision.INT8, Precision.INT8_DYNAMIC, Precision.FP8): _predict_scaled,
 }

@@ -39,7 +39,7 @@ def prune_module(module: nn.Module, variant: str) -> None:
 
     layers = [one for one in module.modules() if isinstance(one, nn.Linear | _ConvNd)]
     axes = [0 if isinstance(one, _ConvNd) and one.transposed else 1 for one in layers]
-    _require(
+    _require_pruned(
         variant, sum(prune(one.weight.detach().numpy(), axis, variant) for one, axis in zip(layers, axes, strict=True))
     )
 
@@ -64,7 +64,7 @@ def prune_file(path: Path, folder: Path, variant: str) -> Path:
             weight = np.array(numpy_helper.to_array(tensor))
             count += weight.dtype.kind == "f" and prune(weight, axes[tensor.name], variant)
             tensor.CopyFrom(numpy_helper.from_array(weight, tensor.name))
-    _require(variant, count)
+    _require_pruned(variant, count)
     onnx_files.save(model, folder / path.name)
     return folder / path.name
 
@@ -102,6 +102,6 @@ def _input_axis(node: object) -> int:
     return 1 if kind == "Gemm" and flipped else INPUT_AXIS[kind]
 
 
-def _require(variant: str, count: int) -> None:
+def _require_pruned(variant: str, count: int) -> None:
     if not count:
         raise ModelError(f"{variant}: the model has no weight of a matrix product or convolution that this would thin")

@@ -89,7 +89,7 @@ def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> N
     """
     quantizer = Quantizer(source, calibration)
     quantizer.write(target, quantizer.layers, sums=False)
-    onnx_files.save(_retyped(onnx.load(target), quantizer.weights), target)
+    onnx_files.save(_retype_to_e4m3(onnx.load(target), quantizer.weights), target)
 
 
 def scales_of(model: ModelProto) -> dict[str, float]:
@@ -118,12 +118,12 @@ class Quantizer:
         """
         self._reduced = reduced
         with tempfile.TemporaryDirectory() as folder, quietly():
-            prepared = _prepared(source, Path(folder))
+            prepared = _prepare(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
             self._shape_facts()
             if not any(node.op_type in PRODUCTS for node in self.layers.values()):
                 raise ModelError(f"{source.name} has nothing to quantize: no matrix product or convolution in float32")
-            self._ranges = _ranges(prepared, calibration)
+            self._ranges = _calibrate_ranges(prepared, calibration)
         _share_ranges(self._model, self._ranges)
 
     def write(self, target: Path, layers: Collection[str], *, sums: bool = True) -> None:
@@ -133,7 +133,7 @@ class Quantizer:
             sums: round a branch of residual sums, too.
         """
         assert layers, "ONNX Runtime takes an empty list for all nodes"
-        residuals = list(_residuals(self._model.graph, layers, self._ranges)) if sums else []
+        residuals = list(_find_residuals(self._model.graph, layers, self._ranges)) if sums else []
         with quietly():
             quantizer = QDQQuantizer(
                 deepcopy(self._model),
@@ -152,10 +152,10 @@ class Quantizer:
             quantizer.quantize_model()
         model = quantizer.model.model
         wanted = {(name, at) for name in layers for at in (0, 1)} | {read for read, _ in residuals}
-        _release(model.graph, wanted)
+        _release_others(model.graph, wanted)
         # The pairs were appended at the end, and a file's nodes have to be in order.
         quantizer.model.topological_sort()
-        helper.set_model_props(model, {SCALES: json.dumps(_scales(self._ranges), sort_keys=True)})
+        helper.set_model_props(model, {SCALES: json.dumps(_symmetric_scales(self._ranges), sort_keys=True)})
         onnx_files.save(model, target)
 
     def _shape_facts(self) -> None:
@@ -178,7 +178,7 @@ class Quantizer:
         return node.op_type in PRODUCTS and stored == [False, True] and not (scaled and len(node.input) > 2)
 
 
-def _prepared(source: Path, folder: Path) -> Path:
+def _prepare(source: Path, folder: Path) -> Path:
     """The model as quantizers want it, its nodes named and without operator sets that it doesn't use."""
     path = ort.prepared(source, folder)
     model = onnx.load(path)
@@ -199,7 +199,7 @@ def _name_nodes(model: ModelProto) -> None:
         seen.add(node.name)
 
 
-def _ranges(model: Path, calibration: Sequence[Arrays]) -> TensorsData:
+def _calibrate_ranges(model: Path, calibration: Sequence[Arrays]) -> TensorsData:
     types = [*PRODUCTS, *SUMS, *CUTS]
     observed, big = str(model.with_name("observed.onnx")), onnx_files.is_big(model)
     calibrator = MinMaxCalibrater(model, types, augmented_model_path=observed, use_external_data_format=big)
@@ -219,7 +219,7 @@ def _share_ranges(model: ModelProto, ranges: TensorsData) -> None:
             ranges[before] = ranges[node.output[0]]
 
 
-def _residuals(graph: GraphProto, layers: Collection[str], ranges: TensorsData) -> Iterator[tuple[Read, str]]:
+def _find_residuals(graph: GraphProto, layers: Collection[str], ranges: TensorsData) -> Iterator[tuple[Read, str]]:
     """Of each sum with a quantized convolution's result its other branch: where it is read, and its name.
 
     Where both are convolutions' (a shortcut that changes the size), the one with fewer of them behind it.
@@ -239,7 +239,7 @@ def _residuals(graph: GraphProto, layers: Collection[str], ranges: TensorsData) 
                 yield (node.name, at), node.input[at]
 
 
-def _release(graph: GraphProto, wanted: Collection[Read]) -> None:
+def _release_others(graph: GraphProto, wanted: Collection[Read]) -> None:
     """Let everything but the `wanted` reads have the values as they were before their pairs."""
     makers = {name: node for node in graph.node for name in node.output}
     stored, outputs = {tensor.name for tensor in graph.initializer}, {info.name for info in graph.output}
@@ -249,7 +249,7 @@ def _release(graph: GraphProto, wanted: Collection[Read]) -> None:
         if name in outputs:  # the quantizer gave the output's name to the rounded value
             maker = makers[narrow.input[0]]
             maker.output[list(maker.output).index(narrow.input[0])] = narrow.input[0] = name
-            widen.output[0] = f"{name}_rounded"
+            widen.output[0] = f"{name}_round_to_e4m3"
         pairs[name] = narrow.input[0], widen.output[0]
     for node in graph.node:
         for at, name in enumerate(node.input):
@@ -257,20 +257,20 @@ def _release(graph: GraphProto, wanted: Collection[Read]) -> None:
                 node.input[at] = pairs[name][(node.name, at) in wanted]
 
 
-def _scales(ranges: TensorsData) -> Mapping[str, float]:
+def _symmetric_scales(ranges: TensorsData) -> Mapping[str, float]:
     """Symmetric, as the quantizer makes them."""
     found = {name: max(abs(float(edge)) for edge in np.ravel(ranges[name].range_value)) for name in ranges}
     return {name: top / INT8_LEVELS or 1.0 for name, top in found.items()}
 
 
-def _retyped(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
+def _retype_to_e4m3(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
     """The INT8 model in E4M3; `weights` are the float ones by name."""
     opset = next(used.version for used in model.opset_import if used.domain in {"", "ai.onnx"})
     newer = version_converter.convert_version(model, OPSET) if opset < OPSET else model
     newer.ir_version = max(newer.ir_version, IR)
     stored = {tensor.name: tensor for tensor in newer.graph.initializer}
     pairs = [node for node in newer.graph.node if node.op_type in {ROUND, WIDEN}]
-    scales = {node.input[1]: _scale(numpy_helper.to_array(stored[node.input[1]])) for node in pairs}
+    scales = {node.input[1]: _e4m3_scale(numpy_helper.to_array(stored[node.input[1]])) for node in pairs}
     for name, scale in scales.items():
         stored[name].CopyFrom(numpy_helper.from_array(scale, name))
     for name in {node.input[2] for node in pairs if len(node.input) > 2}:
@@ -282,19 +282,19 @@ def _retyped(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProt
         if node.op_type == WIDEN and node.input[0] in stored:
             wide = numpy_helper.to_array(weights[node.input[0].removesuffix(STORED)])
             axis = next((part.i for part in node.attribute if part.name == "axis"), 1)
-            rounded = _rounded(wide, scales[node.input[1]], axis)
+            rounded = _round_to_e4m3(wide, scales[node.input[1]], axis)
             stored[node.input[0]].CopyFrom(numpy_helper.from_array(rounded, node.input[0]))
     del newer.graph.value_info[:], newer.metadata_props[:]  # they are of INT8
     return newer
 
 
-def _scale(int8: Array) -> Array:
+def _e4m3_scale(int8: Array) -> Array:
     """E4M3's scale for the range of an INT8 one."""
     found = int8.astype(np.float64) * INT8_LEVELS / E4M3_MAX
     return np.maximum(found, np.finfo(np.float16).tiny).astype(np.float16).astype(np.float32)
 
 
-def _rounded(weight: Array, scale: Array, axis: int) -> Array:
+def _round_to_e4m3(weight: Array, scale: Array, axis: int) -> Array:
     shape = [1] * weight.ndim
     shape[axis] = -1
     steps = weight / (scale.reshape(shape) if scale.ndim else scale)

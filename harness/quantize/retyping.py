@@ -25,26 +25,26 @@ def retype_programs(module: nn.Module, old: torch.dtype, new: torch.dtype, devic
     A program holds `to(float32)` and checks of dtypes as its export saw them. In a module's Python they would follow
     the weights.
     """
-    for part in _programs(module):
+    for part in _find_programs(module):
         for node in list(part.graph.nodes):
             if node.target is torch.ops.aten._assert_tensor_metadata.default:
                 part.graph.erase_node(node)
             elif node.op == "get_attr":
                 _retype_constant(part, node.target, old, new, device)
-        _restate(part, {old: new}, device)
+        _restate_program(part, {old: new}, device)
 
 
 def place_programs(module: nn.Module, device: torch.device) -> None:
     """Let every program within a module make its tensors on a device; weights, buffers and constants stay."""
-    for part in _programs(module):
-        _restate(part, {}, device)
+    for part in _find_programs(module):
+        _restate_program(part, {}, device)
 
 
-def _programs(module: nn.Module) -> list[fx.GraphModule]:
+def _find_programs(module: nn.Module) -> list[fx.GraphModule]:
     return [part for part in module.modules() if isinstance(part, fx.GraphModule)]
 
 
-def _restate(module: fx.GraphModule, dtypes: Mapping[torch.dtype, torch.dtype], device: torch.device) -> None:
+def _restate_program(module: fx.GraphModule, dtypes: Mapping[torch.dtype, torch.dtype], device: torch.device) -> None:
     def other(value: Any) -> Any:
         if isinstance(value, torch.dtype):
             return dtypes.get(value, value)

@@ -53,7 +53,7 @@ def ranked(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
         LayerSensitivity(
             name=name,
             operator=node.op_type,
-            weight=_weight(quantizer, node),
+            weight=_weight_name(quantizer, node),
             sqnr_db=sqnr_db(quantizer, [name], base),
             weight_bytes=weight_bytes(quantizer, node),
             flops_share=flops[name] / whole if whole else 0.0,
@@ -83,7 +83,7 @@ def sqnr_of(path: Path, base: ExportedModel) -> float:
 
 def weight_bytes(quantizer: Quantizer, node: NodeProto) -> int:
     """Bytes of the layer's stored float32 weight; 0 where it has none."""
-    name = _weight(quantizer, node)
+    name = _weight_name(quantizer, node)
     return 4 * math.prod(quantizer.weights[name].dims) if name else 0
 
 
@@ -94,5 +94,5 @@ def flops_of(quantizer: Quantizer, node: NodeProto) -> float:
     return (node_flops(node, found[:2], found[2]) or 0.0) if all(found) else 0.0
 
 
-def _weight(quantizer: Quantizer, node: NodeProto) -> str:
+def _weight_name(quantizer: Quantizer, node: NodeProto) -> str:
     return next((name for name in node.input[1:2] if name in quantizer.weights), "")

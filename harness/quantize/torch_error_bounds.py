@@ -95,17 +95,17 @@ def error_bounds(
     )
     single = Rounded(to_dtype(torch.float32))
     effort = effort or Effort()
-    found = _predicted(_modes(single), error_bound, effort)
+    found = _predict_each(_float_modes(single), error_bound, effort)
     if not any(isinstance(layer, nn.LSTM) for layer in module.modules()):  # in float32 one kernel, which shows nothing
         module.float()  # integers are coarser by far, and float64 convolutions take three times as long
         retype_programs(module, torch.float64, torch.float32)
     sets = [*inputs, *calibration[:RANGE_SETS]]
     scaled = _scaled_modes(module, sets, by_rows, tuple(reference_outputs[0]))
-    found |= _predicted(scaled, error_bound, effort)
+    found |= _predict_each(scaled, error_bound, effort)
     return with_floor(found, fp32_floor(found.get(Precision.FP32), single.longest_sum))
 
 
-def _modes(single: Rounded) -> Modes:
+def _float_modes(single: Rounded) -> Modes:
     return {
         Precision.FP32: [single],
         Precision.TF32: [Rounded(to_dtype(torch.float32), to_tf32)],
@@ -145,7 +145,7 @@ def _error_bound(
     )
 
 
-def _predicted(
+def _predict_each(
     modes: Modes, error_bound: Callable[[TorchDispatchMode], float | None], effort: Effort
 ) -> dict[str, float | None]:
     """The error bound of each precision that there is time for; FP32's, on which the others stand, always."""
@@ -228,13 +228,13 @@ def run(
     wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
     with torch.no_grad():
         if rounding is None:
-            return _named(_unrounded(module, wide), names)
+            return _name_outputs(_run_unrounded(module, wide), names)
         with rounding:
             raw = module(*wide)
-        return _named(raw, names)
+        return _name_outputs(raw, names)
 
 
-def _unrounded(module: nn.Module, inputs: Sequence[Tensor]) -> Any:
+def _run_unrounded(module: nn.Module, inputs: Sequence[Tensor]) -> Any:
     try:
         return module(*inputs)
     except RuntimeError:  # a user's module may make float32 tensors itself: float64 weights take none of them
@@ -242,7 +242,7 @@ def _unrounded(module: nn.Module, inputs: Sequence[Tensor]) -> Any:
             return module(*inputs)
 
 
-def _named(raw: Any, names: Sequence[str]) -> dict[str, Array]:
+def _name_outputs(raw: Any, names: Sequence[str]) -> dict[str, Array]:
     tensors = raw if isinstance(raw, tuple) else (raw,)
     return {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
 
@@ -276,20 +276,20 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn
             return func(*args, **kwargs)
         incoming = self._products if name in PRODUCTS else self._everywhere
         if name in PRODUCTS:
-            self.longest_sum = max(self.longest_sum, _terms(name, args))
-        result = _each(self._everywhere, func(*_each(incoming, args), **_each(incoming, kwargs)))
+            self.longest_sum = max(self.longest_sum, _count_terms(name, args))
+        result = _round_each(self._everywhere, func(*_round_each(incoming, args), **_round_each(incoming, kwargs)))
         # What works in place worked on a rounded copy; callers in C++ go on with the tensor they gave.
         return args[0].copy_(result) if name.endswith("_") else result
 
 
-def _terms(name: str, operands: Sequence[Any]) -> int:
+def _count_terms(name: str, operands: Sequence[Any]) -> int:
     """How many products each element of a matrix product's result sums up."""
     if name == "convolution":
         return int(operands[1][0].numel())
     return int(operands[OPERANDS[name][0][0]].shape[-1])
 
 
-def _each(rounding: Rounding, values: Any) -> Any:
+def _round_each(rounding: Rounding, values: Any) -> Any:
     return tree_map_only(Tensor, lambda x: rounding(x) if x.is_floating_point() else x, values)
 
 
@@ -298,7 +298,7 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
 
     def __init__(self, module: nn.Module, activation: Activation, weight: Weight) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._weights = {_place(tensor) for tensor in (*module.parameters(), *module.buffers())}
+        self._weights = {_address_of(tensor) for tensor in (*module.parameters(), *module.buffers())}
         self._activation, self._weight, self._seen = activation, weight, 0
 
     def __enter__(self) -> Any:
@@ -309,19 +309,23 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, given = func.overloadpacket.__name__, list(args)
         for position, axis in OPERANDS.get(name, ()):
-            weight = _place(given[position]) in self._weights  # a transposed weight is a view: its place is the same
-            given[position] = self._weight(given[position], axis) if weight else self._handed(given[position], True)
+            weight = (
+                _address_of(given[position]) in self._weights
+            )  # a transposed weight is a view: its place is the same
+            given[position] = (
+                self._weight(given[position], axis) if weight else self._hand_activation(given[position], True)
+            )
         if name in SUMS and all(self._is_activation(one) for one in given[:2]):
-            given[:2] = [self._handed(one, False) for one in given[:2]]
+            given[:2] = [self._hand_activation(one, False) for one in given[:2]]
         return func(*given, **(kwargs or {}))
 
-    def _handed(self, x: Tensor, product: bool) -> Tensor:
+    def _hand_activation(self, x: Tensor, product: bool) -> Tensor:
         self._seen += 1
         return self._activation(self._seen, x, product)
 
     def _is_activation(self, x: Any) -> bool:
         matrix = isinstance(x, Tensor) and x.is_floating_point() and x.ndim > 1
-        return matrix and _place(x) not in self._weights
+        return matrix and _address_of(x) not in self._weights
 
 
 @dataclass(slots=True)
@@ -357,17 +361,17 @@ def observer(seen: dict[int, Extremes]) -> Activation:
 
 def static(ranges: Mapping[int, float]) -> Activation:
     """Rounds every activation, as static quantization does; what is beyond its range is clipped."""
-    return lambda which, x, _: _symmetric(x, x.new_tensor(ranges[which]))
+    return lambda which, x, _: _round_symmetric(x, x.new_tensor(ranges[which]))
 
 
 def dynamic(ranges: Mapping[int, float]) -> Activation:
     """Rounds the activations that matrix products read, and no others: sums stay float in dynamic quantization."""
-    return lambda which, x, product: _symmetric(x, x.new_tensor(ranges[which])) if product else x
+    return lambda which, x, product: _round_symmetric(x, x.new_tensor(ranges[which])) if product else x
 
 
 def float8(ranges: Mapping[int, float]) -> Activation:
     """Rounds the activations that matrix products read to E4M3, and no others; what is beyond the range is clipped."""
-    return lambda which, x, product: _e4m3(x, ranges[which]) if product else x
+    return lambda which, x, product: _round_e4m3(x, ranges[which]) if product else x
 
 
 def weights_by(rounding: Weights) -> Weight:
@@ -380,15 +384,15 @@ def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 -
     return x
 
 
-def _symmetric(x: Tensor, largest: Tensor) -> Tensor:
+def _round_symmetric(x: Tensor, largest: Tensor) -> Tensor:
     scale = torch.where(largest > 0, largest / INT8_LEVELS, 1.0)
     return (x / scale).round_().clamp_(-INT8_LEVELS, INT8_LEVELS).mul_(scale)
 
 
-def _e4m3(x: Tensor, largest: float) -> Tensor:
+def _round_e4m3(x: Tensor, largest: float) -> Tensor:
     scale = largest / E4M3_MAX or 1.0
     return (x / scale).clamp_(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(x.dtype).mul_(scale)
 
 
-def _place(x: Tensor) -> int:
+def _address_of(x: Tensor) -> int:
     return x.untyped_storage().data_ptr()

@@ -110,9 +110,9 @@ def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: boo
         raise UsageError(
             f"{variant}: {base.model} has no labelled data to lose accuracy on; use mixed-sqnr or mixed-size"
         )
-    quantizer, order = _studied(base.folder, reduced)
+    quantizer, order = _study_layers(base.folder, reduced)
     order = sorted(order, key=_noise_by_byte, reverse=True) if kind == "size" else order
-    best = _bisect(kind, float(number), _measurer(quantizer, order, base), len(order) - 1, variant)
+    best = _bisect_mix(kind, float(number), _make_measurer(quantizer, order, base), len(order) - 1, variant)
     quantizer.write(target, [layer.name for layer in order[best.kept :]])
     names = ", ".join(layer.weight or layer.name for layer in order[: best.kept])
     return (f"{best.kept} of {len(order)} layers float{': ' * bool(names)}{names}", str(best))
@@ -138,36 +138,36 @@ class MixedModel:
         return f"SQNR {self.sqnr_db:.1f} dB, {self.size:.1f} % of the float file's size{lost}"
 
 
-def _bisect(kind: str, limit: float, measure: Callable[[int], MixedModel], most: int, variant: str) -> MixedModel:
+def _bisect_mix(kind: str, limit: float, measure: Callable[[int], MixedModel], most: int, variant: str) -> MixedModel:
     tried: list[MixedModel] = []
 
     def fits(kept: int) -> bool:
         tried.append(measure(kept))
-        return _fits(kind, limit, tried[-1])
+        return _fits_limit(kind, limit, tried[-1])
 
     counts = range(most + 1)
     if kind == "size":
         bisect_left(counts, True, key=lambda kept: not fits(kept))
     else:
         bisect_left(counts, True, key=fits)
-    if not (fitting := [one for one in tried if _fits(kind, limit, one)]):
-        best = max(tried, key=lambda one: _merit(kind, one))
+    if not (fitting := [one for one in tried if _fits_limit(kind, limit, one)]):
+        best = max(tried, key=lambda one: _merit_of(kind, one))
         tried_all = f"none of the {len(tried)} mixes of INT8 and float layers that were tried keeps it"
         raise ModelError(f"{variant}: {tried_all}; the best reaches {best}")
     return max(fitting, key=lambda one: one.sqnr_db) if kind == "size" else min(fitting, key=lambda one: one.kept)
 
 
-def _merit(kind: str, one: MixedModel) -> float:
+def _merit_of(kind: str, one: MixedModel) -> float:
     """What the limit is on, the larger the better."""
     return {"sqnr": one.sqnr_db, "size": -one.size, "drop": -(one.drop or 0.0)}[kind]
 
 
-def _fits(kind: str, limit: float, one: MixedModel) -> bool:
-    return _merit(kind, one) >= (limit if kind == "sqnr" else -limit)
+def _fits_limit(kind: str, limit: float, one: MixedModel) -> bool:
+    return _merit_of(kind, one) >= (limit if kind == "sqnr" else -limit)
 
 
 @lru_cache(maxsize=1)  # several limits on one model follow each other in an export
-def _studied(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
+def _study_layers(folder: Path, reduced: bool) -> tuple[Quantizer, list[LayerSensitivity]]:
     base = open_exported(folder)
     quantizer = Quantizer(base.path(Artifact.ONNX), base.calibration(), reduced=reduced)
     return quantizer, ranked(quantizer, base)
@@ -178,11 +178,11 @@ def _noise_by_byte(layer: LayerSensitivity) -> float:
     return noise / max(layer.weight_bytes, 1)  # without a weight it costs next to nothing
 
 
-def _measurer(
+def _make_measurer(
     quantizer: Quantizer, order: Sequence[LayerSensitivity], base: ExportedModel
 ) -> Callable[[int], MixedModel]:
     source, split = base.path(Artifact.ONNX), base.selection()
-    right = _accuracy(source, base, split) if split else 0.0
+    right = _measure_accuracy(source, base, split) if split else 0.0
 
     @cache
     def measure(kept: int) -> MixedModel:
@@ -192,14 +192,14 @@ def _measurer(
             return MixedModel(
                 kept=kept,
                 sqnr_db=sqnr_of(path, base),
-                size=100 * _bytes(path) / _bytes(source),
-                drop=100 * (right - _accuracy(path, base, split)) if split else None,
+                size=100 * _bytes_on_disk(path) / _bytes_on_disk(source),
+                drop=100 * (right - _measure_accuracy(path, base, split)) if split else None,
             )
 
     return measure
 
 
-def _accuracy(path: Path, base: ExportedModel, split: LabelledRows) -> float:
+def _measure_accuracy(path: Path, base: ExportedModel, split: LabelledRows) -> float:
     firsts = range(0, len(split.labels), base.batch)
     batches = [{name: rows(array, first, base.batch) for name, array in split.inputs.items()} for first in firsts]
     outputs = onnx_files.run(path, batches, base.model)
@@ -207,6 +207,6 @@ def _accuracy(path: Path, base: ExportedModel, split: LabelledRows) -> float:
     return float(np.mean(scores.argmax(axis=-1) == split.labels))
 
 
-def _bytes(path: Path) -> int:
+def _bytes_on_disk(path: Path) -> int:
     """Of the file and of the weights beside it."""
     return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))

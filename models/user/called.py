@@ -63,7 +63,7 @@ class Flat(nn.Module):
     def forward(self, *inputs: Tensor) -> Any:
         """The outputs in order; a single one by itself."""
         raw = self.module(*inputs) if self.names is None else self.module(**dict(zip(self.names, inputs)))  # noqa: B905
-        found = [_at(raw, path) for path in self.paths]
+        found = [_value_at(raw, path) for path in self.paths]
         return tuple(found) if len(found) > 1 else found[0]
 
 
@@ -104,10 +104,10 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
         notes.append("weights that were not float32 were converted to it")
     module = module.to("cpu").float().eval()
     by_name = isinstance(inputs, Mapping)
-    example = {key: _plain(name, key, tensor) for key, tensor in _named_inputs(name, module, inputs).items()}
+    example = {key: _as_plain_tensor(name, key, tensor) for key, tensor in _named_inputs(name, module, inputs).items()}
     with torch.no_grad():
         raw = module(**example) if by_name else module(*example.values())
-    leaves = _leaves(name, raw, ())
+    leaves = _tensors_in(name, raw, ())
     if not leaves:
         raise UsageError(f"{name}: the module returned no tensor")
     if by_name or not isinstance(raw, Tensor):
@@ -136,7 +136,7 @@ def _named_inputs(name: str, module: nn.Module, inputs: Any) -> dict[str, Any]:
     return dict(zip(known, values, strict=False))
 
 
-def _plain(name: str, key: str, tensor: Any) -> Tensor:
+def _as_plain_tensor(name: str, key: str, tensor: Any) -> Tensor:
     """An input as a dense CPU tensor; floats as float32."""
     if not isinstance(tensor, Tensor):
         raise UsageError(f"{name}: input {key!r} is {kind_of(tensor)}, expected a torch tensor")
@@ -146,7 +146,7 @@ def _plain(name: str, key: str, tensor: Any) -> Tensor:
     return plain.float() if plain.is_floating_point() else plain
 
 
-def _leaves(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key, ...], Tensor]:
+def _tensors_in(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key, ...], Tensor]:
     """The tensors in an output, by where they are in it; None is left out."""
     if isinstance(value, Tensor):
         return {path: value}
@@ -162,7 +162,7 @@ def _leaves(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key, ...
     else:
         where = f" at {_output_name(path)!r}" if path else ""
         raise UsageError(f"{name}: the module returned {kind_of(value)}{where}, expected tensors")
-    return {place: tensor for key, one in parts for place, tensor in _leaves(name, one, (*path, key)).items()}
+    return {place: tensor for key, one in parts for place, tensor in _tensors_in(name, one, (*path, key)).items()}
 
 
 def _output_name(path: Sequence[Key]) -> str:
@@ -172,7 +172,7 @@ def _output_name(path: Sequence[Key]) -> str:
     return ".".join(map(str, path))
 
 
-def _at(value: Any, path: Sequence[Any]) -> Any:
+def _value_at(value: Any, path: Sequence[Any]) -> Any:
     for key in path:
         value = value[key] if isinstance(value, dict | tuple | list) else getattr(value, key)
     return value

@@ -42,7 +42,7 @@ def model(name: str) -> Model:
     """
     if program.is_meant(name):
         return program.model(name)
-    return hfconfig.model(name) if hfconfig.is_meant(name) else _of_factory(source.find(name))
+    return hfconfig.model(name) if hfconfig.is_meant(name) else _model_of_factory(source.find(name))
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def source_now(name: str) -> str:
     return found()
 
 
-def _of_factory(place: FactorySource) -> Model:
+def _model_of_factory(place: FactorySource) -> Model:
     said = source.signature(place)
 
     def called(parameters: Parameters) -> Called:
@@ -105,7 +105,7 @@ def find_function(source: FactorySource) -> Callable[..., Any]:
     root = str(source.root)
     if root not in sys.path:
         sys.path.insert(0, root)  # first, as for a script: its own modules, whatever ours or others are called
-    module = call(source, lambda: _imported(source))
+    module = call(source, lambda: _import_source(source))
     function = getattr(module, source.function, None)
     if function is None:
         raise unknown(f"function in {source.short.rpartition(':')[0]}", source.function, vars(module))
@@ -115,7 +115,7 @@ def find_function(source: FactorySource) -> Callable[..., Any]:
     return found
 
 
-def _imported(source: FactorySource) -> ModuleType:
+def _import_source(source: FactorySource) -> ModuleType:
     if source.module:
         return importlib.import_module(source.module)
     name = source.file.stem
@@ -144,10 +144,10 @@ def call(source: FactorySource, run: Callable[[], Any]) -> Any:
         said = f"{type(error).__name__}: {' '.join(str(error).split()) or 'without a message'}"
         if isinstance(error, ModuleNotFoundError) and error.name:
             said = f"{said} (install {error.name.partition('.')[0]!r} into this environment)"
-        raise UsageError(f"{source.short} raised {said}{_place(source, error)}") from error
+        raise UsageError(f"{source.short} raised {said}{_place_of_error(source, error)}") from error
 
 
-def _place(source: FactorySource, error: BaseException) -> str:
+def _place_of_error(source: FactorySource, error: BaseException) -> str:
     """The last line of the user's own that the error came through, "" where there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({Path(error.filename).name} line {error.lineno})"

@@ -70,17 +70,17 @@ def model(name: str) -> Model:
     config = _read_config(path)
 
     def called(parameters: Parameters) -> Called:
-        return _called(path, parameters)
+        return _call_config(path, parameters)
 
     return Model(
         name=str(path),
-        title=f"{_architecture(config)} ({folder.name if folder else _place(path)})",
+        title=f"{_name_architecture(config)} ({folder.name if folder else _name_place(path)})",
         description=f"transformers' {config['model_type']}{'' if folder else ' with seeded weights: fidelity only'}",
-        parameters=_parameters(config),
+        parameters=_free_parameters(config),
         parameter_count=lambda _: 0,
         inputs=lambda _, __: (),
         forward=None,
-        module=lambda parameters: _called(path, parameters, settle=False).module,
+        module=lambda parameters: _call_config(path, parameters, settle=False).module,
         trained=lambda parameters: called(parameters).module,
         artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
         called=called,
@@ -90,12 +90,12 @@ def model(name: str) -> Model:
     )
 
 
-def _architecture(config: dict[str, Any]) -> str:
+def _name_architecture(config: dict[str, Any]) -> str:
     named = config.get("architectures")
     return str(named[0] if isinstance(named, list) and named else config["model_type"])
 
 
-def _place(path: Path) -> str:
+def _name_place(path: Path) -> str:
     """What tells a config from others: its own name, or its folder's where all are called the same."""
     return path.parent.name if path.name == CONFIG else path.stem
 
@@ -112,7 +112,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
+def _free_parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
     found: dict[str, IntRange | Choice] = {"seed": SEED}
     if "vocab_size" in config:
         limit = next((int(config[key]) for key in LIMITS if isinstance(config.get(key), int)), LONGEST)
@@ -123,7 +123,7 @@ def _parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
     return found
 
 
-def _called(path: Path, parameters: Parameters, *, settle: bool = True) -> Called:
+def _call_config(path: Path, parameters: Parameters, *, settle: bool = True) -> Called:
     """The module with its inputs.
 
     Args:
@@ -135,7 +135,7 @@ def _called(path: Path, parameters: Parameters, *, settle: bool = True) -> Calle
     quiet: Any = transformers.logging
     quiet.set_verbosity_error()
     try:
-        return _made(path, parameters, settle)
+        return _make_module(path, parameters, settle)
     except UsageError:
         raise
     except Exception as error:
@@ -144,7 +144,7 @@ def _called(path: Path, parameters: Parameters, *, settle: bool = True) -> Calle
         raise UsageError(f"{failed}; write a factory that does (docs/your-own-model.md)") from error
 
 
-def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
+def _make_module(path: Path, parameters: Parameters, settle: bool) -> Called:
     import torch
     import transformers
 
@@ -158,25 +158,25 @@ def _made(path: Path, parameters: Parameters, settle: bool) -> Called:
     with seeded(parameters), torch.device("meta" if given else "cpu"):
         module: Any = known(config) if known else auto.from_config(config)
     if given:
-        module, notes = _loaded(path, type(module), config, Path(str(given)))
+        module, notes = _load_weights(path, type(module), config, Path(str(given)))
     module.eval()
-    _repair(module, config)
+    _repair_pooling(module, config)
     batch = int(parameters[BATCH])
 
     def draw(count: int, seed: int) -> list[dict[str, Array]]:
         rng = np.random.default_rng([int(parameters["seed"]), seed])
-        return [_inputs(path.name, module.main_input_name, config, parameters, rng, batch) for _ in range(count)]
+        return [_draw_inputs(path.name, module.main_input_name, config, parameters, rng, batch) for _ in range(count)]
 
     if not given:
         module.float()
         if settle:
-            _settle(module, config, parameters, path.name)
+            _settle_norms(module, config, parameters, path.name)
     example = {name: torch.from_numpy(array) for name, array in draw(1, EXAMPLE_SEED)[0].items()}
     found = checked(path.name, module, example)
     return dataclasses.replace(found, batch=batch, draw=draw, notes=(*notes, *found.notes))
 
 
-def _loaded(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
+def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
     """The module with the weights at `place`, and what a row has to say of them.
 
     Raises:
@@ -198,7 +198,7 @@ def _loaded(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple
     return module, (f"with the weights in {place.name}", *more)
 
 
-def _inputs(
+def _draw_inputs(
     name: str, main: str, config: Any, parameters: Parameters, rng: np.random.Generator, batch: int
 ) -> dict[str, Array]:
     """Random tokens, each row padded after a length of its own, or standard normal pixels."""
@@ -217,7 +217,7 @@ def _inputs(
     return {"pixel_values": rng.standard_normal((batch, int(config.num_channels), *sides), dtype=np.float32)}
 
 
-def _repair(module: nn.Module, config: Any) -> None:
+def _repair_pooling(module: nn.Module, config: Any) -> None:
     """EfficientNet's global pooling has a kernel as wide as its channels, which OpenVINO refuses: as others have it."""
     from torch import nn
 
@@ -227,7 +227,7 @@ def _repair(module: nn.Module, config: Any) -> None:
                 setattr(parent, name, nn.AdaptiveAvgPool2d(1))
 
 
-def _settle(module: nn.Module, config: Any, parameters: Parameters, name: str) -> None:
+def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: str) -> None:
     """Batch normalization gets the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
     import torch
     from torch import nn
@@ -238,7 +238,7 @@ def _settle(module: nn.Module, config: Any, parameters: Parameters, name: str) -
     momenta = [norm.momentum for norm in norms]
     rng = np.random.default_rng([int(parameters["seed"]), STATISTICS_SEED])
     main: Any = module.main_input_name
-    drawn = _inputs(name, main, config, parameters, rng, STATISTICS_IMAGES)
+    drawn = _draw_inputs(name, main, config, parameters, rng, STATISTICS_IMAGES)
     for norm in norms:
         norm.momentum = 1.0  # the statistics of this one batch
     with torch.no_grad():
@@ -260,7 +260,7 @@ def weight_files(path: Path) -> list[Path]:
             raise UsageError(f"no weights in {path}: expected {IN_FOLDER[0]} or {IN_FOLDER[2]}")
         return weight_files(found)
     if path.name.endswith(INDEX):
-        return _shards(path)
+        return _list_shards(path)
     return [_one_file(path)]
 
 
@@ -298,7 +298,7 @@ def list_names(names: Mapping[str, Any] | list[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _shards(index: Path) -> list[Path]:
+def _list_shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
         if any(name in ("", "..") or Path(name).name != name for name in names):

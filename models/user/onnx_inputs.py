@@ -71,7 +71,7 @@ def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, InputWay]:
         specs: its inputs at the sizes that they will have.
     """
     reader = _GraphReader.of(model)
-    found = {spec.name: _way(reader, spec, specs) for spec in specs}
+    found = {spec.name: _choose_way(reader, spec, specs) for spec in specs}
     if any(way.varies for way in found.values()):
         return found
     first = next((spec for spec in specs if np.dtype(spec.dtype).kind == "f"), specs[0])
@@ -118,7 +118,7 @@ class _GraphReader:
                 made |= dict.fromkeys(node.output, node)
                 for branch in (one.g for one in node.attribute if node.op_type == "If"):
                     returned |= dict(zip((out.name for out in branch.output), node.output, strict=False))
-                stored |= dict(zip(node.output, _constants(node), strict=False))
+                stored |= dict(zip(node.output, _constant_tensors(node), strict=False))
                 for at, name in enumerate(node.input):
                     uses.setdefault(name, []).append((node, at))
         return cls(model=flat, uses=uses, stored=stored, made=made, returned=returned)
@@ -132,13 +132,13 @@ class _GraphReader:
                 waiting.append((outside, passed))
             for node, at in self.uses.get(value, ()):
                 yield _Use(node=node, at=at, passed=passed)
-                more = [one for one in self._next(node, at) if one and one not in seen]
+                more = [one for one in self._next_values(node, at) if one and one not in seen]
                 seen |= {*more}
                 waiting += [(one, (*passed, (node, at))) for one in more]
             if len(seen) > MOST_STEPS:
                 return
 
-    def _next(self, node: NodeProto, at: int) -> list[str]:
+    def _next_values(self, node: NodeProto, at: int) -> list[str]:
         """The values that hold an input's own after this operation."""
         if node.op_type in ("Loop", "Scan"):
             inside = next(one.g for one in node.attribute if one.name == "body").input
@@ -163,11 +163,11 @@ class _GraphReader:
         return tuple(self.stored[name].dims) if name in self.stored else None
 
 
-def _way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> InputWay:
-    words, kind = _words(spec.name), np.dtype(spec.dtype).kind
+def _choose_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> InputWay:
+    words, kind = _words_of(spec.name), np.dtype(spec.dtype).kind
     ends = list(reader.ends(spec.name))
-    if (channels := _channels(spec)) is not None and _is_picture(spec, words, ends):
-        low, high = _range(reader, spec, words, ends)
+    if (channels := _channel_axis(spec)) is not None and _is_picture(spec, words, ends):
+        low, high = _pixel_range(reader, spec, words, ends)
         return drawing.picture(low, high, channels)
     if "mask" in spec.name.lower():
         return drawing.mask()
@@ -179,7 +179,7 @@ def _way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) ->
 
 
 def _float_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:
-    words = _words(spec.name)
+    words = _words_of(spec.name)
     if len(specs) > 1 and (words & _STATE or _is_state(reader, spec, ends)):
         return drawing.constant(0, "zeros, a state at its start")
     if spec.shape in ((), (1,)):
@@ -188,22 +188,22 @@ def _float_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpe
         if word := next((one for one in _NUMBER if one in asked), ""):
             return drawing.constant(_NUMBER[word])
         return InputWay(told="a number in [0, 1]", draw=lambda rng, shape: np.asarray(rng.random(shape)))
-    return drawing.sound(_along(spec)) if _is_sound(reader, spec, words, ends) else drawing.usual(spec)
+    return drawing.sound(_longest_axis(spec)) if _is_sound(reader, spec, words, ends) else drawing.usual(spec)
 
 
 def _integer_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec], ends: Sequence[_Use]) -> InputWay:
-    words, is_one = _words(spec.name), spec.shape in ((), (1,))
-    count = _rows(reader, ends)
+    words, is_one = _words_of(spec.name), spec.shape in ((), (1,))
+    count = _table_rows(reader, ends)
     if "position" in words:
         return drawing.positions(count)
     if words & {"type", "segment"} and count:
         return drawing.token_types(count)
     if count:
         return drawing.below(count)
-    if (compared := _compared(reader, ends)) is not None:
+    if (compared := _compared_values(reader, ends)) is not None:
         return drawing.constant(float(compared[0])) if is_one else drawing.among(compared.tolist())
     if words & _LENGTH:
-        size = _longest(reader, spec, specs)
+        size = _longest_sequence(reader, spec, specs)
         return drawing.constant(size, f"{size}, the whole length")
     if words & _RATE:
         return drawing.constant(RATE)
@@ -212,13 +212,13 @@ def _integer_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorS
     return drawing.constant(1) if is_one else drawing.usual(spec)
 
 
-def _words(name: str) -> frozenset[str]:
+def _words_of(name: str) -> frozenset[str]:
     """The words of a name, in lower case, one of each kind: `pixelValues.1` → pixel, value."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
     return frozenset(re.sub(r"(?<=[a-z]{3})s$", "", word) for word in re.findall(r"[a-z]+\d*", apart.lower()))
 
 
-def _channels(spec: TensorSpec) -> int | None:
+def _channel_axis(spec: TensorSpec) -> int | None:
     """The axis of the colours, of pictures and films, where there are one or three and both sides are long enough."""
     rank = len(spec.shape)
     if rank not in (4, 5) and not (rank == 3 and spec.dtype == "uint8"):
@@ -241,7 +241,9 @@ def _is_picture(spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -
     )
 
 
-def _range(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> tuple[float, float]:
+def _pixel_range(
+    reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]
+) -> tuple[float, float]:
     """Black and white: of bytes, where the graph itself scales those; where transformers gave the name, as theirs."""
     if spec.dtype == "uint8" or any(_scales_bytes(reader, use.node, use.at) for use in ends):
         return 0, BYTE
@@ -261,7 +263,7 @@ def _scales_bytes(reader: _GraphReader, node: NodeProto, at: int) -> bool:
 
 def _is_sound(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
     """Whether it is one long row of samples that a filter goes over."""
-    along = _along(spec)
+    along = _longest_axis(spec)
     if spec.shape[along] < FEW_SAMPLES or any(size > 2 for at, size in enumerate(spec.shape) if at not in (0, along)):
         return False
     filters = [reader.shape(use.node.input[1]) for use in ends if use.node.op_type in CONVS and len(use.node.input) > 1]
@@ -269,7 +271,7 @@ def _is_sound(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], end
     return over_time or bool(words & _SOUND) or _comes_to(ends, {"STFT"}, 0)
 
 
-def _along(spec: TensorSpec) -> int:
+def _longest_axis(spec: TensorSpec) -> int:
     """The longest axis behind the first."""
     return max(range(1, len(spec.shape)), key=lambda at: spec.shape[at], default=0)
 
@@ -278,12 +280,12 @@ def _is_state(reader: _GraphReader, spec: TensorSpec, ends: Sequence[_Use]) -> b
     """Whether a recurrent operator starts from it, or an output of its rank and name is what comes next."""
     if any(use.node.op_type in RECURRENT and use.at >= FIRST_STATE for use in ends):
         return True
-    name = _stem(spec.name)
-    later = {_stem(one.name) for one in reader.model.graph.output}
+    name = _state_stem(spec.name)
+    later = {_state_stem(one.name) for one in reader.model.graph.output}
     return bool(name) and bool(later & {name, f"{name}n"}) and len(spec.shape) > 1
 
 
-def _stem(name: str) -> str:
+def _state_stem(name: str) -> str:
     """A state's name without what tells the old from the new: `in_cache1`, `cache_out1` → cache."""
     return "".join(word for word in re.findall(r"[a-z]+", name.lower()) if word not in _OLD_OR_NEW)
 
@@ -292,7 +294,7 @@ def _comes_to(ends: Sequence[_Use], operators: Set[str], at: int) -> bool:
     return any(use.node.op_type in operators and use.at == at for use in ends)
 
 
-def _rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
+def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
     """The rows of the smallest table that an input is an index of; None where it is none."""
     found = []
     for use in ends:
@@ -306,7 +308,7 @@ def _rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
     return min(found, default=None) or None
 
 
-def _compared(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None:
+def _compared_values(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None:
     """What the graph itself compares an input with, such as the sample rates that it knows."""
     for use in ends:
         if use.node.op_type == "Equal" and (values := reader.values(use.node.input[1 - use.at])) is not None:
@@ -314,7 +316,7 @@ def _compared(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None:
     return None
 
 
-def _longest(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> int:
+def _longest_sequence(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> int:
     """How long the sequence is whose length an input tells: the longest free axis behind the first of any other."""
     free = free_axes(reader.model)
     others = [(one, free.get(one.name, ())) for one in specs if one.name != spec.name and len(one.shape) > 1]
@@ -322,7 +324,7 @@ def _longest(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]
     return max(sizes, default=max((one.shape[1] for one, _ in others), default=1))
 
 
-def _constants(node: NodeProto) -> Iterator[TensorProto]:
+def _constant_tensors(node: NodeProto) -> Iterator[TensorProto]:
     """The tensor of a constant node, however it is written."""
     if node.op_type != "Constant":
         return

@@ -69,7 +69,7 @@ class _Survey(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         operator = n.meta.get("onnx_op_type")
-        if n.op == "call_module" and operator in BRANCHES and not all(one in self.known for one in _choosing(n)):
+        if n.op == "call_module" and operator in BRANCHES and not all(one in self.known for one in _deciding_inputs(n)):
             name = n.meta.get("onnx_name", "")
             raise ModelError(f"its {operator} {name!r} goes by the values of inputs, and a torch program can't branch")
         value = super().run_node(n)
@@ -105,14 +105,14 @@ def module_of(path: Path, example: tuple[Tensor, ...]) -> nn.Module:
         ModelError: it can't be converted; in the converter's words.
     """
     try:
-        return StaticModule(onnx2fx.convert(_simplified(onnx.load(path))), example).eval()
+        return StaticModule(onnx2fx.convert(_simplify(onnx.load(path))), example).eval()
     except ModelError as error:
         raise ModelError(f"{CONVERTER} can't take this file: {error}") from error
     except Exception as error:
         raise ModelError(f"{CONVERTER} can't take this file: {explained(error)}") from error
 
 
-def _simplified(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _simplify(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model as torch's own exporter leaves its files: shape arithmetic done, branches that it settles taken.
 
     Constants get names of our own: the converter makes attributes of them, which may not be called `to` or `half`.
@@ -125,7 +125,7 @@ def _simplified(proto: onnx.ModelProto) -> onnx.ModelProto:
     return ir.serde.serialize_model(model)
 
 
-def _choosing(node: fx.Node) -> Iterator[fx.Node]:
+def _deciding_inputs(node: fx.Node) -> Iterator[fx.Node]:
     """What tells a branch which way to go: the condition, of a loop the number of rounds too."""
     first = 1 if node.meta["onnx_op_type"] == "If" else 2
     return (one for one in node.args[:first] if isinstance(one, fx.Node))

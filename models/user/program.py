@@ -73,7 +73,7 @@ def store(module: Any, inputs: Any) -> str:
         facts = {"outputs": found.outputs, "dtypes": found.dtypes, "notes": (*found.notes, KEPT)}
         files = {path.name: sha256(path) for path in made.iterdir()}
         (made / FACTS).write_text(json.dumps({**facts, "files": files}), encoding="utf-8")
-        place = cache_folder() / f"program-{_digest(name, program, found)}"
+        place = cache_folder() / f"program-{_digest_program(name, program, found)}"
         if not place.exists():
             made.rename(place)
         mark_used(place)
@@ -91,7 +91,7 @@ def model(name: str) -> Model:
         raise UsageError(f"{name} isn't opened, it may run code: give the module itself, in Python, or {INSTEAD}")
 
     def called(_: Parameters) -> Called:
-        return _called(path)
+        return _open_program(path)
 
     return Model(
         name=str(path),
@@ -111,7 +111,7 @@ def model(name: str) -> Model:
     )
 
 
-def _called(path: Path) -> Called:
+def _open_program(path: Path) -> Called:
     import numpy as np
     import torch
 
@@ -124,8 +124,8 @@ def _called(path: Path) -> Called:
     module = torch.export.load(path).module(check_guards=False)
     for part in module.modules():  # a program takes no eval(): it was exported in it
         part.training = False
-        setattr(part, "train", partial(_same, part))  # noqa: B010 - no method of the class's
-        setattr(part, "eval", partial(_same, part))  # noqa: B010
+        setattr(part, "train", partial(_keep_mode, part))  # noqa: B010 - no method of the class's
+        setattr(part, "eval", partial(_keep_mode, part))  # noqa: B010
     with np.load(path.parent / INPUTS, allow_pickle=False) as stored:
         inputs = {name: stored[name] for name in stored.files}
     return Called(
@@ -137,11 +137,11 @@ def _called(path: Path) -> Called:
     )
 
 
-def _same(module: nn.Module, mode: bool = False) -> nn.Module:  # noqa: ARG001 - as torch has it
+def _keep_mode(module: nn.Module, mode: bool = False) -> nn.Module:  # noqa: ARG001 - as torch has it
     return module
 
 
-def _digest(title: str, program: Any, found: Called) -> str:
+def _digest_program(title: str, program: Any, found: Called) -> str:
     """Of what is kept, and of what it is called, as its file is; the file itself has times in it."""
     whole = hashlib.sha256(f"{title}\n{program.graph_module.code}".encode())
     arrays = {**found.inputs, **{name: tensor.numpy() for name, tensor in found.module.state_dict().items()}}

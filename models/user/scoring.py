@@ -79,7 +79,7 @@ def score_rows(metric: str, folder: Path) -> dict[str, Any]:
     place = source.find(metric)
     function = factory.find_function(place)
     found: list[Array] = []
-    for outputs, labels in _batches(folder):
+    for outputs, labels in _read_batches(folder):
         rows = np.asarray(factory.call(place, lambda given=(outputs, labels): function(*given)))  # type: ignore[misc]
         if rows.shape != labels.shape[:1] or rows.dtype.kind not in "biuf":
             got = f"{rows.dtype}{list(rows.shape)}"
@@ -91,7 +91,7 @@ def score_rows(metric: str, folder: Path) -> dict[str, Any]:
     return {"rows": np.concatenate(found).tolist(), LOWER: bool(getattr(function, LOWER, False))}
 
 
-def _batches(folder: Path) -> Iterator[tuple[dict[str, Array], Array]]:
+def _read_batches(folder: Path) -> Iterator[tuple[dict[str, Array], Array]]:
     """The outputs of each batch by name, and its labels, without the rows that fill the last one up."""
     labels, names, first = (
         np.load(folder / f"{LABELS}.npy"),

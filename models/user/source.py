@@ -132,7 +132,7 @@ class FactorySource:
 
     def files(self) -> dict[Path, bytes]:
         """Its file and those of its tree that it can import, with their bytes."""
-        return reached(self.file, self.module.split("."), _tree(self.tree), read)
+        return reached(self.file, self.module.split("."), _list_tree(self.tree), read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,22 +157,22 @@ def find(model: str) -> FactorySource:
         UsageError: there is no such file or module.
     """
     where, _, function = (model, "", "") if model.endswith(SUFFIX) else model.rpartition(":")
-    return _of_file(where, function) if where.endswith(SUFFIX) else _of_module(where, function)
+    return _find_file(where, function) if where.endswith(SUFFIX) else _find_module(where, function)
 
 
-def _of_file(text: str, function: str) -> FactorySource:
+def _find_file(text: str, function: str) -> FactorySource:
     file = Path(text).expanduser().absolute()
     if not file.is_file():
         raise UsageError(f"can't find the file {text!r}: looked for {file}")
     return FactorySource(file=file, module="", root=file.parent, tree=file.parent, function=function)
 
 
-def _of_module(name: str, function: str) -> FactorySource:
+def _find_module(name: str, function: str) -> FactorySource:
     importlib.invalidate_caches()
     parts, top, spec = name.split("."), None, None
     search: list[str] | None = [str(Path.cwd()), *sys.path]
     for count in range(1, len(parts) + 1):
-        spec = _spec(".".join(parts[:count]), search)
+        spec = _find_spec(".".join(parts[:count]), search)
         if spec is None:
             where = "the current folder or this environment" if count == 1 else ".".join(parts[: count - 1])
             raise UsageError(
@@ -186,7 +186,7 @@ def _of_module(name: str, function: str) -> FactorySource:
     return FactorySource(file=file, module=name, root=tree.parent if package else tree, tree=tree, function=function)
 
 
-def _spec(name: str, search: list[str] | None) -> ModuleSpec | None:
+def _find_spec(name: str, search: list[str] | None) -> ModuleSpec | None:
     """A module's spec without importing its parents, which `importlib.util.find_spec` would do."""
     if not all(part.isidentifier() for part in name.split(".")):
         return None
@@ -205,11 +205,11 @@ def signature(source: FactorySource) -> FactorySignature:
     node = definition(source, "makes the model")
     if not isinstance(node, ast.FunctionDef):
         return FactorySignature(defaults={}, takes_batch=False)  # a class, or made by other code: it is called as it is
-    parameters = _parameters(node.args)
+    parameters = _read_parameters(node.args)
     needed = [name for name, default in parameters.items() if default is None and name != BATCH]
     if needed:
-        raise UsageError(f"{source.short} needs a value for {_listed(needed)}: give it a default")
-    values = {name: _literal(default) for name, default in parameters.items() if default and name != BATCH}
+        raise UsageError(f"{source.short} needs a value for {_list_names(needed)}: give it a default")
+    values = {name: _literal_value(default) for name, default in parameters.items() if default and name != BATCH}
     defaults = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
     return FactorySignature(defaults=defaults, takes_batch=BATCH in parameters)
 
@@ -223,12 +223,12 @@ def definition(source: FactorySource, purpose: str) -> ast.stmt | None:
     Raises:
         UsageError: the source is no Python, or has no such function (with the nearest); or no function is named.
     """
-    body = _parse(source.file.name, read(source.file)).body
-    known = _names(body)
+    body = _parse_source(source.file.name, read(source.file)).body
+    known = _bound_names(body)
     if not source.function:
         functions = [name for name, node in known.items() if isinstance(node, ast.FunctionDef)]
         example = f"{source.short}{functions[0] if functions else 'make'}"
-        raise UsageError(f"say which function {purpose}, as in {example}; there is {_listed(functions)}")
+        raise UsageError(f"say which function {purpose}, as in {example}; there is {_list_names(functions)}")
     if source.function not in known and not _is_open(body):
         own = {name: node for name, node in known.items() if _is_own(node) and not name.startswith("_")}
         public = [name for name, node in own.items() if isinstance(node, _DEFINED)] or list(own)
@@ -240,7 +240,7 @@ def definition(source: FactorySource, purpose: str) -> ast.stmt | None:
 
 
 @lru_cache(maxsize=16)
-def _parse(name: str, text: bytes) -> ast.Module:
+def _parse_source(name: str, text: bytes) -> ast.Module:
     try:
         return ast.parse(text)
     except SyntaxError as error:
@@ -249,7 +249,7 @@ def _parse(name: str, text: bytes) -> ast.Module:
         raise UsageError(f"{name} isn't Python: {error}") from None
 
 
-def _names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
+def _bound_names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
     """What a module's statements bind, also inside `if`, `try` and `with`."""
     found: dict[str, ast.stmt] = {}
     for node in body:
@@ -264,13 +264,13 @@ def _names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
         else:
             parts = (getattr(node, part, []) for part in ("body", "orelse", "finalbody"))
             handlers = (handler.body for handler in getattr(node, "handlers", []))
-            found |= {name: one for part in (*parts, *handlers) for name, one in _names(part).items()}
+            found |= {name: one for part in (*parts, *handlers) for name, one in _bound_names(part).items()}
     return found
 
 
 def _is_open(body: Iterable[ast.stmt]) -> bool:
     """Whether the module may have names that its source doesn't show."""
-    names = _names(body)
+    names = _bound_names(body)
     return "*" in names or "__getattr__" in names
 
 
@@ -278,7 +278,7 @@ def _is_own(node: ast.stmt) -> bool:
     return not isinstance(node, ast.Import | ast.ImportFrom)
 
 
-def _parameters(args: ast.arguments) -> dict[str, ast.expr | None]:
+def _read_parameters(args: ast.arguments) -> dict[str, ast.expr | None]:
     """Each parameter's default, None where it has none."""
     places = [*args.posonlyargs, *args.args]
     defaults = [*[None] * (len(places) - len(args.defaults)), *args.defaults]
@@ -286,14 +286,14 @@ def _parameters(args: ast.arguments) -> dict[str, ast.expr | None]:
     return {argument.arg: default for argument, default in pairs}
 
 
-def _literal(default: ast.expr) -> object:
+def _literal_value(default: ast.expr) -> object:
     try:
         return ast.literal_eval(default)
     except ValueError:
         return None
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
@@ -312,14 +312,14 @@ def reached(
     texts = {first: read(first)}
     by_name: dict[str, list[Path]] = {}
     for file in files:
-        by_name.setdefault(_name(file.parent.name if file.stem == _PACKAGE else file.stem), []).append(file)
-    names, seen, todo = set(map(_name, named)), {first}, [first]
+        by_name.setdefault(_normalize_name(file.parent.name if file.stem == _PACKAGE else file.stem), []).append(file)
+    names, seen, todo = set(map(_normalize_name, named)), {first}, [first]
     while todo:
         for file, text in [(file, decoded(texts[file])) for file in todo]:
             names |= set(by_name) if _OPAQUE.search(text) else _imported_names(file, text)
         found = [file for name in names for file in by_name.get(name, ()) if file not in seen]
         seen |= set(found)
-        texts |= (new := _texts(found, read))
+        texts |= (new := _read_texts(found, read))
         todo = list(new)
     return {file: texts[file] for file in (first, *(one for one in files if one != first)) if file in texts}
 
@@ -331,7 +331,7 @@ def _imported_names(file: Path, text: str) -> set[str]:
     return names
 
 
-def _texts(files: Iterable[Path], read: Callable[[Path], bytes]) -> dict[Path, bytes]:
+def _read_texts(files: Iterable[Path], read: Callable[[Path], bytes]) -> dict[Path, bytes]:
     texts = {}
     for file in files:
         try:
@@ -345,9 +345,12 @@ def imports_of(text: str) -> Iterator[tuple[str, frozenset[str]]]:
     """Each import of a `decoded` source: the first name of the module, "" for a relative one, and all names in it."""
     for match in _FROM.finditer(text):
         where = re.sub(_GAP, "", match[1])
-        yield "" if where.startswith(".") else where.partition(".")[0], frozenset(_words(_COMMENT.sub("", match[0])))
+        yield (
+            "" if where.startswith(".") else where.partition(".")[0],
+            frozenset(_split_words(_COMMENT.sub("", match[0]))),
+        )
     for match in _IMPORT.finditer(text):
-        for words in map(_words, match[1].split(",")):
+        for words in map(_split_words, match[1].split(",")):
             if words:
                 yield words[0], frozenset(words)
 
@@ -358,28 +361,28 @@ def decoded(source: bytes) -> str:
         text = source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0], errors="replace")
     except (SyntaxError, LookupError, UnicodeError):  # Python couldn't read it either
         text = source.decode(errors="replace")
-    return _name(text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _normalize_name(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return re.findall(r"\w+", text)
 
 
-def _name(text: str) -> str:
+def _normalize_name(text: str) -> str:
     """Names are equal for Python where these are, whichever way a letter with an accent is written."""
     return unicodedata.normalize("NFKC", text)
 
 
-def _tree(folder: Path) -> list[Path]:
+def _list_tree(folder: Path) -> list[Path]:
     """The .py files, level by level."""
     found: list[Path] = []
-    below, left = [list(_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
+    below, left = [list(_scan_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
     while below and left >= 0 and len(found) < MOST_FILES:
         mine = sorted((one for some in below for one in some if not _is_foreign(one.name)), key=lambda one: one.path)
         found += [Path(entry) for entry in mine if entry.name.endswith(SUFFIX) and _is_file(entry)]
         below = []
         for inner in (Path(entry) for entry in mine if entry.is_dir(follow_symlinks=False)):
-            entries = list(itertools.islice(_entries(inner), MOST_IN_FOLDER + 1))
+            entries = list(itertools.islice(_scan_entries(inner), MOST_IN_FOLDER + 1))
             below += [entries] if len(entries) <= MOST_IN_FOLDER else []
             if (left := left - len(entries)) < 0:
                 break
@@ -397,7 +400,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _scan_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             yield from entries

@@ -66,7 +66,7 @@ def module(parameters: Parameters) -> nn.Module:
             self.positions = nn.Embedding(int(parameters["tokens"]), hidden)
             self.types = nn.Embedding(TYPES, hidden)
             self.norm = nn.LayerNorm(hidden, eps=EPS)
-            self.layers = nn.ModuleList(_layer(hidden) for _ in range(int(parameters["layers"])))
+            self.layers = nn.ModuleList(_make_layer(hidden) for _ in range(int(parameters["layers"])))
 
         def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
             padding = attention_mask[:, None, None, :] == 0
@@ -95,7 +95,7 @@ def trained(parameters: Parameters) -> nn.Module:
     return model.requires_grad_(False)
 
 
-def _layer(hidden: int) -> nn.Module:
+def _make_layer(hidden: int) -> nn.Module:
     import torch
     from torch import nn
 
@@ -126,7 +126,7 @@ def _layer(hidden: int) -> nn.Module:
     return Layer()
 
 
-def _sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
+def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
     """Random tokens; each row is padded after a length of its own, from a half to all of them."""
     rng, tokens = np.random.default_rng([int(parameters["seed"]), purpose]), int(parameters["tokens"])
     lengths = rng.integers((tokens + 1) // 2, tokens + 1, (count, batch, 1))
@@ -135,13 +135,13 @@ def _sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[
     return [{"input_ids": ids[index], "attention_mask": mask[index]} for index in range(count)]
 
 
-def _buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    return _sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
+def _draw_buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
+    return _draw_sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
 
 
-def _calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
+def _draw_calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
     count = set_count(CALIBRATION_ROWS, batch, inputs(parameters, batch))
-    return _sets(parameters, batch, count, CALIBRATION)
+    return _draw_sets(parameters, batch, count, CALIBRATION)
 
 
 MODEL = Model(
@@ -159,7 +159,7 @@ MODEL = Model(
     forward=None,
     module=module,
     trained=trained,
-    draw=_buffers,
-    calibration=_calibration,
+    draw=_draw_buffers,
+    calibration=_draw_calibration,
     artifacts=(Artifact.MODULE, Artifact.ONNX, Artifact.PT2),
 )

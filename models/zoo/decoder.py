@@ -49,7 +49,7 @@ def prefill_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]
     Raises:
         UsageError: `d_model` can't be shared out among attention heads.
     """
-    _heads(parameters)
+    _head_count(parameters)
     return (TensorSpec(name="tokens", shape=(batch, int(parameters["tokens"])), dtype="int32"),)
 
 
@@ -59,14 +59,14 @@ def step_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
     Raises:
         UsageError: `d_model` can't be shared out among attention heads.
     """
-    shape = (batch, _heads(parameters), int(parameters["context"]), HEAD)
-    past = [TensorSpec(name=f"past_{name}", shape=shape, dtype="float32") for name in _cache(parameters)]
+    shape = (batch, _head_count(parameters), int(parameters["context"]), HEAD)
+    past = [TensorSpec(name=f"past_{name}", shape=shape, dtype="float32") for name in _cache_names(parameters)]
     return (TensorSpec(name="token", shape=(batch, 1), dtype="int32"), *past)
 
 
 def outputs(parameters: Parameters) -> tuple[str, ...]:
     """The scores, (batch, vocabulary), and of each layer the keys and the values."""
-    return ("scores", *_cache(parameters))
+    return ("scores", *_cache_names(parameters))
 
 
 def parameter_count(parameters: Parameters) -> int:
@@ -94,10 +94,10 @@ def module(parameters: Parameters) -> nn.Module:
         def __init__(self) -> None:
             super().__init__()
             self.words = nn.Embedding(vocabulary, width)
-            self.layers = nn.ModuleList(_layer(parameters) for _ in range(layers))
+            self.layers = nn.ModuleList(_make_layer(parameters) for _ in range(layers))
             self.norm = nn.LayerNorm(width, eps=EPS)
             self.head = nn.Linear(width, vocabulary, bias=False)
-            places = torch.from_numpy(positions(*_places(parameters), width))
+            places = torch.from_numpy(positions(*_token_places(parameters), width))
             self.register_buffer("positions", places, persistent=False)
 
         def forward(self, tokens: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -117,16 +117,18 @@ def trained(parameters: Parameters) -> nn.Module:
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
     """The same in an array library; `xp.dtype` follows the weights."""
-    heads, count = _heads(parameters), int(parameters["n_layers"])
+    heads, count = _head_count(parameters), int(parameters["n_layers"])
     words, head = weights[WORDS], weights["head.weight"].T
-    added = positions(*_places(parameters), words.shape[1]).astype(words.dtype)
-    attend, last = _attention(xp, parameters), _norm(xp, weights, "norm")
-    norms = [[_norm(xp, weights, f"layers.{index}.{name}") for name in ("before", "middle")] for index in range(count)]
+    added = positions(*_token_places(parameters), words.shape[1]).astype(words.dtype)
+    attend, last = _make_attention(xp, parameters), _make_norm(xp, weights, "norm")
+    norms = [
+        [_make_norm(xp, weights, f"layers.{index}.{name}") for name in ("before", "middle")] for index in range(count)
+    ]
     matrices = [
         [weights[f"layers.{index}.{name}.weight"].T for name in ("attention", "out", "up", "down")]
         for index in range(count)
     ]
-    past_names, cache_names = [f"past_{name}" for name in _cache(parameters)], _cache(parameters)
+    past_names, cache_names = [f"past_{name}" for name in _cache_names(parameters)], _cache_names(parameters)
 
     def run(inputs: Arrays) -> dict[str, Array]:
         tokens = inputs["token" if "context" in parameters else "tokens"]
@@ -143,28 +145,28 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
     return run
 
 
-def _heads(parameters: Parameters) -> int:
+def _head_count(parameters: Parameters) -> int:
     width = int(parameters["d_model"])
     if width % HEAD:
         raise UsageError(f"d_model must be a multiple of {HEAD} (one attention head), got {width}")
     return width // HEAD
 
 
-def _cache(parameters: Parameters) -> list[str]:
+def _cache_names(parameters: Parameters) -> list[str]:
     return [f"{what}_{index}" for index in range(int(parameters["n_layers"])) for what in ("keys", "values")]
 
 
-def _places(parameters: Parameters) -> tuple[int, int]:
+def _token_places(parameters: Parameters) -> tuple[int, int]:
     """The first position and how many."""
     return (int(parameters["context"]), 1) if "context" in parameters else (0, int(parameters["tokens"]))
 
 
-def _later(tokens: int) -> Array:
+def _later_tokens(tokens: int) -> Array:
     """(tokens, tokens): whether a token comes after the one that looks."""
     return np.triu(np.ones((tokens, tokens), dtype=bool), 1)
 
 
-def _layer(parameters: Parameters) -> nn.Module:
+def _make_layer(parameters: Parameters) -> nn.Module:
     import torch
     from torch import nn
 
@@ -180,7 +182,9 @@ def _layer(parameters: Parameters) -> nn.Module:
             self.down = nn.Linear(WIDENED * width, width, bias=False)
             self.gelu = nn.GELU(approximate="tanh")
             if not steps:
-                self.register_buffer("later", torch.from_numpy(_later(int(parameters["tokens"]))), persistent=False)
+                self.register_buffer(
+                    "later", torch.from_numpy(_later_tokens(int(parameters["tokens"]))), persistent=False
+                )
 
         def forward(self, x: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
             shape = (x.shape[0], x.shape[1], width // HEAD, HEAD)
@@ -202,10 +206,10 @@ def _layer(parameters: Parameters) -> nn.Module:
     return Layer()
 
 
-def _attention(xp: Any, parameters: Parameters) -> Callable[..., tuple[Array, ...]]:
+def _make_attention(xp: Any, parameters: Parameters) -> Callable[..., tuple[Array, ...]]:
     """(queries, keys, values, in a step also the earlier keys and values) → what is read, and what to keep of both."""
     cache = str(parameters.get("cache", ""))
-    later = None if "context" in parameters else _later(int(parameters["tokens"]))
+    later = None if "context" in parameters else _later_tokens(int(parameters["tokens"]))
 
     def attend(query: Any, keys: Any, values: Any, *past: Any) -> tuple[Array, ...]:
         query = query * HEAD**-0.5
@@ -229,7 +233,7 @@ def _softmax(xp: Any, x: Any) -> Any:
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def _norm(xp: Any, weights: Arrays, name: str) -> Callable[[Any], Any]:
+def _make_norm(xp: Any, weights: Arrays, name: str) -> Callable[[Any], Any]:
     scale, shift = weights[f"{name}.weight"], weights[f"{name}.bias"]
 
     def norm(x: Any) -> Any:
@@ -243,9 +247,9 @@ def _gelu(xp: Any, x: Any) -> Any:
     return 0.5 * x * (1 + xp.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
-def _sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
+def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
     """Random tokens, and standard normal keys and values: what these weights give, but for their being related."""
-    rng, specs = np.random.default_rng([int(parameters["seed"]), purpose]), _inputs(parameters, batch)
+    rng, specs = np.random.default_rng([int(parameters["seed"]), purpose]), _inputs_of(parameters, batch)
 
     def drawn(spec: TensorSpec) -> Array:
         if spec.dtype == "int32":
@@ -255,18 +259,18 @@ def _sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[
     return [{spec.name: drawn(spec) for spec in specs} for _ in range(count)]
 
 
-def _inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
+def _inputs_of(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
     return (step_inputs if "context" in parameters else prefill_inputs)(parameters, batch)
 
 
-def _buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    return _sets(parameters, batch, buffer_count(_inputs(parameters, batch)), BUFFERS)
+def _draw_buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
+    return _draw_sets(parameters, batch, buffer_count(_inputs_of(parameters, batch)), BUFFERS)
 
 
-def _calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    specs = _inputs(parameters, batch)
+def _draw_calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
+    specs = _inputs_of(parameters, batch)
     many = min(set_count(CALIBRATION_ROWS, batch, specs), CALIBRATION_BYTES // set_bytes(specs))
-    return _sets(parameters, batch, max(many, buffer_count(specs)), CALIBRATION)
+    return _draw_sets(parameters, batch, max(many, buffer_count(specs)), CALIBRATION)
 
 
 _SIZES: dict[str, IntRange] = {
@@ -284,8 +288,8 @@ PREFILL = Model(
     forward=forward,
     module=module,
     trained=trained,
-    draw=_buffers,
-    calibration=_calibration,
+    draw=_draw_buffers,
+    calibration=_draw_calibration,
     tables=(WORDS,),
 )
 STEP = replace(

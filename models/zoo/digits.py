@@ -35,7 +35,7 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noq
 
 def parameter_count(parameters: Parameters) -> int:
     """Weights and biases of all layers."""
-    widths = _widths(parameters)
+    widths = _layer_widths(parameters)
     return sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(widths))
 
 
@@ -58,7 +58,7 @@ def module(parameters: Parameters) -> nn.Module:
     import torch
     from torch import nn
 
-    widths = _widths(parameters)
+    widths = _layer_widths(parameters)
 
     class Digits(nn.Module):
         def __init__(self) -> None:
@@ -80,7 +80,7 @@ def trained(parameters: Parameters) -> nn.Module:
     return train(module, parameters, SHAPE, EPOCHS)
 
 
-def _widths(parameters: Parameters) -> list[int]:
+def _layer_widths(parameters: Parameters) -> list[int]:
     return [PIXELS, *[int(parameters["hidden"])] * int(parameters["n_layers"]), CLASSES]
 
 

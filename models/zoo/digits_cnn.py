@@ -26,8 +26,8 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noq
 def parameter_count(parameters: Parameters) -> int:
     """Convolutions, normalizations and the classifier."""
     channels, blocks = int(parameters["channels"]), int(parameters["n_blocks"])
-    body = sum(vision.conv_norm_count(wide, channels, 3) for wide in _widths(channels, blocks))
-    return body + (_features(channels, blocks) + 1) * CLASSES
+    body = sum(vision.conv_norm_count(wide, channels, 3) for wide in _block_widths(channels, blocks))
+    return body + (_feature_count(channels, blocks) + 1) * CLASSES
 
 
 def module(parameters: Parameters) -> nn.Module:
@@ -36,10 +36,10 @@ def module(parameters: Parameters) -> nn.Module:
 
     channels, blocks = int(parameters["channels"]), int(parameters["n_blocks"])
     layers: list[nn.Module] = []
-    for block, wide in enumerate(_widths(channels, blocks)):
+    for block, wide in enumerate(_block_widths(channels, blocks)):
         layers += [*vision.conv_norm(wide, channels, 3), nn.ReLU()]
         layers += [nn.MaxPool2d(2)] if block < HALVINGS else []
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(_features(channels, blocks), CLASSES)).eval()
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(_feature_count(channels, blocks), CLASSES)).eval()
 
 
 def trained(parameters: Parameters) -> nn.Module:
@@ -47,12 +47,12 @@ def trained(parameters: Parameters) -> nn.Module:
     return digits.train(module, parameters, SHAPE, EPOCHS)
 
 
-def _widths(channels: int, blocks: int) -> list[int]:
+def _block_widths(channels: int, blocks: int) -> list[int]:
     """Channels that each block reads."""
     return [1, *[channels] * (blocks - 1)]
 
 
-def _features(channels: int, blocks: int) -> int:
+def _feature_count(channels: int, blocks: int) -> int:
     """Numbers that the classifier reads."""
     return channels * (SIDE >> min(blocks, HALVINGS)) ** 2
 

@@ -65,11 +65,11 @@ def blocks(parameters: Parameters) -> Iterator[Block]:
     size = int(parameters["image_size"]) // 2
     for ratio, kernel, stride, wide, narrow, count in STAGES:
         for index in range(math.ceil(VARIANTS[str(parameters["variant"])][1] * count)):
-            read, step = _channels(narrow if index else wide, parameters), 1 if index else stride
+            read, step = _round_channels(narrow if index else wide, parameters), 1 if index else stride
             yield Block(
                 wide=read,
                 inner=read * ratio,
-                narrow=_channels(narrow, parameters),
+                narrow=_round_channels(narrow, parameters),
                 kernel=kernel,
                 stride=step,
                 residual=index > 0,
@@ -80,7 +80,7 @@ def blocks(parameters: Parameters) -> Iterator[Block]:
 
 def parameter_count(parameters: Parameters) -> int:
     """Convolutions, normalizations, squeeze-and-excitation and the classifier."""
-    stem, top = _channels(STEM, parameters), _channels(TOP, parameters)
+    stem, top = _round_channels(STEM, parameters), _round_channels(TOP, parameters)
     found, last = vision.conv_norm_count(3, stem, 3), stem
     for block in blocks(parameters):
         found += vision.conv_norm_count(block.wide, block.inner, 1) * (block.inner > block.wide)
@@ -95,31 +95,31 @@ def module(parameters: Parameters) -> nn.Sequential:
     """The torch module; its weights are torch's own init."""
     from torch import nn
 
-    stem, top = _channels(STEM, parameters), _channels(TOP, parameters)
+    stem, top = _round_channels(STEM, parameters), _round_channels(TOP, parameters)
     body = list(blocks(parameters))
     return nn.Sequential(
         nn.ZeroPad2d((0, 1, 0, 1)),
-        *_active(3, stem, 3, stride=2, padding=0),
-        *(_block(block) for block in body),
-        *_active(body[-1].narrow, top),
+        *_activation(3, stem, 3, stride=2, padding=0),
+        *(_make_block(block) for block in body),
+        *_activation(body[-1].narrow, top),
         *vision.classifier(top, int(parameters["classes"])),
     ).eval()
 
 
-def _channels(base: int, parameters: Parameters) -> int:
+def _round_channels(base: int, parameters: Parameters) -> int:
     """`base` made wider, rounded to a multiple of DIVISOR; never down by more than a tenth."""
     wanted = base * VARIANTS[str(parameters["variant"])][0]
     found = max(DIVISOR, int(wanted + DIVISOR / 2) // DIVISOR * DIVISOR)
     return found if found >= 0.9 * wanted else found + DIVISOR
 
 
-def _active(wide: int, narrow: int, kernel: int = 1, **shape: Any) -> list[nn.Module]:
+def _activation(wide: int, narrow: int, kernel: int = 1, **shape: Any) -> list[nn.Module]:
     from torch import nn
 
     return [*vision.conv_norm(wide, narrow, kernel, eps=EPS, gain=GAIN, **shape), nn.SiLU()]
 
 
-def _block(block: Block) -> nn.Module:
+def _make_block(block: Block) -> nn.Module:
     from torch import nn
 
     class Gated(nn.Module):
@@ -146,12 +146,12 @@ def _block(block: Block) -> nn.Module:
 
     layers: list[nn.Module] = []
     if block.inner > block.wide:
-        layers += _active(block.wide, block.inner)
+        layers += _activation(block.wide, block.inner)
     uneven = block.stride > 1 and not block.odd
     before, after = block.kernel // 2 - 1, block.kernel // 2
     layers += [nn.ZeroPad2d((before, after, before, after))] if uneven else []
     inner, padding = block.inner, 0 if uneven else None
-    layers += _active(inner, inner, block.kernel, stride=block.stride, groups=inner, padding=padding)
+    layers += _activation(inner, inner, block.kernel, stride=block.stride, groups=inner, padding=padding)
     gain = vision.RESIDUAL_GAIN if block.residual else 1.0
     layers += [Gated(), *vision.conv_norm(inner, block.narrow, 1, eps=EPS, gain=gain)]
     return Residual(nn.Sequential(*layers)) if block.residual else nn.Sequential(*layers)

@@ -49,12 +49,12 @@ def module(parameters: Parameters) -> nn.Sequential:
         *vision.conv_norm(3, STEM, 7, stride=2),
         nn.ReLU(),
         nn.MaxPool2d(3, 2, 1),
-        *(_block(wide, narrow, stride) for wide, narrow, stride in blocks(parameters)),
+        *(_make_block(wide, narrow, stride) for wide, narrow, stride in blocks(parameters)),
         *vision.classifier(STAGES[-1], int(parameters["classes"])),
     ).eval()
 
 
-def _block(wide: int, narrow: int, stride: int) -> nn.Module:
+def _make_block(wide: int, narrow: int, stride: int) -> nn.Module:
     import torch
     from torch import nn
 

@@ -95,18 +95,18 @@ def classifier(channels: int, classes: int) -> list[nn.Module]:
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
     """One input `x`, (batch, 3, image_size, image_size): pixels of mean 0 and deviation 1, as after normalization."""
-    return (TensorSpec(name="x", shape=(batch, *_shape(parameters)), dtype="float32"),)
+    return (TensorSpec(name="x", shape=(batch, *_image_shape(parameters)), dtype="float32"),)
 
 
 def buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
     """Drawn images as input buffers."""
-    return _sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
+    return _draw_sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
 
 
 def calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
     """Drawn images as calibration sets, CALIBRATION_IMAGES or as many as there are buffers."""
     count = set_count(CALIBRATION_IMAGES, batch, inputs(parameters, batch))
-    return _sets(parameters, batch, count, CALIBRATION)
+    return _draw_sets(parameters, batch, count, CALIBRATION)
 
 
 def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters) -> nn.Module:
@@ -119,7 +119,7 @@ def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters
     import torch
     from torch import nn
 
-    images = torch.from_numpy(_images(parameters, STATISTICS_IMAGES, STATISTICS))
+    images = torch.from_numpy(_draw_images(parameters, STATISTICS_IMAGES, STATISTICS))
     with seeded(parameters), torch.no_grad():
         model = build(parameters)
         norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
@@ -134,30 +134,30 @@ def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters
     return model.requires_grad_(False)
 
 
-def _shape(parameters: Parameters) -> tuple[int, int, int]:
+def _image_shape(parameters: Parameters) -> tuple[int, int, int]:
     size = int(parameters["image_size"])
     return (3, size, size)
 
 
-def _sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
-    images = _images(parameters, batch * count, purpose)
+def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
+    images = _draw_images(parameters, batch * count, purpose)
     return [{"x": images[first : first + batch]} for first in range(0, batch * count, batch)]
 
 
-def _images(parameters: Parameters, count: int, purpose: int) -> Array:
+def _draw_images(parameters: Parameters, count: int, purpose: int) -> Array:
     """(count, 3, size, size): coarse grids of random numbers, drawn out smoothly and added up, with a little noise."""
     rng = np.random.default_rng([int(parameters["seed"]), purpose])
-    shape = _shape(parameters)
+    shape = _image_shape(parameters)
     found = np.empty((count, *shape), np.float32)
     for image in found:
         image[:] = NOISE * rng.standard_normal(shape)
         for cells, share in OCTAVES.items():
-            stretch = _stretch(cells, shape[-1])
+            stretch = _stretch_matrix(cells, shape[-1])
             image += share * (stretch @ rng.standard_normal((3, cells, cells)) @ stretch.T)
     return np.asarray((found - found.mean()) / found.std(), np.float32)
 
 
-def _stretch(cells: int, size: int) -> Array:
+def _stretch_matrix(cells: int, size: int) -> Array:
     """(size, cells): linear interpolation between the middles of the cells."""
     place = (np.arange(size) + 0.5) * cells / size - 0.5
     return np.asarray(np.clip(1 - np.abs(np.clip(place, 0, cells - 1)[:, None] - np.arange(cells)), 0, 1))

@@ -92,7 +92,7 @@ def test_the_key_follows_all_that_matters(monkeypatch: pytest.MonkeyPatch):
     others = [key(parameters={"seed": 1}), key(batch=2), key(model="digits")]
     monkeypatch.setattr(cache, "version_of", lambda _: "9.9")
     others.append(key())
-    monkeypatch.setattr(cache, "_sources", lambda: "other code")
+    monkeypatch.setattr(cache, "_hash_of_sources", lambda: "other code")
     others.append(key())
     assert len({same, *others}) == 6
 

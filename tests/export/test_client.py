@@ -181,7 +181,7 @@ def test_whatever_an_export_raises_is_explained(
         raise raised
 
     monkeypatch.setattr(exporter, "make", fail)
-    error = exporter._explained(ExportJob(request=Request(model="m")), Effort())
+    error = exporter._make_or_explain(ExportJob(request=Request(model="m")), Effort())
     assert type(error) is kind
     assert says in str(error)
 
@@ -227,7 +227,7 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
         folder = place / job.key
         folder.mkdir()
         exporter.make(replace(job, folder=str(folder)), Effort("m.onnx", limit=Left(1e3), plan=Left(0.0), needs=needs))
-        made = client._collect(replace(job, folder=str(folder)), Ending(code=0, said="", how=""), None)
+        made = client._collect_result(replace(job, folder=str(folder)), Ending(code=0, said="", how=""), None)
     assert isinstance(made, ExportedModel), made
     assert made.key != job.key
     assert len(made.input_buffers()) == 2
@@ -235,14 +235,14 @@ def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, mon
     assert any(note.startswith("left out of the export for want of time") for note in made.notes)
     assert made.whole_s
     hurried, patient = Left(made.whole_s / 2), Left(1e4)
-    assert list(client._cached([job.key], cache.lookup, hurried, needs, ())) == [job.key], (
+    assert list(client._find_cached([job.key], cache.lookup, hurried, needs, ())) == [job.key], (
         "there is no time for more now either"
     )
-    assert list(client._cached([job.key], cache.lookup, Left(2 * made.whole_s), needs, ())) == [job.key], (
+    assert list(client._find_cached([job.key], cache.lookup, Left(2 * made.whole_s), needs, ())) == [job.key], (
         "an export has a third of it"
     )
-    assert not client._cached([job.key], cache.lookup, patient, needs, ())
-    assert not client._cached([job.key], cache.lookup, hurried, ["fp32"], ())
+    assert not client._find_cached([job.key], cache.lookup, patient, needs, ())
+    assert not client._find_cached([job.key], cache.lookup, hurried, ["fp32"], ())
     whole, again = (obtain_all([request], None, patient, needs, begun_on)[0] for begun_on in ((), {made.key}))
     assert isinstance(whole, ExportedModel)
     assert (whole.key, again) == (job.key, made), "a run that was begun on it goes on with it"
@@ -276,10 +276,10 @@ def test_an_export_that_overruns_is_ended_and_skipped(tmp_path: Path, monkeypatc
     assert not needed.goes_on(tmp_path, [job])
     (tmp_path / "job" / MANIFEST).unlink()
     ended = Ending(code=None, said="", how="killed")
-    error = client._collect(job, ended, late.report(tmp_path))
+    error = client._collect_result(job, ended, late.report(tmp_path))
     assert isinstance(error, SkippedArm)
     assert (error.why.kind, "about 11 min for all of it" in error.reason) == (NotRunKind.NOT_REACHED, True)
-    other = client._collect(replace(job, request=Request(model="probe")), ended, late.report(tmp_path))
+    other = client._collect_result(replace(job, request=Request(model="probe")), ended, late.report(tmp_path))
     assert "11 min" not in str(other), "that is what m.onnx takes"
 
 
@@ -292,7 +292,7 @@ def test_an_export_that_dies_late_has_failed_and_one_that_is_ended_had_no_time(
     job = ExportJob(request=Request(model="m.onnx"), key="k")
     watched = client.WatchedExport(None, Left(9.0), is_needed=True)
     watched.share = Left(-1.0)
-    assert type(client._make([job], {}, watched, ())["k"]) is kind
+    assert type(client._make_missing([job], {}, watched, ())["k"]) is kind
 
 
 @pytest.mark.parametrize(("kills", "kind"), [(1, None), (2, NotRunKind.KILLED)])
@@ -316,7 +316,7 @@ def test_an_export_that_was_killed_is_begun_anew_once_with_what_it_had_not_made(
 
     monkeypatch.setattr(client, "run", export)
     watched = client.WatchedExport(None, Left(1e3), is_needed=True)
-    found: Any = client._make([ExportJob(request=Request(model="m"), key=key) for key in "ab"], {}, watched, ())
+    found: Any = client._make_missing([ExportJob(request=Request(model="m"), key=key) for key in "ab"], {}, watched, ())
     assert asked == [["a", "b"], ["b"]]
     assert found["a"] == "a"
     if kind:

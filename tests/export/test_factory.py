@@ -172,9 +172,9 @@ def test_a_skip_comes_out_of_the_export_process_as_one(tmp_path: Path, monkeypat
     jobs = write(tmp_path / JOBS, json.dumps({"jobs": [to_json(job)], "needs": []}))
     monkeypatch.setattr(sys, "argv", ["exporter", str(jobs.parent), "0"])
     monkeypatch.setattr(exporter, "leave_with", lambda _: None)
-    monkeypatch.setattr(exporter, "_explained", lambda *_: SkippedArm("why", "what to do"))
+    monkeypatch.setattr(exporter, "_make_or_explain", lambda *_: SkippedArm("why", "what to do"))
     exporter.main()
-    error = client._collect(job, "", None)
+    error = client._collect_result(job, "", None)
     assert isinstance(error, SkippedArm)
     assert (error.reason, error.fix) == ("why", "what to do")
 

@@ -141,7 +141,7 @@ def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypa
 
 
 def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delattr(user_onnx, "_run")
+    monkeypatch.delattr(user_onnx, "_run_module")
     exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
     assert exported.unmade.startswith("torch.export can't take what onnx2fx makes of this file: ")
     assert not list(exported.folder.glob("*.pt2"))

@@ -156,10 +156,10 @@ def test_a_folder_full_of_data_hides_no_source_beside_it(tmp_path: Path, monkeyp
 
 def test_the_source_is_hashed_once_for_all_requests_of_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(tmp_path / "m.py", LINEAR)
-    monkeypatch.setattr(client, "_make", lambda jobs, *_: {job.key: ModelError("not here") for job in jobs})
+    monkeypatch.setattr(client, "_make_missing", lambda jobs, *_: {job.key: ModelError("not here") for job in jobs})
     walks: list[Path] = []
-    tree = source._tree
-    monkeypatch.setattr(source, "_tree", lambda folder: walks.append(folder) or tree(folder))
+    tree = source._list_tree
+    monkeypatch.setattr(source, "_list_tree", lambda folder: walks.append(folder) or tree(folder))
     name = f"{tmp_path}/m.py:make"
     obtain_all([Request(model=name)])
     once = len(walks)

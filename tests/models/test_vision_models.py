@@ -58,7 +58,7 @@ def test_efficientnet_is_that_of_transformers(variant: str, size: int):
     config = EfficientNetConfig(
         width_coefficient=width,
         depth_coefficient=depth,
-        hidden_dim=efficientnet._channels(efficientnet.TOP, parameters),
+        hidden_dim=efficientnet._round_channels(efficientnet.TOP, parameters),
         depthwise_padding=tuple(index for index, block in enumerate(body) if block.stride > 1 and block.odd),
         num_labels=parameters["classes"],
     )

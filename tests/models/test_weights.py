@@ -96,15 +96,15 @@ def test_what_does_not_fit_is_named_and_what_is_left_over_is_noted(tmp_path: Pat
     pytest.importorskip("torch")
     save_file({"w": np.zeros((3, 8), np.float32)}, tmp_path / "own.safetensors")
     place, config = tmp_path / "own.safetensors", Path("config.json")
-    assert hfconfig._loaded(config, Kind, None, place)[1] == ("with the weights in own.safetensors",)
+    assert hfconfig._load_weights(config, Kind, None, place)[1] == ("with the weights in own.safetensors",)
     monkeypatch.setitem(Kind.info, "unexpected_keys", ("head.extra",))
-    assert "the model has no head.extra" in hfconfig._loaded(config, Kind, None, place)[1][1]
+    assert "the model has no head.extra" in hfconfig._load_weights(config, Kind, None, place)[1][1]
     monkeypatch.setitem(Kind.info, "missing_keys", ("bias", "w"))
     monkeypatch.setitem(Kind.info, "mismatched_keys", (("w", (3,), (3, 8)),))
     with pytest.raises(
         UsageError, match=r"don't fit config\.json \(Kind\): w is \[3\] instead of \[3, 8\]; there is no bias"
     ):
-        hfconfig._loaded(config, Kind, None, place)
+        hfconfig._load_weights(config, Kind, None, place)
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def test_the_bisection_finds_the_count(kind: str, limit: float, kept: int):
     def measure(count: int) -> variants.MixedModel:
         return variants.MixedModel(kept=count, sqnr_db=30.0 + count, size=30.0 + 5 * count, drop=1 - count / 10)
 
-    assert variants._bisect(kind, limit, measure, 9, "v").kept == kept
+    assert variants._bisect_mix(kind, limit, measure, 9, "v").kept == kept
 
 
 def test_sensitivity_is_asked_of_a_float_model():
@@ -162,4 +162,4 @@ def test_layers_are_measured_with_as_many_bits_as_the_mixed_file_gets(monkeypatc
     monkeypatch.setattr(layers, "saturates", lambda: True)
     monkeypatch.setattr(qdq, "Quantizer", lambda *_, reduced=False: {"reduced": reduced})
     monkeypatch.setattr(layers, "ranked", lambda quantizer, _: [quantizer])
-    assert layers._measured(exported) == [{"reduced": True}]
+    assert layers._rank_layers(exported) == [{"reduced": True}]
