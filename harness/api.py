@@ -30,11 +30,9 @@ from shootout.host.placement import passing_on_ends
 from shootout.journal.merged import expand_several
 from shootout.models.user import program
 from shootout.page import sources
-from shootout.report import dry_run, notebook
-from shootout.report.answer import SO_FAR
-from shootout.report.answers import WIDEST
+from shootout.report import compared, dry_run, screen, table
+from shootout.report.answer import SO_FAR, WIDEST
 from shootout.report.decision import render as render_decision
-from shootout.report.several import compared, merged
 from shootout.results.analysis import analyse
 from shootout.results.answer import Answer
 from shootout.results.comparisons import Ratio, compare_arms
@@ -157,7 +155,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer, and the tables to open."""
-        return notebook.as_html(self.document)
+        return table.render_notebook(self.document)
 
     def __repr__(self) -> str:
         """Where it is and what it says, in a line."""
@@ -193,7 +191,7 @@ class Decided:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return notebook.as_pre(*self._lines())
+        return screen.render_pre(*self._lines())
 
     def plot(self) -> Chart:
         """The objective and each limit of the policy, a line a candidate, as `Run.plot`.
@@ -221,11 +219,11 @@ class Compared:
 
     def __str__(self) -> str:
         """The whole screen."""
-        return notebook.as_text(*compared.render(self.document, WIDEST, full=False))
+        return screen.render_plain(*compared.render_compared(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return notebook.as_pre(*compared.render(self.document, WIDEST, full=False))
+        return screen.render_pre(*compared.render_compared(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
         """Which runs, in a line."""
@@ -257,11 +255,11 @@ class Merged:
 
     def __str__(self) -> str:
         """The whole screen."""
-        return notebook.as_text(*merged.render(self.document, WIDEST, full=False))
+        return screen.render_plain(*compared.render_merged(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        return notebook.as_pre(*merged.render(self.document, WIDEST, full=False))
+        return screen.render_pre(*compared.render_merged(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
         """How much is in it."""

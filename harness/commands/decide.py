@@ -23,10 +23,9 @@ from shootout.decide.policy import Policy, read_policy
 from shootout.errors import UsageError
 from shootout.formats.files import check_files, write_files
 from shootout.journal.merged import expand_several, is_merged, write_merged
-from shootout.report.answers import WIDEST
+from shootout.report.answer import WIDEST
+from shootout.report.compared import render_compared, render_merged
 from shootout.report.decision import render as render_decision
-from shootout.report.several.compared import render as render_compared
-from shootout.report.several.merged import render as render_merged
 from shootout.report.table import render_tables
 from shootout.results.document import Document
 

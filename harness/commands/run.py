@@ -27,9 +27,9 @@ from shootout.journal.records import Ended
 from shootout.journal.run_folder import choose_folder, header, note_interrupts, open_folder, open_journal
 from shootout.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
 from shootout.report import dry_run as preview
-from shootout.report import more_time
-from shootout.report.lines import NAMED, fold
+from shootout.report import notes
 from shootout.report.progress import Progress
+from shootout.report.screen import NAMED, fold
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
 from shootout.results.group import Group, group_of, missing
@@ -181,7 +181,7 @@ def measure(
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}, command))
             elif nearest := find_nearest(_groups(history)):
-                progress.say(f"going on with {out}. {more_time.tell_nearest(nearest)}")
+                progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
             campaign = RaceRunner(
                 plan=plan,
                 out=out,
@@ -202,7 +202,7 @@ def measure(
                 settled = not any(missing(group, campaign.barred.get(group.record.name, ())) for group in groups)
                 file.append(_ended(campaign, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
-                    progress.say(more_time.tell_too_short(limit.seconds, built_s))
+                    progress.say(notes.tell_too_short(limit.seconds, built_s))
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:

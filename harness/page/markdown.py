@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from shootout.errors import printable
 from shootout.page.sources import Decided
-from shootout.page.text import as_plain
-from shootout.report import answers, decision, table
+from shootout.report import decision, table
+from shootout.report.answer import WIDEST, render_answers
+from shootout.report.screen import as_plain
 from shootout.results.document import Document, GroupSummary
 
 MOST_BYTES = 900 * 1024
@@ -34,13 +35,13 @@ def render(documents: Sequence[Document], found: Decided | None = None, front: S
 def _front(found: Decided | None) -> Iterator[str]:
     if found:
         yield "## What to ship, by the policy"
-        screen = decision.render(found.decision, found.question, answers.WIDEST)
-        yield fenced(as_plain(screen, answers.WIDEST))
+        screen = decision.render(found.decision, found.question, WIDEST)
+        yield fenced(as_plain(screen, WIDEST))
 
 
 def _parts(document: Document) -> Iterator[str]:
     yield f"## {escape(document.study)}"
-    yield fenced(as_plain(answers.render(document, answers.WIDEST), answers.WIDEST))
+    yield fenced(as_plain(render_answers(document, WIDEST), WIDEST))
     for summary in document.groups:
         yield _group(summary, document)
     yield bullets([one.plain for one in table.tell_run(document, full=True)])

@@ -9,19 +9,19 @@ from rich.console import RenderableType
 from rich.style import Style
 from rich.text import Text
 
-from shootout.page.text import lines_of
-from shootout.report import answers
+from shootout.report.answer import WIDEST, render_answers
 from shootout.report.figures import FIGURES, Cell
+from shootout.report.screen import lines_of
 from shootout.results.document import Document
 
-COLUMNS, FEW_COLUMNS = answers.WIDEST, 42
+COLUMNS, FEW_COLUMNS = WIDEST, 42
 """Of the first screen, on a desktop and on a phone."""
 _LEFT = {figure.header for figure in FIGURES if figure.left}
 
 
 def first_screen(document: Document, width: int) -> Markup:
     """The answer as the terminal has it."""
-    return as_html(answers.render(document, width), width)
+    return as_html(render_answers(document, width), width)
 
 
 def as_html(parts: Sequence[RenderableType], width: int) -> Markup:

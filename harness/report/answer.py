@@ -6,19 +6,59 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import RenderableType
 from rich.text import Text
 
-from shootout.contract import NotRunKind, Precision
-from shootout.errors import FAILURES
-from shootout.report.figures import ends_of, error, known, rate
-from shootout.report.lines import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.untried import tell_untried
+from shootout import backends, models
+from shootout.contract import Artifact, Device, NotRunKind, Precision, Value
+from shootout.errors import FAILURES, install
+from shootout.report.figures import Cell, ends_of, error, fits, known, make_table, rate
+from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
 from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
 from shootout.results.comparisons import AccuracyChange, Ratio
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict
-from shootout.study.group import short
+from shootout.study.feasibility import FROM_FILE
+from shootout.study.group import name_model, short
 from shootout.units import counted, duration, points, seconds, size
+
+
+def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
+    """`litert (not installed: pip install ...)` and `ncnn (not asked for)`; first those that could win.
+
+    Args:
+        rows: of the whole run.
+    """
+    every = list(rows)
+    asked = {row.backend.partition("+")[0] for row in every}
+    never = [name for name in backends.names() if name not in asked]
+    fit = {name for name in never if _could_win(name, every)}
+    absent = [name for name in never if name in fit and not backends.is_installed(name)]
+    if absent:
+        extras = dict.fromkeys(backends.entry(name).extra for name in absent)
+        yield f"{', '.join(absent)} (not installed: {install(','.join(extras))})"
+    if others := sorted((name for name in never if name not in absent), key=lambda name: name not in fit):
+        yield f"{', '.join(fold(others, NAMED))} (not asked for)"
+
+
+def _could_win(name: str, rows: Iterable[Row]) -> bool:
+    """Whether a backend that ships runs anything of what was raced, on a device that has a time: the CPU is one."""
+    if name not in backends.SHIPPED:
+        return False  # only a process of its own could say
+    can = backends.capabilities(name)
+    return any(
+        (row.device == Device.CPU or row.end_to_end is not None)
+        and row.device in can.devices
+        and row.scenario in can.scenarios
+        and not set(can.consumes).isdisjoint(_forms(row.model))
+        for row in rows
+    )
+
+
+def _forms(model: str) -> Iterable[Artifact]:
+    """What a model can be given as; a user's own at least as these."""
+    return models.get(model).artifacts if model in models.names() else FROM_FILE
+
 
 SHOWN = 8
 """Of arms that don't share a reason, so many are named; the table below has them all."""
@@ -291,3 +331,168 @@ def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
             limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {tell_cost(one)}")
     for limit, arms in limits.items():
         yield f"{limit} ({'; '.join(fold(arms, NAMED))})"
+
+
+WIDEST = 100
+"""Columns; longer lines are harder to read than more of them."""
+NARROWEST = 40
+SHOWN_CELLS = 24
+SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "not distinguished")
+NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "not distinguished": "not distinguished from "}
+"""How these begin where there are no columns."""
+Place = Mapping[str, Value]
+"""Where a cell lies: axis → value."""
+
+
+def render_answers(document: Document, width: int) -> list[RenderableType]:
+    """What to ship, in so many columns; nothing of a run without a cell."""
+    narrow = max(min(width, WIDEST), NARROWEST)
+    rows = {answer.group: [row for row in document.rows if row.group == answer.group] for answer in document.answer}
+    if len(document.answer) == 1:
+        (answer,) = document.answer
+        return [*screen(answer, rows[answer.group], document, narrow), Text()]
+    return [*_grid(document, rows, width, narrow), Text()] if document.answer else []
+
+
+def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int) -> Iterator[RenderableType]:
+    """A line a cell: what to ship, and what isn't distinguished from it; then what is to be said of all."""
+    places = {answer.group: _place(rows[answer.group][0]) for answer in document.answer}
+    axes = varied(list(places.values()))
+    where = _where(places, axes)
+    yield Text(f"What to ship, in {len(places)} cells{_baseline(document)}", style="bold")
+    yield from _cells(document.answer[:SHOWN_CELLS], rows, where, width)
+    if len(document.answer) > SHOWN_CELLS:
+        yield Text(f"and {counted(len(document.answer) - SHOWN_CELLS, 'cell')} more, which --json has")
+    without = [answer for answer in document.answer if not answer.ship]
+    yield from labelled("No answer", _reasons(without, where), narrow)
+    yield from labelled("So far", _reasons([answer for answer in document.answer if answer.ship], where), narrow)
+    for axis in axes:
+        yield from labelled(f"Changes by {axis}", _changes(axis, document.answer, places), narrow)
+    for answer in document.answer:
+        yield from labelled(f"Smaller, {_told(where[answer.group])}:", map(tell_step, answer.smaller), narrow)
+    yield from labelled("Sure?", [_tell_trust_of_all(document)], narrow)
+    yield from labelled("Not raced", tell_not_raced(document.answer, document.rows), narrow)
+    yield from labelled("Would change it", _looser(document.answer), narrow)
+
+
+def _baseline(document: Document) -> str:
+    """What the ratios are to, where that is the same in all cells."""
+    cells = {answer.group for answer in document.answer}
+    found = {one.baseline for one in document.groups if one.name in cells}
+    baseline = found.pop() if len(found) == 1 else None
+    return f"; ratios are to {short(baseline)}" if baseline else ""
+
+
+def _where(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """What tells each cell from the others: its place on the axes, or its name where that doesn't."""
+    found = {group: {axis: _at(place, axis) for axis in axes} for group, place in places.items()}
+    unique = len({tuple(one.values()) for one in found.values()}) == len(found)
+    return found if unique else {group: {"cell": group} for group in places}
+
+
+def _at(place: Place, axis: str) -> str:
+    value = str(place.get(axis, ""))
+    return name_model(value) if axis == "model" else value
+
+
+def _told(where: Mapping[str, str]) -> str:
+    return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
+
+
+def _cells(
+    answers: Sequence[Answer], rows: Mapping[str, Sequence[Row]], where: Mapping[str, Mapping[str, str]], width: int
+) -> Iterator[RenderableType]:
+    """A table where it fits, else a paragraph each."""
+    lines: list[dict[str, Cell]] = [{**where[one.group], **_cell(one, rows[one.group])} for one in answers]
+    headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
+    table = make_table(headers, lines, left=set(headers) - {"time", "size"})
+    if fits(table, width):
+        yield table
+        return
+    for answer, line in zip(answers, lines, strict=True):
+        told = [(name, str(line[name])) for name in SHIP if str(line[name])]
+        items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
+        yield from labelled(f"{_told(where[answer.group])}:", items, width)
+
+
+def _cell(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
+    ship = answer.ship
+    if ship is None:
+        return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
+    figures = (
+        f"{short(ship.arm)}{SO_FAR if answer.reason else ''}",
+        duration(ship.median_ns),
+        known(ship.ratio) if ship.ratio else "1",
+        size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
+        told_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
+        error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
+        ", ".join(fold((short(one.arm) for one in (*answer.tied, *answer.unsettled)), NAMED)),
+    )
+    return dict(zip(SHIP, figures, strict=True))
+
+
+def _reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Why there is no answer, or none that a verdict stands behind, and where."""
+    cells: dict[str, list[str]] = {}
+    for answer in answers:
+        if answer.reason:
+            cells.setdefault(answer.reason, []).append(_told(where[answer.group]))
+    for reason, groups in cells.items():
+        yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
+
+
+def _place(row: Row) -> Place:
+    cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads, "scenario": row.scenario}
+    return {"model": row.model, **row.parameters, **cell}
+
+
+def varied(places: Sequence[Place]) -> list[str]:
+    """The axes along which some places differ, in their order."""
+    axes = dict.fromkeys(axis for place in places for axis in place)
+    return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
+
+
+def _changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) -> Iterator[str]:
+    """Along one axis, all else the same: what to ship from which size on, while it may be."""
+    along: dict[tuple[tuple[str, Value], ...], list[tuple[int, Answer]]] = {}
+    for answer in answers:
+        place = dict(places[answer.group])
+        at = place.pop(axis, None)
+        if isinstance(at, int) and not isinstance(at, bool):
+            along.setdefault(tuple(place.items()), []).append((at, answer))
+    for cells in along.values():
+        stretches: list[tuple[str, int]] = []
+        for at, answer in sorted(cells, key=lambda cell: cell[0]):
+            if answer.ship and not (stretches and stretches[-1][0] in _may_be(answer)):
+                stretches.append((answer.ship.arm, at))
+        if len(stretches) > 1:
+            yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)
+
+
+def _may_be(answer: Answer) -> set[str]:
+    """The arms that aren't known to be slower than the best."""
+    return {one.arm for one in (*answer.tied, *answer.unsettled)} | ({answer.ship.arm} if answer.ship else set())
+
+
+def _tell_trust_of_all(document: Document) -> str:
+    counts = sorted({answer.sure.restarts for answer in document.answer})
+    controls = [answer.sure.control_holds for answer in document.answer]
+    broken, held = controls.count(False), controls.count(True)
+    told = f", the control passed in {counted(held, 'cell')}" if held else ""
+    if broken:
+        told = f", the control FAILED in {counted(broken, 'cell')}"
+    elif held == len(controls):
+        told = ", controls passed"
+    many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    return f"{many} restart{'' if counts == [1] else 's'}{told}."
+
+
+def _looser(answers: Sequence[Answer]) -> Iterator[str]:
+    """The fastest arms of a larger error, where that is faster, and in how many cells."""
+    cells: dict[str, int] = {}
+    for answer in answers:
+        if arm := next((one.arm for one in answer.would_change if one.when == "looser"), None):
+            cells[arm] = cells.get(arm, 0) + 1
+    if cells:
+        arms = (f"{short(arm)} in {counted(count, 'cell')}" for arm, count in cells.items())
+        yield f"a looser error limit ({', '.join(fold(arms, NAMED))})"

@@ -25,7 +25,7 @@ from shootout.report.answer import (
     tell_within,
 )
 from shootout.report.figures import known, share
-from shootout.report.lines import INDENT, NAMED, fold, labelled, typed
+from shootout.report.screen import INDENT, NAMED, fold, labelled, typed
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Row
 from shootout.stats.verdicts import Verdict

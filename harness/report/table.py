@@ -3,21 +3,176 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.report import answers, more_time, notes, sweep_table, trust
+from shootout.contract import Value
+from shootout.report import notes
+from shootout.report.answer import render_answers
 from shootout.report.figures import BY_HEADER, Cell, fits, make_table, stack_tables
-from shootout.report.lines import name_targets
-from shootout.report.notes import STYLES, fold_reasons, reason_of
+from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
+from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.cells import is_judged
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.stats.verdicts import Verdict
-from shootout.study.group import short
-from shootout.units import duration, seconds, size
+from shootout.study.group import name_model, short
+from shootout.units import counted, duration, seconds, size
 from shootout.worker import interpreters
+
+MANY = 3
+"""So many sizes are still shown as a table each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """Groups that differ in their size alone, rising.
+
+    Attributes:
+        fixed: what they have in common, for people.
+        groups: by size, the group's name.
+        selecting: groups that chose the settings which one of `groups` confirms: name → size.
+    """
+
+    axis: str
+    fixed: str
+    groups: dict[int, str]
+    selecting: dict[str, int]
+
+
+def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
+    """The document's sweeps of more than so many sizes, along the run's axis or else along the longest one."""
+    chose = {one.name for one in document.groups if one.selects}
+    confirms = {one.name: one.confirms for one in document.groups if one.confirms}
+    first: dict[str, Row] = {}
+    for row in document.rows:
+        if row.group not in chose:
+            first.setdefault(row.group, row)
+    longest = max(
+        ("batch", "threads", *_parameter_names(first)), key=lambda axis: len(_sizes_along(first, axis)), default="batch"
+    )
+    axis = document.crossovers[0].axis if document.crossovers else longest
+    found: dict[str, dict[int, str]] = {}
+    for name, row in first.items():
+        size = _size_along(row, axis)
+        if size is not None:
+            found.setdefault(_name_fixed(row, axis), {}).setdefault(size, name)
+    return [
+        Sweep(
+            axis=axis,
+            fixed=fixed,
+            groups=dict(sorted(groups.items())),
+            selecting={confirms[name]: size for size, name in sorted(groups.items()) if name in confirms},
+        )
+        for fixed, groups in found.items()
+        if len(groups) > more_than and not _is_about_costs_in(document, set(groups.values()))
+    ]
+
+
+def _is_about_costs_in(document: Document, names: set[str]) -> bool:
+    """Whether precisions are compared with their own FP32: then a time alone is not the answer."""
+    return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in document.rows if row.group in names)
+
+
+def _parameter_names(first: dict[str, Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in first.values() for name in row.parameters))
+
+
+def _sizes_along(first: dict[str, Row], axis: str) -> set[int]:
+    return {size for row in first.values() if (size := _size_along(row, axis)) is not None}
+
+
+def _size_along(row: Row, axis: str) -> int | None:
+    value: Value | None = {"batch": row.batch, "threads": row.threads, **row.parameters}.get(axis)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _name_fixed(row: Row, axis: str) -> str:
+    everything: dict[str, Value] = {**row.parameters, "batch": row.batch, "threads": row.threads}
+    told = ", ".join(f"{name}={value}" for name, value in everything.items() if name != axis)
+    return f"{name_model(row.model)} ({told})" + ("" if row.scenario == "latency" else f", {row.scenario}")
+
+
+def render_sweep(line: Sweep, document: Document, width: int) -> list[RenderableType]:
+    """One sweep, in as many tables below each other as `width` (columns) needs; then what went wrong, and trust."""
+    names = set(line.groups.values())
+    rows = [row for row in document.rows if row.group in names]
+    measured = [row for row in rows if row.outcome == "measured"]
+    parts: list[RenderableType] = [Text(f"{line.fixed}, by {line.axis}", style="bold")]
+    if measured:
+        parts += _make_tables_by_size(line, measured, width)
+        parts.append(Text("* the lowest median of its column; whether it is proven, crossovers and --json say."))
+    size_of = {name: size for size, name in line.groups.items()}
+    parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
+    parts += _tell_reasons_by_size(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
+    groups = [one for one in document.groups if one.name in names]
+    return [*parts, *map(Text, (_tell_trust_by_size(line, groups), *notes.tell_noise(groups)))]
+
+
+def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[RenderableType]:
+    times = {(row.arm, row.group): row.end_to_end.median_ns for row in rows if row.end_to_end}
+    best = {name: min(ns for (_, where), ns in times.items() if where == name) for _, name in times}
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    columns = [
+        (str(size), [_mark_best(times.get((arm, name)), best.get(name)) for arm in arms])
+        for size, name in line.groups.items()
+    ]
+    room = max(width - max(map(len, arms)) - 2, 1)  # where that is little, the names go on in a second line
+    parts: list[RenderableType] = []
+    while columns:
+        fitting = max(_count_fitting(columns, room), 1)
+        shown = [(line.axis, list(map(Text, arms))), *columns[:fitting]]
+        find_sweeps = [{name: cells[index] for name, cells in shown} for index in range(len(arms))]
+        parts.append(make_table([name for name, _ in shown], find_sweeps, left=[line.axis]))
+        columns = columns[fitting:]
+    return parts
+
+
+def _count_fitting(columns: Sequence[tuple[str, Sequence[Text]]], room: int) -> int:
+    used = count = 0
+    for name, cells in columns:
+        used += 2 + max(len(name), *(len(cell) for cell in cells))
+        if used > room:
+            break
+        count += 1
+    return count
+
+
+def _mark_best(ns: float | None, best: float | None) -> Text:
+    if ns is None:
+        return Text("-", style="dim")
+    return Text(f"{duration(ns)}*", style="green") if ns == best else Text(duration(ns) + " ")
+
+
+def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
+    """What was skipped or failed; arms that have the same to tell at several sizes tell it once."""
+    size_of = line.selecting | {name: size for size, name in line.groups.items()}
+    sizes: dict[Reason, list[str]] = {}
+    for row in (row for row in rows if row.reason):
+        sizes.setdefault(reason_of(row, row.arm), []).append(str(size_of[row.group]))
+    told = []
+    for reason, some in sizes.items():
+        where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
+        told.append(reason._replace(who=f"{reason.who}{where}"))
+    return [Text(text, style=STYLES[outcome]) for outcome, text in fold_reasons(told)]
+
+
+def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
+    """Restarts, disturbed rounds and the copies of the baselines, over all sizes."""
+    counts = sorted({one.restarts for one in groups})
+    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    void = max(one.void_share for one in groups)
+    size_of = {name: size for size, name in line.groups.items()}
+    broken = [str(size_of[one.name]) for one in groups if one.control.holds is False]
+    passed = [one.control.holds for one in groups].count(True)
+    controls = "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes"
+    if broken:
+        controls = f"FAILED at {', '.join(broken)}: no verdict there"
+    told = f"{span} restarts, at most {void:.0%} of the rounds disturbed."
+    return f"{told} Controls (each baseline beside a copy of itself) {controls}."
+
 
 ANSWER = ("target", "time", "ratio", "verdict")
 _RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict")
@@ -51,7 +206,7 @@ MORE = "--full: more columns (compute, proof, size, build) and notes; --json: al
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
     """The answer, and what it rests on; see `render_tables`."""
-    return Group(*answers.render(document, width), render_tables(document, width, full=full))
+    return Group(*render_answers(document, width), render_tables(document, width, full=full))
 
 
 def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
@@ -62,9 +217,9 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         full: all columns, in several tables where `width` is too narrow; and also of a sweep over many sizes, which
             otherwise is one table of times.
     """
-    sweeps = [] if full else sweep_table.lines(document)
+    sweeps = [] if full else find_sweeps(document)
     shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
-    parts: list[RenderableType] = [part for line in sweeps for part in sweep_table.render(line, document, width)]
+    parts: list[RenderableType] = [part for line in sweeps for part in render_sweep(line, document, width)]
     for summary in (one for one in document.groups if one.name not in shown):
         mine = [row for row in document.rows if row.group == summary.name]
         parts += _group(summary, mine, width, full=full)
@@ -72,6 +227,14 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
     return Group(*parts)
+
+
+def render_notebook(document: Document) -> str:
+    """Write a run for a notebook: the answer, and the tables below it to open; every letter of the run is text."""
+    answer = render_pre(*render_answers(document, NOTEBOOK_WIDTH))
+    rows = counted(len(document.rows), "row")
+    tables = render_pre(render_tables(document, NOTEBOOK_WIDTH))
+    return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
 def tell_run(document: Document, *, full: bool) -> list[Text]:
@@ -84,11 +247,11 @@ def tell_run(document: Document, *, full: bool) -> list[Text]:
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     if full:
         parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]
-        parts += [Text(line, style="dim") for line in trust.tell_time(document.spent_s)]
+        parts += [Text(line, style="dim") for line in notes.tell_time(document.spent_s)]
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     return [
         *parts,
-        *(Text(line, style="dim" if document.complete else "yellow") for line in more_time.tell_end(document)),
+        *(Text(line, style="dim" if document.complete else "yellow") for line in notes.tell_end(document)),
     ]
 
 
@@ -108,7 +271,7 @@ def tell_group(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> lis
     measured = [row for row in _known(rows) if row.end_to_end]
     parts = [*_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
     parts += _setbacks([row for row in rows if row.reason], full=full)
-    return [*parts, *map(Text, trust.tell_trust(summary, measured, full=full) if measured else ())]
+    return [*parts, *map(Text, notes.tell_trust(summary, measured, full=full) if measured else ())]
 
 
 def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 
 from shootout.compare.compare import SESSION_FLOOR, compare_folders, learn_floor
 from shootout.compare.merge import merge_runs
-from shootout.report.several import compared, merged
+from shootout.report import compared
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "comparing.md").read_text()
@@ -54,12 +54,12 @@ def printed(parts: list[RenderableType]) -> str:
 
 def test_the_page_shows_two_sessions():
     (one, other), text = shown("compare")
-    assert printed(compared.render(compare_folders(one, other), WIDTH, full=False)) == text
+    assert printed(compared.render_compared(compare_folders(one, other), WIDTH, full=False)) == text
 
 
 def test_the_page_shows_two_machines():
     runs, text = shown("merge")
-    assert printed(merged.render(merge_runs(runs), WIDTH, full=False)) == text
+    assert printed(compared.render_merged(merge_runs(runs), WIDTH, full=False)) == text
 
 
 def test_the_page_tells_which_control_moved_least_and_how_far():

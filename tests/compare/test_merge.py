@@ -21,7 +21,7 @@ from shootout.compare.merge import find_fate, merge, merge_runs
 from shootout.errors import UsageError
 from shootout.journal import merged, samples
 from shootout.journal.merged import NAME, expand_merged, write_merged
-from shootout.report.several.merged import render
+from shootout.report.compared import render_merged
 from shootout.results.analysis import Analysed
 from shootout.stats.verdicts import Verdict
 
@@ -44,7 +44,7 @@ def test_everywhere_goes_what_costs_least_where_it_costs_most():
 
 
 def shown(document: MergedDocument) -> str:
-    lines = [one.plain for one in render(document, 100, full=False) if isinstance(one, Text)]
+    lines = [one.plain for one in render_merged(document, 100, full=False) if isinstance(one, Text)]
     return " ".join(" ".join(lines).split())
 
 

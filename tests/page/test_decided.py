@@ -18,9 +18,9 @@ from shootout.page.figures import decided
 from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT
 from shootout.page.figures.dots import Axis, Line
 from shootout.page.sources import Decided
-from shootout.page.text import as_plain
 from shootout.report import decision
-from shootout.report.answers import WIDEST
+from shootout.report.answer import WIDEST
+from shootout.report.screen import as_plain
 from shootout.results.comparisons import ratio_of
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"

@@ -11,8 +11,8 @@ from support.races.cells import cell, document, row
 
 from shootout.commands.report import render
 from shootout.page.sources import Source
-from shootout.page.text import as_plain
-from shootout.report import answers
+from shootout.report.answer import WIDEST, render_answers
+from shootout.report.screen import as_plain
 from shootout.results.document import Document
 
 HOSTILE = "<script>alert(1)</script>[bold]x[/bold]\x1b[31m\u202e\"'&|`` ``` ](http://evil.example)"
@@ -95,7 +95,7 @@ def test_a_name_of_several_lines_is_one_in_the_summary_which_a_blank_line_would_
 def test_the_first_screen_is_the_terminals():
     found = document(cell(row("slow", 2e6), row("fast", 5e5)), environment={})
     page = render([Source(found)], ".html").decode()
-    shown = as_plain(answers.render(found, answers.WIDEST), answers.WIDEST)
+    shown = as_plain(render_answers(found, WIDEST), WIDEST)
     first = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)
     assert first
     assert "".join(Tags(first[1]).texts) == shown

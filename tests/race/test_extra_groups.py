@@ -16,7 +16,7 @@ from shootout.journal.records import Confirming, Rounds
 from shootout.messages import Scope
 from shootout.race import crossover_search, stopping
 from shootout.race.crossover_search import Ask, Search
-from shootout.report import sweep_table, table
+from shootout.report import table
 from shootout.results.analysis import NOTHING_LEFT, analyse, crossings
 from shootout.results.group import Group
 from shootout.study.plan import make_plan, plan_groups
@@ -100,7 +100,7 @@ def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(sta
     sizes = {"hidden": (8, 16, 32, 64)}
     assert run(tmp_path / "out", study(1, 8, crossover=None, scenario=["throughput"], parameters=sizes))
     document = analyse(tmp_path / "out")
-    (line,) = sweep_table.lines(document)
+    (line,) = table.find_sweeps(document)
     assert [(size, name.endswith(", confirmed")) for size, name in line.groups.items()] == [
         (8, True), (16, True), (32, True), (64, True),
     ]  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_throughput_sweep_shows_what_was_confirmed_and_who_fell_out_before(sta
 
 def test_sweeps_are_shown_in_the_order_of_the_grid(stage: list[ByBatch], tmp_path: Path):
     run(tmp_path / "out", study(1, 2, 4, 8, model=("digits", "identity")), allowed=Budget(stage[0], 0))
-    assert [one.fixed.split()[0] for one in sweep_table.lines(analyse(tmp_path / "out"))] == ["digits", "identity"]
+    assert [one.fixed.split()[0] for one in table.find_sweeps(analyse(tmp_path / "out"))] == ["digits", "identity"]
 
 
 OTHER = (A.label, "c:cpu:fp32")

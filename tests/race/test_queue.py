@@ -19,7 +19,7 @@ from shootout.journal import journal
 from shootout.journal.records import Added, Rounds
 from shootout.race import queue, runner
 from shootout.race.queue import ScheduledGroup
-from shootout.report import more_time, table
+from shootout.report import notes, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
 from shootout.stats.evidence import min_restarts
@@ -115,7 +115,7 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     assert (found.complete, found.budget_s) == (False, 90.0)
     assert {row.outcome for row in found.rows} == {"measured"}
     assert found.nearest_open
-    assert "are not distinguished yet; that would take about" in more_time.tell_nearest(found.nearest_open)
+    assert "are not distinguished yet; that would take about" in notes.tell_nearest(found.nearest_open)
     assert run(out, asked)
     found = analyse(out)
     assert (found.complete, found.budget_s) == (True, None)
@@ -166,7 +166,7 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
 
 def test_a_race_that_ended_at_its_most_restarts_says_so(stage: list[ByBatch], tmp_path: Path):
     assert run(tmp_path / "out", study(750, crossover=None, max_restarts=2))
-    (told,) = more_time.tell_end(analyse(tmp_path / "out"))
+    (told,) = notes.tell_end(analyse(tmp_path / "out"))
     assert "(max_restarts in a study file: it ended at 2)" in told
 
 

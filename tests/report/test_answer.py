@@ -12,8 +12,8 @@ from support.races.cells import cell, comparison, document, fidelity, row, timin
 
 from shootout import backends
 from shootout.contract import NotRunKind
-from shootout.report import answers
-from shootout.report.lines import NAMED
+from shootout.report.answer import render_answers
+from shootout.report.screen import NAMED
 from shootout.results.cells import Cell
 from shootout.results.comparisons import ratio_of
 from shootout.results.crossovers import Kind
@@ -32,7 +32,7 @@ def shown(found: Document, width: int = 100) -> list[str]:
     """The screen's lines."""
     page = io.StringIO()
     console = Console(width=width, file=page, highlight=False)
-    for part in answers.render(found, width):
+    for part in render_answers(found, width):
         console.print(part)
     return [line.rstrip() for line in page.getvalue().splitlines()]
 
@@ -370,4 +370,4 @@ def test_a_quantization_study_ships_with_its_accuracy_and_tells_what_less_size_c
 
 
 def test_a_run_without_a_cell_has_no_screen():
-    assert answers.render(document(cell(SLOW, FAST), answer=()), 100) == []
+    assert render_answers(document(cell(SLOW, FAST), answer=()), 100) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.report.lines import INDENT, labelled, typed
+from shootout.report.screen import INDENT, labelled, typed
 
 ROOT = Path(__file__).parents[2]
 OF_A_COMMAND = re.compile(r"shootout (run|ship|decide|gate|tune)|\b(pip|python|git) |--[a-z]|=\s*…|\w\(.*…")

@@ -12,7 +12,7 @@ from support.races.made import COPY, GROUP, A, B, ended, header, played, rounds,
 
 from shootout.contract import Arm, NotRunKind, Target
 from shootout.journal.records import Skip
-from shootout.report import more_time, table
+from shootout.report import notes, table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, NearestOpen
 
@@ -54,7 +54,7 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
         assert bool(found.answer[0].reason) is bool(unvouched)
-        assert any("3 more restarts" in line for line in more_time.tell_end(found)) is bool(unvouched)
+        assert any("3 more restarts" in line for line in notes.tell_end(found)) is bool(unvouched)
 
 
 def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):

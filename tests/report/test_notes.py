@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from support.races.cells import row, timing
 
-from shootout.report.notes import Reason, fold_reasons
-from shootout.report.trust import tell_noise, tell_trust
+from shootout.report.notes import Reason, fold_reasons, tell_noise, tell_trust
 from shootout.results.document import Control, GroupSummary, Ratio
 from shootout.stats.verdicts import Verdict
 

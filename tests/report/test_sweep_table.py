@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from shootout.report import sweep_table, table
+from shootout.report import table
 from shootout.results.document import Control, Document, GroupSummary, Row, Timing
 
 SIZES = (1, 2, 4, 8)
@@ -73,7 +73,7 @@ def chosen_and_confirmed() -> Document:
 
 
 def test_groups_that_chose_settings_lie_behind_those_that_confirm_them():
-    (line,) = sweep_table.lines(chosen_and_confirmed())
+    (line,) = table.find_sweeps(chosen_and_confirmed())
     assert line.groups == {size: f"toy, batch {size}, anew" for size in SIZES}
     assert line.selecting == {f"toy, batch {size}": size for size in SIZES}
 

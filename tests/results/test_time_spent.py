@@ -6,7 +6,7 @@ import pytest
 from support.races.made import GROUP
 
 from shootout.journal.records import Ended, Rounds
-from shootout.report.trust import tell_time
+from shootout.report.notes import tell_time
 from shootout.results.time_spent import find_time_spent
 
 

@@ -10,7 +10,7 @@ from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut,
 from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
 from shootout.report.answer import tell_cost
 from shootout.report.figures import known
-from shootout.report.lines import name_targets
+from shootout.report.screen import name_targets
 from shootout.results.answer import Answer, Passed
 from shootout.results.comparisons import Ratio
 from shootout.results.document import Document, Row

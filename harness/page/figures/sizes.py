@@ -25,7 +25,7 @@ from shootout.page.figures.charts import (
     widened,
 )
 from shootout.report.notes import say_crossings
-from shootout.report.sweep_table import Line, lines
+from shootout.report.table import Sweep, find_sweeps
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Row
 from shootout.study.group import short
@@ -52,15 +52,17 @@ def tell(document: Document) -> str:
     return " ".join(told)
 
 
-def _sweeps(document: Document) -> list[Line]:
-    return [line for line in lines(document, more_than=1) if len({row.group for row in _rows(line, document)}) > 1]
+def _sweeps(document: Document) -> list[Sweep]:
+    return [
+        line for line in find_sweeps(document, more_than=1) if len({row.group for row in _rows(line, document)}) > 1
+    ]
 
 
-def _drawn(document: Document) -> list[Line]:
+def _drawn(document: Document) -> list[Sweep]:
     return _sweeps(document)[:MOST_SWEEPS]
 
 
-def _rows(line: Line, document: Document) -> list[Row]:
+def _rows(line: Sweep, document: Document) -> list[Row]:
     """Those with a time, the arms that are fastest at the largest size first."""
     names = set(line.groups.values())
     return [row for row in document.rows if row.group in names and row.outcome == "measured" and row.end_to_end]
@@ -70,7 +72,7 @@ def _brackets(document: Document) -> list[Crossover]:
     return [one for one in document.crossovers if one.outcome is Kind.BRACKET and one.scope == Scope.END_TO_END]
 
 
-def _brackets_of(line: Line, document: Document) -> list[Crossover]:
+def _brackets_of(line: Sweep, document: Document) -> list[Crossover]:
     """Those whose arms are drawn there."""
     rows = _rows(line, document)
     found = []
@@ -84,7 +86,7 @@ def _brackets_of(line: Line, document: Document) -> list[Crossover]:
     return found
 
 
-def _points(line: Line, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     size_of = {name: size for size, name in line.groups.items()}
     last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
     arms = sorted(last, key=lambda arm: last[arm])[:MOST_ARMS]
@@ -101,7 +103,7 @@ def _points(line: Line, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _panel(line: Line, document: Document, *, narrow: bool) -> alt.LayerChart:
+def _panel(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerChart:
     found = sorted(_points(line, _rows(line, document)), key=lambda one: (one["arm"], one["size"]))
     height, letters = (300, 16) if narrow else (340, 34)
     width = NARROW - 150 if narrow else WIDE - 300

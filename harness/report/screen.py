@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
 
+from rich.console import Console, Group, RenderableType
+from rich.segment import Segment
+from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from shootout.contract import Device
+from shootout.errors import printable
 from shootout.study.group import short
 
 INDENT = 6
@@ -73,3 +78,48 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
     if len(every) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
         return f"{len(every)} targets on {devices.pop()}"
     return ", ".join(fold(map(short, every), NAMED))
+
+
+def lines_of(parts: Sequence[RenderableType], width: int) -> list[list[Segment]]:
+    """What a terminal of so many columns would show, line by line; no text is markup."""
+    console = Console(
+        width=width, file=StringIO(), markup=False, emoji=False, highlight=False, color_system=None, force_jupyter=False
+    )
+    return console.render_lines(Group(*parts), pad=False)
+
+
+def as_plain(parts: Sequence[RenderableType], width: int) -> str:
+    """The letters alone, without what is blank at the right."""
+    lines = ("".join(one.text for one in line).rstrip() for line in lines_of(parts, width))
+    return "\n".join(lines).strip("\n")
+
+
+_BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
+_BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
+_THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
+"""Of colours that can be read on white as well as on black: a notebook doesn't say which it has."""
+NOTEBOOK_WIDTH = 120
+"""Columns; what is wider can be scrolled."""
+_STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"
+
+
+def render_plain(*parts: RenderableType) -> str:
+    """What the terminal shows, as plain text."""
+    console = Console(
+        width=NOTEBOOK_WIDTH, file=StringIO(), markup=False, emoji=False, highlight=False, force_jupyter=False
+    )
+    with console.capture() as shown:
+        console.print(*parts, sep="\n")
+    return printable("\n".join(line.rstrip() for line in shown.get().splitlines())).strip()
+
+
+def render_pre(*parts: RenderableType) -> str:
+    """What the terminal shows, as a block of text."""
+    console = Console(
+        width=NOTEBOOK_WIDTH, record=True, file=StringIO(), markup=False, emoji=False, highlight=False,
+        color_system="standard", force_terminal=True, legacy_windows=False,
+        force_jupyter=False,  # in one Rich would hand the text to the notebook by itself, and not to the file
+    )  # fmt: skip
+    console.print(*parts, sep="\n")
+    code = console.export_html(theme=_THEME, code_format="{code}", inline_styles=True)
+    return printable(f"<pre style='{_STYLE}'>{code.strip()}</pre>")
