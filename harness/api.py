@@ -33,10 +33,8 @@ from shootout.page import sources
 from shootout.report import compared, dry_run, screen, table
 from shootout.report.answer import SO_FAR, WIDEST
 from shootout.report.decision import render as render_decision
-from shootout.results.analysis import analyse
-from shootout.results.answer import Answer
-from shootout.results.comparisons import Ratio, compare_arms
-from shootout.results.document import Document, Row
+from shootout.results.analysis import analyse, compare_arms
+from shootout.results.document import Answer, Document, Ratio, Row
 from shootout.results.frame import arrow_table, flatten_rows
 from shootout.study.options import RunOptions, TuneOptions, check_keywords
 from shootout.tune.results import Tuning

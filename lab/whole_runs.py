@@ -23,8 +23,7 @@ from shootout.journal.journal import History
 from shootout.messages import Scope
 from shootout.report.answer import screen
 from shootout.results.analysis import analyse
-from shootout.results.comparisons import Ratio, ratio_of
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, Ratio, Row, ratio_of
 from shootout.results.group import Group, group_of
 from shootout.results.vetoes import withheld
 from shootout.stats.leaders import compare_pair

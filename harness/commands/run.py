@@ -30,10 +30,9 @@ from shootout.report import dry_run as preview
 from shootout.report import notes
 from shootout.report.progress import Progress
 from shootout.report.screen import NAMED, fold
-from shootout.results.analysis import analyse
+from shootout.results.analysis import analyse, find_nearest
 from shootout.results.document import Document
 from shootout.results.group import Group, group_of, missing
-from shootout.results.questions import find_nearest
 from shootout.study import points
 from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions

@@ -30,8 +30,7 @@ from shootout.host.placement import pass_on
 from shootout.host.scratch import scratch
 from shootout.host.store import write_bias_floor
 from shootout.report.progress import Progress
-from shootout.results.comparisons import Ratio
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
 from shootout.study.group import GroupRecord, with_control
 from shootout.study.options import MachineOptions

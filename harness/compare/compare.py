@@ -37,8 +37,7 @@ from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import find_fault
-from shootout.results.comparisons import Ratio, ratio_of
-from shootout.results.document import Row
+from shootout.results.document import Ratio, Row, ratio_of
 from shootout.stats.verdicts import Verdict, judge
 from shootout.study.group import short
 from shootout.units import size

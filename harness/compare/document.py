@@ -7,8 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from shootout.results.comparisons import Part, Ratio
-from shootout.results.document import Outcome, Row
+from shootout.results.document import Outcome, Part, Ratio, Row
 from shootout.units import counted
 
 SCHEMA, COMPARED = "shootout.merged-document/1", "shootout.compared/1"

@@ -18,7 +18,7 @@ from typing import Any
 from shootout.contract import Scenario
 from shootout.errors import UsageError
 from shootout.results.analysis import Analysed
-from shootout.results.cells import Cell
+from shootout.results.choice import Cell
 from shootout.study.group import name_model
 from shootout.units import counted
 

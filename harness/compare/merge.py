@@ -38,11 +38,8 @@ from shootout.compare.matching import (
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
 from shootout.results.analysis import Analysed, analyse_cells
-from shootout.results.answer import Answer
-from shootout.results.cells import Cell, is_judged
-from shootout.results.choice import find_fault
-from shootout.results.comparisons import Ratio, ratio_of
-from shootout.results.document import Row
+from shootout.results.choice import Cell, find_fault, is_judged
+from shootout.results.document import Answer, Ratio, Row, ratio_of
 from shootout.stats.verdicts import Verdict
 from shootout.study.selection import DEFAULT
 

@@ -16,10 +16,10 @@ from shootout.compare.matching import Machine, machine_of, name_machines, read_a
 from shootout.contract import Device, Scenario
 from shootout.errors import UsageError
 from shootout.journal.merged import expand_merged
-from shootout.results.analysis import analyse_cells, right_rows
-from shootout.results.answer import Answer
-from shootout.results.cells import Cell
-from shootout.results.document import Document, Row
+from shootout.results.accuracy import right_rows
+from shootout.results.analysis import analyse_cells
+from shootout.results.choice import Cell
+from shootout.results.document import Answer, Document, Row
 from shootout.results.group import Group
 from shootout.study.group import family
 from shootout.units import counted

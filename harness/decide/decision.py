@@ -32,9 +32,8 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import Policy
 from shootout.decide.stability import find_stability
 from shootout.errors import ExitCode
-from shootout.results.answer import Chosen, Rival
 from shootout.results.choice import find_leader, find_untold
-from shootout.results.comparisons import Part, Ratio, ratio_of
+from shootout.results.document import Chosen, Part, Ratio, Rival, ratio_of
 from shootout.stats.verdicts import Comparison
 from shootout.study import reproduce
 from shootout.study.group import short

@@ -18,11 +18,10 @@ from shootout.decide.candidates import Candidate, Play
 from shootout.decide.objective import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
-from shootout.results.cells import is_plain
-from shootout.results.comparisons import Part
-from shootout.results.document import Row, Timing
-from shootout.results.pareto import MARGIN
-from shootout.stats.paired import CONFIDENCE, change
+from shootout.results.accuracy import MARGIN
+from shootout.results.choice import is_plain
+from shootout.results.document import Part, Row, Timing
+from shootout.stats.paired import CONFIDENCE, compare_right
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.units import counted, number
 
@@ -268,7 +267,7 @@ def _drop(asked: _Asked) -> Figure:
     if play is None:
         return Figure(reason="no accuracy beside plain FP32's is known", needs="--inputs data.npz --labels labels.npz")
     before, after = play.right[against], play.right[play.row.arm]
-    found = change(before, after, confidence=1 - asked.alpha)
+    found = compare_right(before, after, confidence=1 - asked.alpha)
     figure = Figure(value=0.0 - found.value, low=0.0 - found.high, high=0.0 - found.low)
     spread = (found.high - found.low) / 2
     margin = abs(asked.wanted + found.value)

@@ -18,8 +18,7 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy, Priced
 from shootout.errors import UsageError
 from shootout.results.choice import find_fault
-from shootout.results.comparisons import Part
-from shootout.results.document import Rate, Row
+from shootout.results.document import Part, Rate, Row
 from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS

@@ -11,7 +11,7 @@ from math import isfinite
 from shootout.errors import printable
 from shootout.formats.json_text import json_text
 from shootout.results.document import Document, Row
-from shootout.results.rates import BY_CALL
+from shootout.results.rows import BY_CALL
 
 LONGEST_NAME = 1024
 """Letters that Bencher takes for a benchmark's name."""

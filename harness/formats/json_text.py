@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from shootout.results.comparisons import Part
+from shootout.results.document import Part
 
 
 def document_text(document: Part) -> str:

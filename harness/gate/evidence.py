@@ -16,12 +16,12 @@ from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
 from shootout.report.figures import error, share
-from shootout.results.analysis import Analysed, right_rows
-from shootout.results.cells import is_judged
-from shootout.results.comparisons import Part
-from shootout.results.document import Row
+from shootout.results.accuracy import right_rows
+from shootout.results.analysis import Analysed
+from shootout.results.choice import is_judged
+from shootout.results.document import Part, Row
 from shootout.stats.goals import MOST_PERCENT, Aim, Goal
-from shootout.stats.paired import Change, change
+from shootout.stats.paired import PairedChange, compare_right
 from shootout.units import counted, size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
@@ -228,7 +228,7 @@ def _accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[
     told = [None if one is None else share(one) for one in shares]
     right = {arm: rows for (_, arm), rows in right_rows(run.groups[mine.group]).items()}
     is_known, sure = {mine.arm, other.arm} <= right.keys(), 1 - ALPHA / limits.shares
-    found = change(right[mine.arm], right[other.arm], confidence=sure) if is_known else None
+    found = compare_right(right[mine.arm], right[other.arm], confidence=sure) if is_known else None
     lost = f"{_points(-found.value)} points lost [{_points(-found.high)}, {_points(-found.low)}]" if found else None
     if limits.accuracy_drop is None:
         yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
@@ -245,7 +245,7 @@ def _points(drop: float) -> str:
     return f"{round(100 * drop, 2) + 0.0:.2f}"
 
 
-def _drop(found: Change | None, most: float, rows: int) -> tuple[Standing, str]:
+def _drop(found: PairedChange | None, most: float, rows: int) -> tuple[Standing, str]:
     """Whether so much at most is lost, and what would tell."""
     if found is None:
         return Standing.UNKNOWN, "no labelled rows: the reference's run needs --inputs and --labels"

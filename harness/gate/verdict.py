@@ -19,8 +19,7 @@ from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.race.runner import Breach
 from shootout.results.analysis import Analysed, analyse_cells
-from shootout.results.comparisons import Part, Ratio
-from shootout.results.document import Row
+from shootout.results.document import Part, Ratio, Row
 from shootout.units import counted, duration, span
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -29,7 +28,7 @@ EXIT_CODES: Mapping[Outcome, ExitCode] = {
     "fail": ExitCode.REFUSED,
     "undecided": ExitCode.UNDECIDED,
 }
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Gate(Part):

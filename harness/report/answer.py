@@ -14,9 +14,19 @@ from shootout.contract import Artifact, Device, NotRunKind, Precision, Value
 from shootout.errors import FAILURES, install
 from shootout.report.figures import Cell, ends_of, error, fits, known, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.results.answer import Answer, NotRaced, Passed, Rival, Shipped, Step, WouldChange
-from shootout.results.comparisons import AccuracyChange, Ratio
-from shootout.results.document import Document, Row
+from shootout.results.document import (
+    AccuracyChange,
+    Answer,
+    Document,
+    NotRaced,
+    Passed,
+    Ratio,
+    Rival,
+    Row,
+    Shipped,
+    Step,
+    WouldChange,
+)
 from shootout.stats.verdicts import Verdict
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short

@@ -26,8 +26,7 @@ from shootout.report.answer import (
 )
 from shootout.report.figures import known, share
 from shootout.report.screen import INDENT, NAMED, fold, labelled, typed
-from shootout.results.comparisons import Ratio
-from shootout.results.document import Row
+from shootout.results.document import Ratio, Row
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import counted, duration, number, size

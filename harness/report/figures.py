@@ -16,8 +16,18 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import SCALED, BoundStanding, Precision
-from shootout.results.comparisons import AccuracyChange, Metric, MetricChange, Ratio
-from shootout.results.document import Ceiling, FidelityFigures, Rate, Row, Serving, Timing
+from shootout.results.document import (
+    AccuracyChange,
+    Ceiling,
+    FidelityFigures,
+    Metric,
+    MetricChange,
+    Rate,
+    Ratio,
+    Row,
+    Serving,
+    Timing,
+)
 from shootout.schemes import shown_as
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short

@@ -15,7 +15,7 @@ from shootout.report.answer import render_answers
 from shootout.report.figures import BY_HEADER, Cell, fits, make_table, stack_tables
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
-from shootout.results.cells import is_judged
+from shootout.results.choice import is_judged
 from shootout.results.document import Document, GroupSummary, Row, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short

@@ -2,22 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_serializer
 
-from shootout.constants import BIAS_FLOOR
+from shootout.constants import BIAS_FLOOR, INDIFFERENT
 from shootout.contract import Fidelity, NotRunKind, Scenario, Value
 from shootout.exported.workload import Work
 from shootout.journal.records import Holding
-from shootout.results.answer import Answer
-from shootout.results.comparisons import AccuracyChange, Metric, Part, Ratio
 from shootout.results.crossovers import Kind
-from shootout.stats.verdicts import Verdict
+from shootout.stats.paired import MeanChange, PairedChange
+from shootout.stats.verdicts import Comparison, Verdict
 from shootout.units import counted, duration
 
-SCHEMA = 1
+SCHEMA = 2
+
+
+class Part(BaseModel):
+    """Any part of the document: frozen, and without a key that isn't declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __str__(self) -> str:
+        """As `repr`, which is short for what holds much."""
+        return repr(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Ratio(Comparison):
+    """This arm's time ÷ another one's; bounds are null while infinite, `reason` says why a verdict was withheld."""
+
+    restarts: Annotated[int, Field(exclude=True)] = 0
+    reason: str | None = None
+
+    def __repr__(self) -> str:
+        """`<Ratio 0.111 [0.0873, 0.15] faster>`."""
+        low, high = ("?" if end is None else f"{end:.3g}" for end in (self.low, self.high))
+        return f"<Ratio {self.value:.3g} [{low}, {high}] {self.verdict}>"
+
+
+def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
+    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
+    verdict = Verdict.CANT_TELL if withheld else found.verdict
+    return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyChange(PairedChange):
+    """Accuracy on the report split less that of the arm `against`, row by row."""
+
+    against: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricChange(MeanChange):
+    """The mean score less that of the arm `against`, row by row."""
+
+    against: str
+
+
+class Metric(Part):
+    """The user's own metric: the mean of its scores over the report split.
+
+    Attributes:
+        low, high: its 95 % interval; null where all scores are the same.
+        rows: how many have one.
+        change: null of the plain FP32 arm, where that has no scores, and where both have one score for all rows.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    rows: int
+    lower_is_better: bool
+    change: MetricChange | None = None
+
+
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
 """`not timed`: nothing kept the arm out, but it has no time (yet). Who `failed` may have played before."""
 
@@ -254,6 +316,29 @@ class Control(Part):
     holds: bool | None
 
 
+class GroupSummary(Part):
+    """What is said of a whole group of arms.
+
+    Attributes:
+        void_share: flagged rounds ÷ all rounds; `void_reasons`: how many by what flagged them.
+        sd: of the log ratio between restarts, pooled over the arms.
+        bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
+        selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
+        confirms: the group whose choice it measures anew; likewise.
+    """
+
+    name: str
+    baseline: str | None
+    control: Control
+    void_share: float
+    void_reasons: dict[str, int]
+    sd: float | None = None
+    bias_floor: float = BIAS_FLOOR
+    restarts: int
+    selects: bool = Field(default=False, exclude=True)
+    confirms: str | None = Field(default=None, exclude=True)
+
+
 class SizeVerdict(Part):
     """One size of a sweep: the verdict on `a` against `b`, and a's time ÷ b's."""
 
@@ -291,29 +376,6 @@ class Crossover(Part):
     sizes: tuple[SizeVerdict, ...] = ()
 
 
-class GroupSummary(Part):
-    """What is said of a whole group of arms.
-
-    Attributes:
-        void_share: flagged rounds ÷ all rounds; `void_reasons`: how many by what flagged them.
-        sd: of the log ratio between restarts, pooled over the arms.
-        bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
-        selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
-        confirms: the group whose choice it measures anew; likewise.
-    """
-
-    name: str
-    baseline: str | None
-    control: Control
-    void_share: float
-    void_reasons: dict[str, int]
-    sd: float | None = None
-    bias_floor: float = BIAS_FLOOR
-    restarts: int
-    selects: bool = Field(default=False, exclude=True)
-    confirms: str | None = Field(default=None, exclude=True)
-
-
 class FrontRow(Part):
     """A row that no other one beats in accuracy and time together (see `results.pareto`); `of` so many compared.
 
@@ -346,6 +408,150 @@ class NearestOpen(Part):
     seconds: float | None
     others: int
     ended_at: int | None
+
+
+Chosen = Literal["smaller install", "smaller artifact", "shorter start", "lower time"]
+
+
+class Shipped(Part):
+    """The arm to ship.
+
+    Attributes:
+        admitted: why it may be: plain `fp32`; `accuracy`, which it is known to keep; or `alone`: no arm of the cell is
+            known to keep the model's accuracy, so that speed alone chose.
+        ratio: to the group's baseline; null where it is the baseline.
+        ready_s: of its row.
+    """
+
+    arm: str
+    admitted: Literal["fp32", "accuracy", "alone"]
+    median_ns: float
+    ratio: Ratio | None
+    artifact_bytes: int | None
+    ready_s: float | None
+    relative_l2: float | None
+    accuracy: float | None
+    accuracy_change: AccuracyChange | None
+
+
+class Rival(Part):
+    """Another arm; `ratio` is its time ÷ the shipped one's, from the restarts that both played."""
+
+    arm: str
+    ratio: Ratio | None
+
+
+class Passed(Part):
+    """An arm that is not to be shipped.
+
+    Attributes:
+        because: it is `slower`; it is not known to keep the `accuracy`; or it has no sound time. `reason` tells
+            why it has none, or that nothing was held against its error.
+        against: the arm that beat it: the shipped one, or another that isn't distinguished from that.
+        ratio: its time ÷ that of `against`; null where there is none.
+        relative_l2: its error against the FP64 reference outputs.
+    """
+
+    arm: str
+    because: Literal["slower", "accuracy", "unsound"]
+    against: str | None
+    ratio: Ratio | None
+    reason: str | None = None
+    relative_l2: float | None = None
+    accuracy_change: AccuracyChange | None = None
+
+
+class NotRaced(Part):
+    """Arms that have no time, for the same reason; `cause` is what kind of reason it is."""
+
+    arms: tuple[str, ...]
+    cause: NotRunKind
+    reason: str
+    fix: str | None
+
+
+class WouldChange(Part):
+    """What else would be shipped, and when.
+
+    Attributes:
+        when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were no matter;
+            `tighter`: if plain FP32 alone counted.
+        ratio: its time ÷ the shipped one's, here; null for another size.
+    """
+
+    when: Literal["size", "looser", "tighter"]
+    arm: str
+    axis: str | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+    ratio: Ratio | None = None
+    relative_l2: float | None = None
+    accuracy_change: AccuracyChange | None = None
+
+
+class Step(Part):
+    """A smaller artifact than the shipped one's, and what it costs; each next one is smaller and slower."""
+
+    arm: str
+    artifact_bytes: int
+    ratio: Ratio | None
+    relative_l2: float | None
+    accuracy_change: AccuracyChange | None
+
+
+class Sure(Part):
+    """How well founded the choice is.
+
+    Attributes:
+        restarts: of the cell.
+        control_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
+        told_apart: how many other arms that may be shipped are known to be slower.
+        nearest: of the arms that aren't distinguished from the shipped one, the one that takes the fewest more.
+        restarts_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
+            run where it goes on, else in a race of the two alone; null where that can't be told.
+        command: what measures that. Null where no race would last so long, or the words of a run that goes on aren't
+            known, as from Python.
+    """
+
+    restarts: int
+    control_holds: bool | None
+    told_apart: int = 0
+    nearest: str | None = None
+    restarts_needed: int | None = None
+    command: str | None = None
+
+
+class Answer(Part):
+    """Of one cell, which is a group of arms that raced each other.
+
+    Attributes:
+        ship: null where nothing that may be shipped was measured, or the figures can't be trusted.
+        reason: why `ship` is null, or only the fastest so far; null where a verdict stands behind it.
+        tied: arms that may be as fast, within the indifference as far as measured; the choice among them and the
+            shipped one is by `chosen_by`.
+        unsettled: arms that measured slower, but aren't known to be.
+        passed: all others with a time.
+        same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
+        smaller: what less size costs; of cells that compare precisions with their own FP32 only.
+    """
+
+    group: str
+    same_within: float = INDIFFERENT
+    ship: Shipped | None
+    reason: str | None = None
+    tied: tuple[Rival, ...] = ()
+    chosen_by: tuple[Chosen, ...] = ()
+    unsettled: tuple[Rival, ...] = ()
+    sure: Sure
+    passed: tuple[Passed, ...] = Field(default=(), serialization_alias="not")
+    not_raced: tuple[NotRaced, ...] = ()
+    would_change: tuple[WouldChange, ...] = ()
+    smaller: tuple[Step, ...] = ()
+
+    def __repr__(self) -> str:
+        """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
+        ships = f"ship {self.ship.arm}" if self.ship else "none"
+        return f"<Answer {self.group}: {', '.join(filter(None, [ships, self.reason]))}>"
 
 
 class Document(Part):

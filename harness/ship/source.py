@@ -17,8 +17,7 @@ from shootout.journal.journal import History
 from shootout.journal.records import Prepared
 from shootout.page.sources import Decided
 from shootout.results.analysis import analyse
-from shootout.results.answer import Answer
-from shootout.results.document import Document, Row
+from shootout.results.document import Answer, Document, Row
 from shootout.study.group import GroupRecord, short
 
 

@@ -1,5 +1,6 @@
-"""Accuracy, or any score, before and after, row by row: models that err on the same images differ less than their
-means suggest.
+"""Accuracy, or any score, before and after, row by row.
+
+Models that err on the same images differ less than their means suggest.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ from fractions import Fraction
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+
+
+def quantile_of(confidence: float) -> float:
+    """Return how many standard deviations an interval of this confidence reaches to either side."""
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What became of the accuracy, as shares of all rows.
+class PairedChange:
+    """How the accuracy changed, as shares of all rows.
 
     Attributes:
         value: accuracy after less accuracy before.
-        low, high: its interval, 95 % unless asked otherwise.
+        low, high: its interval, 95 % unless given otherwise.
         lost: rows that were right and are wrong now.
         won: rows that were wrong and are right now.
         p_value: of the exact McNemar test: how likely so uneven a split of the changed rows is by chance.
@@ -34,8 +39,8 @@ class Change:
     p_value: float
 
 
-def change(before: str, after: str, *, confidence: float = CONFIDENCE) -> Change:
-    """Compare two models on the same rows.
+def compare_right(before: str, after: str, *, confidence: float = CONFIDENCE) -> PairedChange:
+    """Compare the rows that two models have right.
 
     Args:
         before, after: "1" for each row that was classified rightly, "0" for the others, in the same order.
@@ -51,13 +56,24 @@ def change(before: str, after: str, *, confidence: float = CONFIDENCE) -> Change
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
     pairs = list(zip(before, after, strict=True))
     lost, won = pairs.count(("1", "0")), pairs.count(("0", "1"))
-    low, high = _interval(lost, won, len(pairs), confidence)
-    return Change(value=(won - lost) / len(pairs), low=low, high=high, lost=lost, won=won, p_value=_mcnemar(lost, won))
+    total = len(pairs) + 2
+    lose, win = (lost + 0.5) / total, (won + 0.5) / total
+    middle = win - lose
+    reach = quantile_of(confidence) * math.sqrt((lose + win - middle**2) / total)
+    tail = sum(math.comb(lost + won, few) for few in range(min(lost, won) + 1))  # binomial, at even odds
+    return PairedChange(
+        value=(won - lost) / len(pairs),
+        low=max(middle - reach, -1.0),
+        high=min(middle + reach, 1.0),
+        lost=lost,
+        won=won,
+        p_value=min(1.0, float(Fraction(2 * tail, 2 ** (lost + won)))),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanChange:
-    """What became of a mean score over rows, in the score's own unit.
+    """How a mean score over rows changed, in the score's own unit.
 
     Attributes:
         value: the mean after less the mean before.
@@ -74,7 +90,7 @@ class MeanChange:
 
 
 def bound_mean(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """The interval of a mean score; None where all are the same, and so nothing tells how far others may lie.
+    """Return the interval of a mean score; None if all are the same: then nothing tells how far others may lie.
 
     Two rows more are counted, one with the lowest and one with the highest score.
 
@@ -87,19 +103,19 @@ def bound_mean(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple
     all_, total = (*scores, least, most), len(scores) + 2
     middle = math.fsum(all_) / total
     variance = math.fsum((one - middle) ** 2 for one in all_) / total
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance / total)
+    reach = quantile_of(confidence) * math.sqrt(variance / total)
     return middle - reach, middle + reach
 
 
-def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChange | None:
-    """Compare two models' scores of the same rows; None where all are one score, and so nothing tells what others do.
+def compare_means(before: Sequence[float], after: Sequence[float]) -> MeanChange | None:
+    """Compare two models' scores of the same rows; None if all scores are one: nothing tells what others do.
 
     Raises:
         ValueError: they aren't about the same number of rows, or about none.
 
     Two rows more are counted, of which half a one gained and half a one lost as much as the row that changed most, or
     where none did, as any two scores differ: one more such row may not have shown yet, and the interval does not
-    collapse. For scores of 0 and 1 it is the interval of `change`.
+    collapse. For scores of 0 and 1 it is the interval of `compare_right`.
     """
     if len(before) != len(after) or not before:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
@@ -111,21 +127,6 @@ def change_of_mean(before: Sequence[float], after: Sequence[float]) -> MeanChang
     middle = math.fsum(changes) / total
     square = (math.fsum(one**2 for one in changes) + scope**2) / total
     sd = math.sqrt(max(square - middle**2, 0.0))
-    reach = _Z * sd / math.sqrt(total)
+    reach = quantile_of(CONFIDENCE) * sd / math.sqrt(total)
     value = math.fsum(changes) / len(changes)
     return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
-
-
-def _interval(lost: int, won: int, count: int, confidence: float) -> tuple[float, float]:
-    total = count + 2
-    lose, win = (lost + 0.5) / total, (won + 0.5) / total
-    middle = win - lose
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt((lose + win - middle**2) / total)
-    return max(middle - reach, -1.0), min(middle + reach, 1.0)
-
-
-def _mcnemar(lost: int, won: int) -> float:
-    """Twice the binomial tail beyond the smaller of the two, at even odds."""
-    changed = lost + won
-    tail = sum(math.comb(changed, few) for few in range(min(lost, won) + 1))
-    return min(1.0, float(Fraction(2 * tail, 2**changed)))

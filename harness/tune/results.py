@@ -21,8 +21,7 @@ from shootout.host import environment
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.results import analysis
-from shootout.results.comparisons import Ratio
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import GroupRecord
 from shootout.tune.settings import describe_setting

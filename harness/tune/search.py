@@ -26,8 +26,7 @@ from shootout.host import environment
 from shootout.host.placement import place
 from shootout.journal import journal
 from shootout.journal.run_folder import new_folder
-from shootout.results.comparisons import Ratio
-from shootout.results.document import Document
+from shootout.results.document import Document, Ratio
 from shootout.stats.evidence import min_restarts
 from shootout.study import reproduce
 from shootout.study.feasibility import needed_bytes, obstacles

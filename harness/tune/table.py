@@ -14,8 +14,7 @@ from shootout.contract import Arm
 from shootout.report import table
 from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
 from shootout.report.screen import INDENT, labelled, typed
-from shootout.results.comparisons import Ratio
-from shootout.results.document import SCHEMA, Row, as_json
+from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.study import reproduce
 from shootout.tune.results import Found, Outcome, Tuning
 from shootout.tune.settings import describe_setting

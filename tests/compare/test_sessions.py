@@ -10,7 +10,7 @@ from support.races.cells import comparison
 
 from shootout.compare.compare import LEAST_SESSIONS, SESSION_FLOOR, choose_control, find_change, learn_floor
 from shootout.constants import BIAS_FLOOR
-from shootout.results.comparisons import Ratio, ratio_of
+from shootout.results.document import Ratio, ratio_of
 from shootout.stats.verdicts import Verdict, compare
 
 KNOWN = 0.001

@@ -18,8 +18,7 @@ from shootout.decide.limits import Standing
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
-from shootout.results.comparisons import Metric
-from shootout.results.document import Row
+from shootout.results.document import Metric, Row
 from shootout.stats.verdicts import Verdict
 
 TODAY = date(2026, 11, 22)

@@ -17,8 +17,8 @@ from shootout.gate.evidence import Check, Limits, find_evidence, read_limits
 from shootout.gate.verdict import judge_ratio
 from shootout.journal.records import Failure, Line
 from shootout.results.analysis import analyse_cells
-from shootout.results.comparisons import Ratio
-from shootout.stats.paired import change
+from shootout.results.document import Ratio
+from shootout.stats.paired import compare_right
 from shootout.stats.verdicts import Verdict
 
 
@@ -148,7 +148,7 @@ def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: 
     found = evidence(tmp_path, Limits(accuracy_drop=0.005), right=rows)["accuracy"]
     assert found.standing is standing
     assert found.reason
-    sure = change(*rows, confidence=1 - 0.05 / 2)
+    sure = compare_right(*rows, confidence=1 - 0.05 / 2)
     low, high = (f"{-100 * end:.2f}" for end in (sure.high, sure.low))
     assert f"{100 * lost / ROWS:.2f} points lost [{low}, {high}]" in found.reason, "the race has the other half of 5 %"
 

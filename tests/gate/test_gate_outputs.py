@@ -16,7 +16,7 @@ from shootout.gate import github
 from shootout.gate.evidence import Check
 from shootout.gate.output import tell_outcome, write_gate
 from shootout.gate.verdict import Gate, Outcome
-from shootout.results.comparisons import ratio_of
+from shootout.results.document import ratio_of
 
 CHECKS = (
     Check(name="size", reference="1 MB", candidate="2 MB", limit="at most 10 % more", standing=Standing.BROKEN),

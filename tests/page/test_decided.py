@@ -21,7 +21,7 @@ from shootout.page.sources import Decided
 from shootout.report import decision
 from shootout.report.answer import WIDEST
 from shootout.report.screen import as_plain
-from shootout.results.comparisons import ratio_of
+from shootout.results.document import ratio_of
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 

@@ -20,7 +20,7 @@ from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import recording
 from shootout.race.protocols import Performance, Placed, WarmUp
 from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _played, _prepared
-from shootout.results.analysis import right_rows
+from shootout.results.accuracy import right_rows
 from shootout.results.group import group_of
 
 LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"

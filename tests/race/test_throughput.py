@@ -27,7 +27,7 @@ from shootout.race import live, restart, serving, stopping
 from shootout.race.protocols import Context
 from shootout.race.queue import Race
 from shootout.report.progress import Progress
-from shootout.results import rates
+from shootout.results import rows
 from shootout.results.document import Timing
 from shootout.stats.verdicts import Rules
 from shootout.study import settings as search_space
@@ -347,13 +347,13 @@ def timing(median_ns: float) -> Timing:
 
 
 def test_time_per_item_is_a_rate() -> None:
-    found = rates.items_per_s(setting("a", 8, 2), [], timing(1e6))
+    found = rows.items_per_s(setting("a", 8, 2), [], timing(1e6))
     assert found is not None
     assert (found.value, found.low, found.high) == (1_000.0, 500.0, 2_000.0), "the batch is in the time already"
-    served = rates.items_per_s(replace(setting("a", 8, 2), scenario=Scenario.SERVE), [], timing(1e6))
+    served = rows.items_per_s(replace(setting("a", 8, 2), scenario=Scenario.SERVE), [], timing(1e6))
     assert served is not None
     assert served.value == 8_000.0, "a request is a whole batch"
-    assert rates.items_per_s(fakes.arm("a"), [], timing(1e6)) is None
+    assert rows.items_per_s(fakes.arm("a"), [], timing(1e6)) is None
 
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

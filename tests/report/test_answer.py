@@ -14,10 +14,9 @@ from shootout import backends
 from shootout.contract import NotRunKind
 from shootout.report.answer import render_answers
 from shootout.report.screen import NAMED
-from shootout.results.cells import Cell
-from shootout.results.comparisons import ratio_of
+from shootout.results.choice import Cell
 from shootout.results.crossovers import Kind
-from shootout.results.document import Crossover, Document, Rate
+from shootout.results.document import Crossover, Document, Rate, ratio_of
 
 MACHINE = {
     "cpu": {"model": "Intel(R) Xeon(R) Processor", "flags": ["avx2", "amx_int8"], "allowed_cpus": [0, 1]},

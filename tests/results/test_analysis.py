@@ -309,7 +309,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "crossovers",
         "holding",
     }
-    assert found["schema"] == 1
+    assert found["schema"] == 2
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["control"]["ratio"]) == RATIO | {"sd", "reason"}

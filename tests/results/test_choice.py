@@ -9,11 +9,9 @@ import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
 from shootout.contract import BoundStanding, NotRunKind
-from shootout.results.answer import Answer, Shipped
 from shootout.results.choice import choose
-from shootout.results.comparisons import ratio_of
 from shootout.results.crossovers import Kind
-from shootout.results.document import Crossover, Rate, Serving
+from shootout.results.document import Answer, Crossover, Rate, Serving, Shipped, ratio_of
 from shootout.stats.verdicts import Verdict
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)

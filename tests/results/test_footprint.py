@@ -9,7 +9,7 @@ from support.races.made import A, checked, played
 from shootout.contract import Device
 from shootout.journal.records import PlayedOnGpu
 from shootout.messages import GpuCost
-from shootout.results.footprint import memory, readiness
+from shootout.results.rows import memory, readiness
 
 ON_GPU = replace(A, target=replace(A.target, device=Device.CUDA))
 

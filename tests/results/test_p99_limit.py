@@ -13,7 +13,7 @@ from shootout.contract import Arm, Scenario
 from shootout.journal import journal
 from shootout.journal.records import Served, Step
 from shootout.race import queue
-from shootout.results import p99_limit, rates
+from shootout.results import p99_limit, rows
 from shootout.results.document import Timing
 from shootout.results.group import group_of
 
@@ -26,7 +26,7 @@ def serves(backend: str, **how: bool) -> Arm:
 def test_an_arm_has_a_rate_only_if_one_held_in_some_restart(steps: tuple[bool, ...], never: bool):
     tried = [Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
     done = [Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
-    assert rates.never_held([played(serves("a"), g, 2e6, served=one) for g, one in enumerate(done)]) is never
+    assert p99_limit.never_held(done) is never
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -35,7 +35,7 @@ def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
     done = Served(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
-    found = rates.serving([played(serves("a"), g, 2e6, served=done) for g in range(2)], timing, 0.0)
+    found = rows.serving([played(serves("a"), g, 2e6, served=done) for g in range(2)], timing, 0.0)
     assert found is not None
     assert found.holds is held
 
@@ -60,7 +60,7 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
         lines.append(played(serves("a"), g, 2e6, served=done))
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
-    found = rates.serving(lines, timing, 0.0)
+    found = rows.serving(lines, timing, 0.0)
     assert found is not None
     assert (found.holds, found.p99_ns) == (holds, p99_ns)
 

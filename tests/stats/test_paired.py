@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shootout.stats.paired import bound_mean, change, change_of_mean
+from shootout.stats.paired import bound_mean, compare_means, compare_right
 
 
 def rows(both: int, lost: int, won: int, neither: int) -> tuple[str, str]:
@@ -13,7 +13,7 @@ def rows(both: int, lost: int, won: int, neither: int) -> tuple[str, str]:
 
 
 def test_equal_models_have_no_change():
-    found = change(*rows(440, 0, 0, 10))
+    found = compare_right(*rows(440, 0, 0, 10))
     assert (found.value, found.lost, found.won, found.p_value) == (0.0, 0, 0, 1.0)
     assert found.low < 0 < found.high, "not even then is the change known exactly"
     assert found.high < 0.01
@@ -23,14 +23,14 @@ def test_equal_models_have_no_change():
     ("lost", "won", "p"), [(5, 0, 0.0625), (6, 0, 0.03125), (0, 6, 0.03125), (8, 2, 0.109375), (3, 3, 1.0)]
 )
 def test_the_p_value_is_the_exact_binomial_one(lost: int, won: int, p: float):
-    found = change(*rows(430, lost, won, 10))
+    found = compare_right(*rows(430, lost, won, 10))
     assert found.p_value == pytest.approx(p)
     assert found.value == pytest.approx((won - lost) / (440 + lost + won))
 
 
 def test_swapping_the_models_swaps_the_sign():
     before, after = rows(400, 9, 2, 30)
-    there, back = change(before, after), change(after, before)
+    there, back = compare_right(before, after), compare_right(after, before)
     assert (there.value, there.low, there.high) == pytest.approx((-back.value, -back.high, -back.low))
 
 
@@ -39,7 +39,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(lose: float, win: floa
     rng, held = np.random.default_rng(5), 0
     for _ in range(2_000):
         both, lost, won = rng.multinomial(450, [0.95 - lose - win, lose, win, 0.05])[:3]
-        found = change(*rows(both, lost, won, 450 - both - lost - won))
+        found = compare_right(*rows(both, lost, won, 450 - both - lost - won))
         held += found.low <= win - lose <= found.high
     assert held / 2_000 >= 0.94
 
@@ -47,29 +47,29 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(lose: float, win: floa
 @pytest.mark.parametrize(("before", "after"), [("", ""), ("10", "1")])
 def test_only_the_same_rows_compare(before: str, after: str):
     with pytest.raises(ValueError, match="the same rows"):
-        change(before, after)
+        compare_right(before, after)
 
 
 @pytest.mark.parametrize(("lost", "won", "same"), [(0, 0, 40), (3, 1, 60), (0, 5, 30), (12, 9, 0)])
 def test_scores_of_0_and_1_have_the_interval_of_the_accuracys_change(lost: int, won: int, same: int):
     before = [1.0] * lost + [0.0] * won + [1.0, 0.0] * same
     after = [0.0] * lost + [1.0] * won + [1.0, 0.0] * same
-    found = change_of_mean(before, after)
+    found = compare_means(before, after)
     assert found
-    wanted = change(*("".join(str(int(one)) for one in rows) for rows in (before, after)))
+    wanted = compare_right(*("".join(str(int(one)) for one in rows) for rows in (before, after)))
     assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
 
 
 def test_a_mean_that_did_not_change_is_not_known_to_the_last_digit():
-    found = change_of_mean([0.0, 2.0] * 50, [0.0, 2.0] * 50)
+    found = compare_means([0.0, 2.0] * 50, [0.0, 2.0] * 50)
     assert found
     assert found.value == 0
     assert -0.1 < found.low < -0.03 < 0.03 < found.high < 0.1
 
 
 def test_nothing_is_known_of_a_change_where_all_rows_have_one_score():
-    assert change_of_mean([1.0] * 5, [1.0] * 5) is None
-    assert change_of_mean([1.0] * 5, [0.0] * 5) is not None
+    assert compare_means([1.0] * 5, [1.0] * 5) is None
+    assert compare_means([1.0] * 5, [0.0] * 5) is not None
 
 
 @pytest.mark.parametrize("shape", ["normal", "skewed", "rare"])
@@ -79,7 +79,7 @@ def test_the_interval_of_a_mean_covers_it(shape: str):
     for _ in range(300):
         before = rng.normal(size=60) if shape == "normal" else rng.exponential(size=60)
         change_ = rng.normal(0.1, 0.3, 60) if shape != "rare" else 5.0 * (rng.random(60) < 0.02)
-        found = change_of_mean(before.tolist(), (before + change_).tolist())
+        found = compare_means(before.tolist(), (before + change_).tolist())
         assert found
         hits += found.low <= 0.1 <= found.high
     assert hits >= 0.94 * 300

@@ -28,8 +28,7 @@ from shootout.journal import run_folder
 from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header, Rounds, Skip
 from shootout.results import analysis
-from shootout.results.comparisons import Ratio
-from shootout.results.document import Document
+from shootout.results.document import Document, Ratio
 from shootout.stats.verdicts import Verdict
 from shootout.study import axes, points, reproduce
 from shootout.study.feasibility import Here, needed_bytes

@@ -11,9 +11,7 @@ from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
 from shootout.report.answer import tell_cost
 from shootout.report.figures import known
 from shootout.report.screen import name_targets
-from shootout.results.answer import Answer, Passed
-from shootout.results.comparisons import Ratio
-from shootout.results.document import Document, Row
+from shootout.results.document import Answer, Document, Passed, Ratio, Row
 from shootout.study.group import short
 from shootout.units import counted, duration
 

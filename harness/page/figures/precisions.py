@@ -26,8 +26,8 @@ from shootout.page.figures.charts import (
     widened,
 )
 from shootout.report.figures import error
+from shootout.results.accuracy import keeps_accuracy
 from shootout.results.document import Document, Row
-from shootout.results.pareto import MARGIN
 from shootout.study.group import is_exact, short
 from shootout.units import counted, points
 
@@ -90,7 +90,7 @@ def kept(row: Row) -> tuple[str, str]:
         known = row.fidelity is not None and row.fidelity.relative_l2 is not None
         return SOFT, f"error {error(row.fidelity.relative_l2 or 0.0)}" if known and row.fidelity else "error unknown"
     told = f"{points(change.value)} points"
-    return (EVEN if change.low > -MARGIN else BEHIND), told
+    return (EVEN if keeps_accuracy(change) else BEHIND), told
 
 
 def _panel(name: str, steps: Sequence[Step], *, narrow: bool) -> alt.LayerChart:

@@ -11,7 +11,7 @@ import altair as alt
 from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks, stack
 from shootout.page.figures.dots import labels, words_of
 from shootout.results.document import Document, Row
-from shootout.results.rates import BY_CALL
+from shootout.results.rows import BY_CALL
 from shootout.study.group import short
 from shootout.units import counted, seconds
 

@@ -12,7 +12,7 @@ import numpy as np
 from shootout.compare.matching import Machine
 from shootout.decide.candidates import Candidate, Play, Question
 from shootout.results.analysis import Analysed
-from shootout.results.cells import Cell
+from shootout.results.choice import Cell
 from shootout.results.document import Rate, Row, Serving
 from shootout.results.group import Group
 

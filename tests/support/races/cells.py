@@ -8,9 +8,18 @@ from typing import Any
 
 from shootout.constants import INDIFFERENT
 from shootout.contract import NotRunKind
-from shootout.results.cells import Cell
-from shootout.results.comparisons import AccuracyChange, Ratio, ratio_of
-from shootout.results.document import Control, Document, FidelityFigures, GroupSummary, Row, Timing
+from shootout.results.choice import Cell
+from shootout.results.document import (
+    AccuracyChange,
+    Control,
+    Document,
+    FidelityFigures,
+    GroupSummary,
+    Ratio,
+    Row,
+    Timing,
+    ratio_of,
+)
 from shootout.stats.verdicts import Comparison, judge
 
 GROUP = "toy, batch 1"

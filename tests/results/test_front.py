@@ -2,22 +2,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.races import made
 
 from shootout.journal import samples
-from shootout.results import analysis, pareto
-from shootout.results.pareto import Candidate
+from shootout.results import accuracy, analysis
+from shootout.results.accuracy import FrontCandidate
 
-A = Candidate(group="g", arm="a", accuracy=0.9, right="", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0))
+A = FrontCandidate(group="g", arm="a", accuracy=0.9, right="", median_ns=100.0, times=(95.0, 105.0), ratios=(1.0, 1.0))
 SLOW = replace(A, arm="slow", median_ns=200.0, times=(190.0, 210.0), ratios=(1.9, 2.1))
 
 
-def names(*candidates: Candidate) -> list[str]:
+def names(*candidates: FrontCandidate) -> list[str]:
     """Who has a place, and behind a `~` who ties with the one before."""
     return [
         name
-        for place in pareto.front(candidates)
+        for place in accuracy.find_front(candidates)
         for name in (place.holder.arm, *(f"~{one.arm}" for one in place.ties))
     ]
 
@@ -54,13 +55,13 @@ def test_one_image_that_flips_keeps_no_slower_row_on_the_front(lost: int, kept: 
     right = "1" * 440 + "0" * 10
     fast = replace(A, right="0" * lost + right[lost:], accuracy=(440 - lost) / 450)
     slow = replace(SLOW, right=right, accuracy=440 / 450)
-    assert pareto.is_as_accurate(fast, slow) is not kept
+    assert accuracy.is_as_accurate(fast, slow) is not kept
     assert ("slow" in names(fast, slow)) is kept
 
 
 def test_without_the_rows_only_the_share_can_be_compared():
-    assert not pareto.is_as_accurate(replace(A, accuracy=0.899), SLOW)
-    assert not pareto.is_as_accurate(replace(A, accuracy=0.899, right="10"), replace(SLOW, right="100"))
+    assert not accuracy.is_as_accurate(replace(A, accuracy=0.899), SLOW)
+    assert not accuracy.is_as_accurate(replace(A, accuracy=0.899, right="10"), replace(SLOW, right="100"))
 
 
 def _run(tmp_path, groups):
@@ -72,9 +73,9 @@ def _run(tmp_path, groups):
             made.GroupRecord(name=name, baseline=members[0].label, comparisons=1, arms=(*members, made.COPY))
         )
         for restart in range(6):
-            for arm, (median, accuracy) in zip(members, arms.values(), strict=True):
-                right = "1" * round(100 * accuracy) + "0" * round(100 - 100 * accuracy)
-                fidelity = replace(made.EXACT, accuracy=accuracy, right=right)
+            for arm, (median, share) in zip(members, arms.values(), strict=True):
+                right = "1" * round(100 * share) + "0" * round(100 - 100 * share)
+                fidelity = replace(made.EXACT, accuracy=share, right=right)
                 jitter = 1 + 0.001 * (restart % 3)
                 lines.append(made.played(arm, restart, median * jitter, group=name, fidelity=fidelity))
             lines.append(made.played(made.COPY, restart, arms["a"][0], group=name, fidelity=made.EXACT))
@@ -83,7 +84,7 @@ def _run(tmp_path, groups):
 
 
 def test_a_run_over_several_models_has_a_front(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "read", lambda *_: analysis.np.array([]))
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
     folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}, "large": {"a": (100.0, 0.95)}})
     found = analysis.analyse(folder).pareto
     assert [(one.group, one.arm.split(":")[0]) for one in found] == [("small", "a"), ("large", "a")]
@@ -92,6 +93,6 @@ def test_a_run_over_several_models_has_a_front(tmp_path, monkeypatch):
 
 
 def test_a_run_of_one_model_has_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(samples, "read", lambda *_: analysis.np.array([]))
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
     folder = _run(tmp_path, {"small": {"a": (10.0, 0.8), "b": (30.0, 0.8)}})
     assert analysis.analyse(folder).pareto == ()

@@ -1,0 +1,246 @@
+"""Accuracy of each row: compared in pairs with plain FP32's, and against time over all models of a run. Pure.
+
+Each row is compared with the plain FP32 row of its own backend; if that has no accuracy, with the baseline's. What a
+precision buys stands beside it: how much was quantized, and why it is faster or isn't.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from shootout.constants import BIAS_FLOOR
+from shootout.contract import SCALED, Scenario
+from shootout.journal.records import Checked, Played
+from shootout.messages import MOST_SCORE, Scores
+from shootout.results.document import AccuracyChange, FrontRow, GroupSummary, Metric, MetricChange, Quantized, Row
+from shootout.results.explain import explain
+from shootout.results.group import Group
+from shootout.schemes import shown_as
+from shootout.stats.paired import PairedChange, bound_mean, compare_means, compare_right
+from shootout.study.group import GroupRecord, is_exact
+
+MARGIN = 0.01
+"""A loss of accuracy that the interval keeps below one point counts as none."""
+
+
+def keeps_accuracy(change: PairedChange) -> bool:
+    """Tell whether the model is known to have lost less than `MARGIN`."""
+    return change.low > -MARGIN
+
+
+def right_rows(group: Group) -> dict[tuple[str, str], str]:
+    """Return by group and arm which rows of the report split were right ("1" or "0" each), as the first check found."""
+    played = (line for lines in group.played.values() for line in lines)
+    lines: list[Checked | Played] = [*group.checked.values(), *played]
+    return {(group.record.name, line.arm): line.fidelity.right for line in lines if line.fidelity.right}
+
+
+def add_accuracy(rows: Sequence[Row], group: Group, environment: Mapping[str, Any]) -> list[Row]:
+    """Return the rows of a group with what each precision costs and buys.
+
+    Args:
+        environment: the run's facts.
+    """
+    record = group.record
+    right = {label: kept for (_, label), kept in right_rows(group).items()}
+    scores = {
+        label: replace(line.scores, fault=_find_score_fault(line.scores))
+        for label, line in group.checked.items()
+        if line.scores
+    }
+    sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
+    compared = [_add_metric(_add_change(row, record, right), record, scores) for row in sized]
+    timed = {row.arm: row for row in compared if row.outcome == "measured"}
+    found = []
+    for row in compared:
+        own = timed.get(record.references.get(row.arm, ""))
+        why = explain(row, own, compared, environment) if own and row.arm in timed else None
+        found.append(row.model_copy(update={"why": why}) if why else row)
+    return found
+
+
+def _measure_quantized(row: Row) -> Quantized | None:
+    """Return the share that ran in what the label's quantizer made; None for other labels and unknown rows."""
+    if row.precision not in SCALED or not row.executed:
+        return None
+    name = shown_as(row.precision, row.scheme)
+    nodes, flops = row.executed["compute_nodes_by_precision"], row.executed["flops_by_precision"]
+    if not nodes:
+        return None
+    layers = nodes.get(name, 0) / sum(nodes.values())
+    return Quantized(layers=layers, flops=flops.get(name, 0) / sum(flops.values()) if sum(flops.values()) else None)
+
+
+def _add_change(row: Row, record: GroupRecord, right: Mapping[str, str]) -> Row:
+    against = _reference_of(row, record, right)
+    if not row.fidelity or not against:
+        return row
+    change = AccuracyChange(against=against, **asdict(compare_right(right[against], right[row.arm])))
+    return row.model_copy(update={"fidelity": replace(row.fidelity, accuracy_change=change)})
+
+
+def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) -> Row:
+    """Add the mean of the user's own scores, and how it changed; or a note if they are no scores."""
+    mine = scores.get(row.arm)
+    if not row.fidelity or not mine:
+        return row
+    if mine.fault:
+        return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
+    alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
+    against = _reference_of(row, record, alike)
+    change = compare_means(scores[against].rows, mine.rows) if against else None
+    low, high = bound_mean(mine.rows) or (None, None)
+    metric = Metric(
+        name=mine.name,
+        value=math.fsum(mine.rows) / len(mine.rows),
+        low=low,
+        high=high,
+        rows=len(mine.rows),
+        lower_is_better=mine.lower_is_better,
+        change=MetricChange(against=against, **asdict(change)) if against and change else None,
+    )
+    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
+
+
+def _find_score_fault(scores: Scores) -> str:
+    """Return why these scores are none; a journal may be a stranger's."""
+    if scores.fault or not scores.rows:
+        return scores.fault or f"{scores.name} gave no scores"
+    odd = next((score for score in scores.rows if not abs(score) < MOST_SCORE), None)
+    return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is no score"
+
+
+def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str | None:
+    """Return the arm, one of the known, that a row is compared with; None for plain FP32 itself."""
+    if row.arm not in known or is_exact(row.precision, row.scheme, row.file):
+        return None
+    candidates = (record.references.get(row.arm), record.baseline)
+    return next((arm for arm in candidates if arm and arm in known and arm != row.arm), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontCandidate:
+    """A row with an accuracy and a time.
+
+    Attributes:
+        group: arms of one group raced each other.
+        right: "1" for each row of the report split that was classified rightly; "" if that isn't known.
+        times: the interval of its median, ns.
+        ratios: the interval of its ratio to its group's baseline, (1, 1) for the baseline itself; None while an end
+            of it is infinite, or if verdicts are withheld.
+    """
+
+    group: str
+    arm: str
+    accuracy: float
+    right: str
+    median_ns: float
+    times: tuple[float, float]
+    ratios: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPlace:
+    """A place on the front: its holder, and the rows that measured slower and no better, but aren't known to be."""
+
+    holder: FrontCandidate
+    ties: list[FrontCandidate]
+
+
+def find_fronts(
+    summaries: Sequence[GroupSummary], rows: Sequence[Row], right: Mapping[tuple[str, str], str]
+) -> tuple[FrontRow, ...]:
+    """Return a front for each batch size and thread count at which several models have an accuracy.
+
+    Args:
+        summaries: the document's groups.
+        rows: of the document.
+        right: by group and arm, which rows of the report split were right.
+    """
+    baselines = {(one.name, one.baseline) for one in summaries}
+    by_setting: dict[tuple[int, int], list[FrontCandidate]] = {}
+    for row in rows:
+        key = (row.group, row.arm)
+        if candidate := _front_candidate(row, right.get(key, ""), is_baseline=key in baselines):
+            by_setting.setdefault((row.batch, row.threads), []).append(candidate)
+    return tuple(
+        FrontRow(
+            group=holder.group,
+            arm=holder.arm,
+            accuracy=holder.accuracy,
+            median_ns=holder.median_ns,
+            of=len(candidates),
+            ties=tuple(tie.arm if tie.group == holder.group else f"{tie.arm} ({tie.group})" for tie in place.ties),
+        )
+        for candidates in by_setting.values()
+        if len({one.group for one in candidates}) > 1
+        for place in find_front(candidates)
+        for holder in [place.holder]
+    )
+
+
+def _front_candidate(row: Row, right: str, *, is_baseline: bool) -> FrontCandidate | None:
+    timing, accuracy = row.end_to_end, row.fidelity.accuracy if row.fidelity else None
+    if timing is None or accuracy is None or row.outcome != "measured" or row.scenario != Scenario.LATENCY:
+        return None
+    ratio = timing.ratio
+    bounds = (ratio.low, ratio.high) if ratio and not ratio.reason and ratio.low and ratio.high else None
+    return FrontCandidate(
+        group=row.group,
+        arm=row.arm,
+        accuracy=accuracy,
+        right=right,
+        median_ns=timing.median_ns,
+        times=(timing.low_ns, timing.high_ns),
+        ratios=(1.0, 1.0) if is_baseline else bounds,
+    )
+
+
+def find_front(candidates: Sequence[FrontCandidate]) -> list[FrontPlace]:
+    """Return the places that no other candidate beats in accuracy and time together, the fastest first.
+
+    A row is beaten by one that is faster beyond doubt and at least as accurate. If intervals overlap, it is a tie: the
+    faster median has the place, the others are named beside it.
+    """
+    kept = [
+        one
+        for one in candidates
+        if not any(is_faster(other, one) and is_as_accurate(other, one) for other in candidates)
+    ]
+    places: list[FrontPlace] = []
+    for one in sorted(kept, key=lambda one: one.median_ns):
+        as_good = next((place for place in reversed(places) if is_as_accurate(place.holder, one)), None)
+        if as_good:
+            as_good.ties.append(one)
+        else:
+            places.append(FrontPlace(one, []))
+    return places
+
+
+def is_faster(one: FrontCandidate, other: FrontCandidate) -> bool:
+    """Tell whether the intervals are apart by more than the harness's own bias.
+
+    Arms that raced each other are compared by the intervals of their ratios, all others by those of their medians.
+    """
+    if one.group != other.group:
+        mine, its = one.times, other.times
+    elif one.ratios and other.ratios:
+        mine, its = one.ratios, other.ratios
+    else:
+        return False
+    return mine[1] * (1 + BIAS_FLOOR) < its[0]
+
+
+def is_as_accurate(one: FrontCandidate, other: FrontCandidate) -> bool:
+    """Tell whether `one` is right as often, or is known to have lost less than `MARGIN` of the rows.
+
+    Without the margin, one image that flips would keep a row on the front.
+    """
+    if one.accuracy >= other.accuracy:
+        return True
+    if not one.right or len(one.right) != len(other.right):
+        return False
+    return keeps_accuracy(compare_right(other.right, one.right))
