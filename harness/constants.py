@@ -73,8 +73,6 @@ SHORT_CALL_NS = 20_000
 """Calls shorter than this are read k at a time."""
 SINGLE_LEAD_IN, SINGLE_CALLS = 100, 1_000
 """Of such an arm so many more are read one by one, in each restart: the mean of k calls has no tail."""
-TAIL_LEAST, TAIL_CALLS = 100, 166
-"""A restart has a p99 of its own from so many calls on; of so many each, four of them bound it."""
 TAIL_S = 5.0
 """Rounds of long calls bring fewer: where a limit asks for their tail, an arm's others may take so long."""
 

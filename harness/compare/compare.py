@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from shootout.compare.document import Change, ComparedDocument, Moved, Session
+from shootout.compare.document import ComparedDocument, Moved, RunChange, SessionComparison
 from shootout.compare.matching import EXPORT, find_differing, is_same, is_same_machine, machine_of, tell_strange
 from shootout.compare.merge import (
-    Site,
+    CellInPlace,
     find_sites,
     match_sites,
     merge_cell,
@@ -109,7 +109,7 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
     )
 
 
-def _match(mine: Sequence[Site], others: Sequence[Site]) -> list[tuple[Site, Site]]:
+def _match(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[tuple[CellInPlace, CellInPlace]]:
     """The sites of both that ask the same.
 
     Raises:
@@ -126,17 +126,17 @@ def _match(mine: Sequence[Site], others: Sequence[Site]) -> list[tuple[Site, Sit
     raise UsageError(f"{nearest[0].run.document.run} and {nearest[1].run.document.run} can't be compared: {told}")
 
 
-def _strange(one: Site, other: Site) -> list[str]:
+def _strange(one: CellInPlace, other: CellInPlace) -> list[str]:
     """The fields that forbid to compare two, with their values."""
     told = tell_strange(one.asked, other.asked)
     return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
 
 
-def find_earlier(pair: tuple[Site, Site], history: Sequence[Analysed]) -> list[Site]:
+def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analysed]) -> list[CellInPlace]:
     """The earlier sessions of a question on its machine: of other machines, and the two themselves, none counts."""
     mine = pair[0]
     machine = machine_of(mine.run.document.environment)
-    found: list[Site] = []
+    found: list[CellInPlace] = []
     for run in history:
         known = any(is_same(run, one.run) for one in (*pair, *found))
         if known or not is_same_machine(machine_of(run.document.environment), machine):
@@ -146,26 +146,26 @@ def find_earlier(pair: tuple[Site, Site], history: Sequence[Analysed]) -> list[S
     return found
 
 
-def _only(sites: Sequence[Site], paired: Sequence[Site]) -> tuple[str, ...]:
+def _only(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) -> tuple[str, ...]:
     return tuple(one.cell.group for one in sites if one not in paired)
 
 
-def _exports(pairs: Iterable[tuple[Site, Site]]) -> list[Change]:
+def _exports(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
     """A line where the exports differ: the weights, the data or the exporter are others."""
     for one, other in pairs:
         if EXPORT in find_differing(one.asked, other.asked):
             keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))
-            return [Change(what="export (weights, data or exporter)", a=next(keys), b=next(keys))]
+            return [RunChange(what="export (weights, data or exporter)", a=next(keys), b=next(keys))]
     return []
 
 
-def _warn(history: Sequence[Analysed], found: Sequence[Sequence[Site]]) -> Iterable[str]:
+def _warn(history: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> Iterable[str]:
     least = min(map(len, found), default=0)
     if history and least < LEAST_SESSIONS:
         yield f"{least} of --history are other sessions of the same here; a floor is learnt from {LEAST_SESSIONS}"
 
 
-def _session(a: Site, b: Site, earlier: Sequence[Site], questions: int) -> Session:
+def _session(a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], questions: int) -> SessionComparison:
     """One of so many questions, which share α."""
     rows = [{arm: row for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
     both = [arm for arm in rows[0] if arm in rows[1]]
@@ -177,7 +177,7 @@ def _session(a: Site, b: Site, earlier: Sequence[Site], questions: int) -> Sessi
         _moved((a, b), arm, [one for one in steady if one != arm], changes[arm], faults[arm], earlier, tests)
         for arm in sorted(both, key=lambda one: _median_ns(rows[1][one]))
     ]
-    return Session(
+    return SessionComparison(
         group=a.cell.group,
         ships=(shipped_of(a), shipped_of(b)),
         moved=tuple(moved),
@@ -187,12 +187,12 @@ def _session(a: Site, b: Site, earlier: Sequence[Site], questions: int) -> Sessi
 
 
 def _moved(
-    pair: tuple[Site, Site],
+    pair: tuple[CellInPlace, CellInPlace],
     arm: str,
     steady: Sequence[str],
-    changes: tuple[Change, ...],
+    changes: tuple[RunChange, ...],
     fault: str | None,
-    earlier: Sequence[Site],
+    earlier: Sequence[CellInPlace],
     tests: int,
 ) -> Moved:
     a, b = pair
@@ -211,12 +211,12 @@ def _moved(
     return Moved(**facts, control=control.arm, floor=control.floor, sessions=control.sessions, ratio=ratio)
 
 
-def _against(site: Site, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
+def _against(site: CellInPlace, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
     """Its time ÷ that of each other in one run, from the restarts that both played."""
     return {one: ratio_of(found) for one in others if (found := site.cell.compare(arm, one))}
 
 
-def _log_ratios(earlier: Sequence[Site], arm: str, others: Sequence[str]) -> Mapping[str, list[float]]:
+def _log_ratios(earlier: Sequence[CellInPlace], arm: str, others: Sequence[str]) -> Mapping[str, list[float]]:
     """By other arm, the log ratio in each earlier session that timed both."""
     timed = [(site, {one for one, row in site.rows.items() if row.end_to_end}) for site in earlier]
     return {
@@ -235,7 +235,7 @@ def _median_ns(row: Row) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class ControlShift:
     """An unchanged arm that another one is held against.
 
     Attributes:
@@ -250,7 +250,7 @@ class Control:
 
 def choose_control(
     before: Mapping[str, Ratio], after: Mapping[str, Ratio], earlier: Mapping[str, Sequence[float]], tests: int
-) -> Control | None:
+) -> ControlShift | None:
     """The arm that an arm is held against: by earlier sessions the one whose ratio moved least, else the one
     whose ratio is known best in the two runs.
 
@@ -269,11 +269,11 @@ def choose_control(
     if learnt:
         floors = {arm: learn_floor(np.array(earlier[arm]), tests * len(learnt)) for arm in learnt}
         arm = min(floors, key=lambda one: floors[one])
-        return Control(arm=arm, floor=floors[arm], sessions=len(earlier[arm]))
+        return ControlShift(arm=arm, floor=floors[arm], sessions=len(earlier[arm]))
     if not known:
         return None
     arm = min(known, key=lambda one: _width(before[one]) + _width(after[one]))
-    return Control(arm=arm, floor=SESSION_FLOOR, sessions=0)
+    return ControlShift(arm=arm, floor=SESSION_FLOOR, sessions=0)
 
 
 def learn_floor(log_ratios: Array, tests: int) -> float:
@@ -327,7 +327,7 @@ def _width(ratio: Ratio) -> float:
     return math.log((ratio.high or math.inf) / (ratio.low or 1e-300))
 
 
-def _settle(sites: Sequence[Site], sessions: Sequence[Session]) -> str | None:
+def _settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
     """The race that tells what two sessions don't: of the first arm of another version that has no verdict."""
     told = [
         _race(site, one.arm)
@@ -338,7 +338,7 @@ def _settle(sites: Sequence[Site], sessions: Sequence[Session]) -> str | None:
     return next((command for command in told if command), None)
 
 
-def _race(site: Site, label: str) -> str | None:
+def _race(site: CellInPlace, label: str) -> str | None:
     """The command that races an arm against itself under another interpreter; None where no gate can."""
     group = site.run.groups[site.cell.group].record
     arm = next((one for one in group.arms if one.label == label and not one.control), None)
@@ -368,11 +368,11 @@ _COMMIT = 10
 """So many letters of it tell commits apart."""
 
 
-def find_changes(one: Analysed, other: Analysed) -> tuple[Change, ...]:
+def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
     """What differs in where and how two runs were made, what matters most first."""
     before, after = (dict(_leaves(run.document.environment)) | _given(run) for run in (one, other))
     found = [
-        Change(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
+        RunChange(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
         for name in dict.fromkeys([*before, *after])
         if before.get(name, NONE) != after.get(name, NONE)
     ]
@@ -380,7 +380,7 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[Change, ...]:
     return tuple(one.model_copy(update={"what": one.what.removeprefix("libraries.")}) for one in ordered)
 
 
-def find_arm_changes(one: Row, other: Row) -> tuple[Change, ...]:
+def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
     """What differs in one arm of both, by its own words and by the runtime's account of what it ran.
 
     What only one account tells is no change: older runs tell less. A fallback is; and so is an artifact of another
@@ -395,7 +395,7 @@ def find_arm_changes(one: Row, other: Row) -> tuple[Change, ...]:
     sizes = one.artifact_bytes or 0, other.artifact_bytes or 0
     if min(sizes) and max(sizes) > min(sizes) * (1 + _GREW):
         own.append(("artifact", size(sizes[0]), size(sizes[1])))
-    return tuple(Change(what=name, a=_told(a), b=_told(b)) for name, a, b in own if a != b)
+    return tuple(RunChange(what=name, a=_told(a), b=_told(b)) for name, a, b in own if a != b)
 
 
 def _rank(name: str) -> int:

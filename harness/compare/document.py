@@ -47,7 +47,7 @@ class PlacedRow(Row):
     run: str
 
 
-class At(Part):
+class ArmInPlace(Part):
     """One target in one place.
 
     Attributes:
@@ -65,7 +65,7 @@ class At(Part):
     ratio: Ratio | None = None
 
 
-class Target(Part):
+class MergedTarget(Part):
     """A line of the table: an arm in every place.
 
     Attributes:
@@ -73,11 +73,11 @@ class Target(Part):
     """
 
     arm: str
-    at: tuple[At, ...]
+    at: tuple[ArmInPlace, ...]
     worst: float | None = None
 
 
-class Shipped(Part):
+class PlaceAnswer(Part):
     """What a place's own answer ships; `reason` is why there is none, or only the fastest so far."""
 
     place: str
@@ -137,8 +137,8 @@ class MergedCell(Part):
     places: tuple[str, ...]
     everywhere: Everywhere | None = None
     reason: str | None = None
-    ships: tuple[Shipped, ...]
-    targets: tuple[Target, ...]
+    ships: tuple[PlaceAnswer, ...]
+    targets: tuple[MergedTarget, ...]
     pairs: tuple[Pair, ...]
 
 
@@ -156,7 +156,7 @@ class MergedDocument(Part):
         return f"<MergedDocument: {counted(len(self.cells), 'cell')} in {counted(len(self.places), 'place')}>"
 
 
-class Change(Part):
+class RunChange(Part):
     """One thing that is another in the second run; `-` where a run had none."""
 
     what: str
@@ -178,7 +178,7 @@ class Moved(Part):
     arm: str
     a_ns: float
     b_ns: float
-    changes: tuple[Change, ...]
+    changes: tuple[RunChange, ...]
     control: str | None = None
     floor: float | None = None
     sessions: int = 0
@@ -186,7 +186,7 @@ class Moved(Part):
     reason: str | None = None
 
 
-class Session(Part):
+class SessionComparison(Part):
     """One question in two sessions on one machine.
 
     Attributes:
@@ -195,7 +195,7 @@ class Session(Part):
     """
 
     group: str
-    ships: tuple[Shipped, ...]
+    ships: tuple[PlaceAnswer, ...]
     moved: tuple[Moved, ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
@@ -216,8 +216,8 @@ class ComparedDocument(Part):
     level: Literal[1, 2]
     a: Place
     b: Place
-    changes: tuple[Change, ...]
-    sessions: tuple[Session, ...] = ()
+    changes: tuple[RunChange, ...]
+    sessions: tuple[SessionComparison, ...] = ()
     cells: tuple[MergedCell, ...] = ()
     settle: str | None = None
     only_a: tuple[str, ...] = ()

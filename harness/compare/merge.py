@@ -9,17 +9,17 @@ from itertools import combinations, product
 from pathlib import Path
 
 from shootout.compare.document import (
-    At,
+    ArmInPlace,
     Everywhere,
     Fate,
     MergedCell,
     MergedDocument,
+    MergedTarget,
     Pair,
     Place,
+    PlaceAnswer,
     PlacedRow,
     Regret,
-    Shipped,
-    Target,
 )
 from shootout.compare.matching import (
     EXPORT,
@@ -78,7 +78,7 @@ def merge(runs: Sequence[Analysed]) -> MergedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CellInPlace:
     """A cell of a run in its place."""
 
     place: str
@@ -108,20 +108,20 @@ class Site:
         return key_of(self.asked), self.scenario
 
 
-def find_sites(place: str, run: Analysed) -> list[Site]:
+def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
     """A run's cells whose figures count."""
     return [
-        Site(place=place, run=run, cell=cell, answer=answer, asked=read_asked(run, cell))
+        CellInPlace(place=place, run=run, cell=cell, answer=answer, asked=read_asked(run, cell))
         for answer in run.document.answer
         for cell in [run.cells[answer.group]]
     ]
 
 
-def match_sites(sites: Sequence[Site]) -> list[list[Site]]:
+def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
     """The sites that ask the same, in their order; threads count where one run asks it with several."""
     often = Counter((one.place, one.key) for one in sites)
     several = {key for (_, key), count in often.items() if count > 1}
-    found: dict[Hashable, list[Site]] = defaultdict(list)
+    found: dict[Hashable, list[CellInPlace]] = defaultdict(list)
     for one in sites:
         threads = tuple(sorted({row.threads for row in one.cell.rows})) if one.key in several else ()
         found[one.key, threads].append(one)
@@ -162,7 +162,7 @@ def _rows(names: Sequence[str], runs: Sequence[Analysed]) -> Iterator[PlacedRow]
             yield PlacedRow.model_construct(None, **dict(row), place=name, machine=key, run=run.document.run)
 
 
-def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[Site]]) -> None:
+def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> None:
     """Stop at runs that have nothing in common, unless all are parts of one study, given the same files.
 
     Raises:
@@ -182,7 +182,7 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[Site]])
             raise UsageError(f"{run.document.run} and {other.run.document.run} can't be put together: {told}")
 
 
-def tell_apart(one: Site, other: Site) -> str:
+def tell_apart(one: CellInPlace, other: CellInPlace) -> str:
     """Why two don't ask the same."""
     if told := tell_strange(one.asked, other.asked):
         return "; ".join(told)
@@ -191,12 +191,12 @@ def tell_apart(one: Site, other: Site) -> str:
     return tell_threads(one, other)
 
 
-def tell_threads(one: Site, other: Site) -> str:
+def tell_threads(one: CellInPlace, other: CellInPlace) -> str:
     """How many threads either has."""
     return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
 
 
-def _warn(found: Sequence[Sequence[Site]]) -> Iterator[str]:
+def _warn(found: Sequence[Sequence[CellInPlace]]) -> Iterator[str]:
     for sites in found:
         yield from warn_exports(sites)
         if other := next((one for one in sites if one.threads != sites[0].threads), None):
@@ -204,7 +204,7 @@ def _warn(found: Sequence[Sequence[Site]]) -> Iterator[str]:
             yield f"{sites[0].cell.group}, {sites[0].place} and {other.place}: {told}; what flips may be due to that"
 
 
-def warn_exports(sites: Sequence[Site]) -> Iterator[str]:
+def warn_exports(sites: Sequence[CellInPlace]) -> Iterator[str]:
     """Of each two sites of a question whose exports differ."""
     for one, other in combinations(sites, 2):
         if EXPORT in find_differing(one.asked, other.asked):
@@ -212,7 +212,7 @@ def warn_exports(sites: Sequence[Site]) -> Iterator[str]:
             yield f"{one.cell.group}, {one.place} and {other.place}: {told}"
 
 
-def merge_cell(sites: Sequence[Site]) -> MergedCell:
+def merge_cell(sites: Sequence[CellInPlace]) -> MergedCell:
     """One question in all its places."""
     arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
     worst = {arm: found for arm in arms if (found := _worst(arm, sites))}
@@ -229,10 +229,10 @@ def merge_cell(sites: Sequence[Site]) -> MergedCell:
     )
 
 
-def shipped_of(site: Site) -> Shipped:
+def shipped_of(site: CellInPlace) -> PlaceAnswer:
     """What a place's own answer ships."""
     ship = site.answer.ship
-    return Shipped(
+    return PlaceAnswer(
         place=site.place,
         arm=ship.arm if ship else None,
         median_ns=ship.median_ns if ship else None,
@@ -241,26 +241,28 @@ def shipped_of(site: Site) -> Shipped:
     )
 
 
-def _target(arm: str, sites: Sequence[Site], worst: Mapping[str, _Worst]) -> Target:
+def _target(arm: str, sites: Sequence[CellInPlace], worst: Mapping[str, _Worst]) -> MergedTarget:
     found = worst.get(arm)
-    return Target(arm=arm, at=tuple(_at(arm, site) for site in sites), worst=found.regret.value if found else None)
+    return MergedTarget(
+        arm=arm, at=tuple(_at(arm, site) for site in sites), worst=found.regret.value if found else None
+    )
 
 
-def _order(target: Target) -> tuple[bool, float, int, float]:
+def _order(target: MergedTarget) -> tuple[bool, float, int, float]:
     """Who may be shipped everywhere first, then who has the most times, and by the lowest of them."""
     times = [one.median_ns for one in target.at if one.median_ns is not None]
     return target.worst is None, target.worst or 0.0, -len(times), min(times, default=float("inf"))
 
 
-def _at(arm: str, site: Site) -> At:
+def _at(arm: str, site: CellInPlace) -> ArmInPlace:
     row = site.rows.get(arm)
     if row is None:
-        return At(place=site.place, outcome=None)
+        return ArmInPlace(place=site.place, outcome=None)
     timing = row.end_to_end
     reason = find_fault(site.cell, row) if timing else row.reason
     if timing is None:
-        return At(place=site.place, outcome=row.outcome, reason=reason)
-    return At(
+        return ArmInPlace(place=site.place, outcome=row.outcome, reason=reason)
+    return ArmInPlace(
         place=site.place,
         outcome=row.outcome,
         reason=reason,
@@ -271,13 +273,13 @@ def _at(arm: str, site: Site) -> At:
     )
 
 
-def _ratio(arm: str, site: Site) -> Ratio | None:
+def _ratio(arm: str, site: CellInPlace) -> Ratio | None:
     """Its time ÷ that of what the place ships."""
     ship = site.answer.ship
     return site.cell.ratio(arm, ship.arm) if ship and ship.arm != arm else None
 
 
-def _may_ship(arm: str, site: Site) -> bool:
+def _may_ship(arm: str, site: CellInPlace) -> bool:
     """Whether a place may ship it: as it does, or since it was measured soundly, and is as well known to keep the model
     as what it ships.
     """
@@ -296,12 +298,12 @@ class _Worst:
     """What an arm costs where it costs most; `sites` are where it measured so."""
 
     regret: Regret
-    sites: tuple[Site, ...]
+    sites: tuple[CellInPlace, ...]
 
 
-def _worst(arm: str, sites: Sequence[Site]) -> _Worst | None:
+def _worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
     """None where some place may not ship it, or doesn't know how it compares."""
-    found: list[tuple[Site, Regret]] = []
+    found: list[tuple[CellInPlace, Regret]] = []
     for site in sites:
         if site.answer.ship is None or not _may_ship(arm, site):
             return None
@@ -318,7 +320,7 @@ def _worst(arm: str, sites: Sequence[Site]) -> _Worst | None:
     return _Worst(regret=regret, sites=tuple(site for site, one in found if one.value == value))
 
 
-def _everywhere(worst: Mapping[str, _Worst], sites: Sequence[Site]) -> Everywhere | None:
+def _everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]) -> Everywhere | None:
     if not worst:
         return None
     arm = min(worst, key=lambda one: worst[one].regret.value)
@@ -344,7 +346,7 @@ def _costs_more(other: str, its: _Worst, arm: str, mine: _Worst) -> bool:
     return its.regret.low is not None and mine.regret.high is not None and its.regret.low > mine.regret.high
 
 
-def _why_none(sites: Sequence[Site]) -> str:
+def _why_none(sites: Sequence[CellInPlace]) -> str:
     if len(sites) == 1:
         return ALONE
     without = [site for site in sites if site.answer.ship is None]

@@ -16,11 +16,11 @@ from pydantic import Field
 
 from shootout.compare.matching import Machine
 from shootout.decide.candidates import Candidate, Question
-from shootout.decide.limits import Finding, Standing, judge_limits
+from shootout.decide.limits import Finding, judge_limits
 from shootout.decide.objective import (
     Cost,
     Flip,
-    Measure,
+    ObjectiveValue,
     compare,
     find_cost,
     find_flip,
@@ -34,7 +34,7 @@ from shootout.decide.stability import find_stability
 from shootout.errors import ExitCode
 from shootout.results.choice import find_leader, find_untold
 from shootout.results.document import Chosen, Part, Ratio, Rival, ratio_of
-from shootout.stats.verdicts import Comparison
+from shootout.stats.verdicts import Comparison, Standing
 from shootout.study import reproduce
 from shootout.study.group import short
 
@@ -168,13 +168,13 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
     )
 
 
-def _distance(found: Measure, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
+def _distance(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
     """How far a candidate is from being known: what takes data of the user's comes last, then the best goes first."""
     needs_data = any(one.needs and "--inputs" in one.needs for one in findings)
     return needs_data, found.reason is not None, found.value
 
 
-def _standing(found: Measure, findings: Sequence[Finding]) -> Standing:
+def _standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Standing:
     standings = {one.standing for one in findings}
     if found.fault or Standing.BROKEN in standings:
         return Standing.BROKEN
@@ -182,7 +182,7 @@ def _standing(found: Measure, findings: Sequence[Finding]) -> Standing:
 
 
 def _judged(
-    policy: Policy, candidate: Candidate, found: Measure, findings: tuple[Finding, ...], standing: Standing
+    policy: Policy, candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...], standing: Standing
 ) -> Judged:
     cost = find_cost(policy, candidate) if policy.machines else None
     return Judged(
@@ -199,7 +199,7 @@ def _judged(
 
 
 def _choose(
-    policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, Measure], judged: Sequence[Judged]
+    policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
 ) -> dict[str, Any]:
     """The decision among those that meet every limit."""
 
@@ -270,7 +270,7 @@ def _misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
     return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
 
 
-def _settle(candidate: Candidate, found: Measure, findings: Sequence[Finding]) -> str | None:
+def _settle(candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]) -> str | None:
     """What measures all that isn't known of a candidate; None where no run would tell."""
     needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
     needs += [found.needs] if found.needs else []
@@ -290,7 +290,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(words[::2], words[1::2], strict=True)
 
 
-def _part(measures: Mapping[str, Measure], chosen: str, tied: Sequence[str]) -> str | None:
+def _part(measures: Mapping[str, ObjectiveValue], chosen: str, tied: Sequence[str]) -> str | None:
     """What would tell the chosen one from the nearest that is tied with it."""
     mine = measures[chosen].play
     if mine is None:

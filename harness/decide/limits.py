@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import NormalDist
 
-from shootout.constants import TAIL_LEAST, TAIL_S
+from shootout.constants import TAIL_S
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
 from shootout.decide.objective import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
@@ -21,8 +20,9 @@ from shootout.decide.policy import Policy
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Part, Row, Timing
-from shootout.stats.paired import CONFIDENCE, compare_right
-from shootout.stats.quantiles import LEAST_TAILS
+from shootout.stats.paired import CONFIDENCE, compare_right, quantile_of
+from shootout.stats.quantiles import LEAST_TAILS, P99_OWN_CALLS, least_calls
+from shootout.stats.verdicts import Standing, judge_limit
 from shootout.units import counted, number
 
 ALPHA = 0.05
@@ -32,18 +32,8 @@ MORE = "--goal 'resolve 2%'"
 """What makes a run go on for more restarts."""
 WITH_POLICY = f"--policy deploy.toml {MORE}"
 """What makes a run read more of long calls."""
-LEAST_CALLS = 662
-"""So many a p99 takes; see `stats.quantiles`."""
 MOST_ROWS = 10_000_000
 """More labelled rows than that nobody is asked for."""
-
-
-class Standing(StrEnum):
-    """How a candidate stands to a limit."""
-
-    MET = "met"
-    BROKEN = "broken"
-    UNKNOWN = "unknown"
 
 
 class Finding(Part):
@@ -70,7 +60,7 @@ class Finding(Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Bounds:
     """What is known of one figure: its bounds, and why not more."""
 
     value: float | None = None
@@ -120,16 +110,12 @@ def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple
     )
 
 
-def judge_figure(limit: Limit, wanted: float, figure: Figure, *, implied: bool = False) -> Finding:
+def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
     """A figure's bounds against a limit."""
     is_most = LIMITS[limit].side == "most"
-    bad, good = (figure.high, figure.low) if is_most else (figure.low, figure.high)
-    standing, excess = Standing.UNKNOWN, None
-    if bad is not None and (bad <= wanted if is_most else bad >= wanted):
-        standing = Standing.MET
-    elif good is not None and (good > wanted if is_most else good < wanted):
-        standing = Standing.BROKEN
-        excess = abs(good - wanted) / wanted
+    standing = judge_limit(figure.low, figure.high, wanted, at_most=is_most)
+    best = figure.low if is_most else figure.high
+    excess = abs(best - wanted) / wanted if standing is Standing.BROKEN and best is not None else None
     unknown = standing is Standing.UNKNOWN
     return Finding(
         limit=limit,
@@ -145,7 +131,7 @@ def judge_figure(limit: Limit, wanted: float, figure: Figure, *, implied: bool =
     )
 
 
-def _around(limit: Limit, figure: Figure) -> str:
+def _around(limit: Limit, figure: Bounds) -> str:
     """Why bounds that are known don't tell."""
     told = LIMITS[limit].unit.told
     if figure.low is None or figure.high is None:
@@ -153,7 +139,7 @@ def _around(limit: Limit, figure: Figure) -> str:
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
 
 
-def _p99(asked: _Asked) -> Figure:
+def _p99(asked: _Asked) -> Bounds:
     policy = asked.policy
     if policy.load is None:
         return _p99_alone(asked)
@@ -162,57 +148,58 @@ def _p99(asked: _Asked) -> Figure:
     return _p99_served(asked.candidate.under(policy.load), policy.load)
 
 
-def _p99_alone(asked: _Asked) -> Figure:
+def _p99_alone(asked: _Asked) -> Bounds:
     """One call after another."""
     play = asked.candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if timing is None:
-        return Figure(reason="never timed one call after another", needs="--scenario latency")
+        return Bounds(reason="never timed one call after another", needs="--scenario latency")
     low, high = timing.p99_low_ns, timing.p99_highest_ns
     reason, needs = _untold_p99(timing) if high is None else ("", "")
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
         more = other.row.end_to_end if other.row.scenario == Scenario.LATENCY else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
             low, high = min(low, more.p99_low_ns), max(high, more.p99_highest_ns)
-    return Figure(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
+    return Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
 
 
 def _untold_p99(timing: Timing) -> tuple[str, str]:
     """Why there is no p99 of calls, and what would tell it."""
     if timing.restarts < LEAST_TAILS:
         return _of(timing.restarts, "restarts"), MORE
-    if timing.samples < TAIL_LEAST * timing.restarts:
-        is_long = (TAIL_LEAST - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
-        reason = f"its calls are long: a p99 takes {TAIL_LEAST} in each restart, and {LEAST_CALLS} in all"
+    wanted = least_calls(0.99)
+    if timing.samples < P99_OWN_CALLS * timing.restarts:
+        is_long = (P99_OWN_CALLS - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
+        reason = f"its calls are long: a p99 takes {P99_OWN_CALLS} in each restart, and {wanted} in all"
         return reason, "" if is_long else WITH_POLICY
-    if timing.samples < LEAST_CALLS:
-        return f"{timing.samples} of {LEAST_CALLS} calls", MORE
+    if timing.samples < wanted:
+        return f"{timing.samples} of {wanted} calls", MORE
     return "its short calls were not read one by one: an older run, or its time was over", MORE
 
 
-def _p99_shared(asked: _Asked, load: float) -> Figure:
+def _p99_shared(asked: _Asked, load: float) -> Bounds:
     """Where as many machines are paid for as the load takes: under the share of it that each of them gets."""
     policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
     if isinstance(rate, str):
-        return Figure(reason=rate, needs=rate_needs(policy))
+        return Bounds(reason=rate, needs=rate_needs(policy))
     share = load / count_machines(load, rate.low, policy.utilisation)
     return _p99_served(asked.candidate.under(share), share)
 
 
-def _p99_served(play: Play | None, load: float) -> Figure:
+def _p99_served(play: Play | None, load: float) -> Bounds:
     """Under requests that arrive by themselves, at that rate or more: fewer of them are answered no later."""
     needs = f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
     served = play.row.serve if play else None
     if served is None:
-        return Figure(reason="never served requests", needs=needs)
+        return Bounds(reason="never served requests", needs=needs)
     if served.rate_per_s.low < load:
-        return Figure(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
+        return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
     low = None
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
         low = math.nextafter(served.limit_ns, math.inf)  # it broke that limit
     if served.p99_highest_ns is None and low is None:
-        return Figure(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} restarts that served", needs=needs)
-    return Figure(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
+        return Bounds(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} restarts that served", needs=needs)
+    return Bounds(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
 
 
 def _of(count: int, what: str) -> str:
@@ -220,15 +207,15 @@ def _of(count: int, what: str) -> str:
     return f"{count} of {LEAST_TAILS} {what}"
 
 
-def _accuracy(asked: _Asked) -> Figure:
+def _accuracy(asked: _Asked) -> Bounds:
     right = _right(asked.candidate, asked.row.arm)
     if not right:
         known = asked.row.fidelity.accuracy if asked.row.fidelity else None
         reason = "nothing is labelled" if known is None else "of how many rows isn't known: the run is an older one"
-        return Figure(value=known, reason=reason, needs="--inputs data.npz --labels labels.npz")
+        return Bounds(value=known, reason=reason, needs="--inputs data.npz --labels labels.npz")
     count, share = len(right), right.count("1") / len(right)
     low, high = wilson(right.count("1"), count, asked.alpha)
-    return Figure(value=share, low=low, high=high, reason=_told_rows(count, _rows_for_accuracy(share, asked)))
+    return Bounds(value=share, low=low, high=high, reason=_told_rows(count, _rows_for_accuracy(share, asked)))
 
 
 def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
@@ -259,21 +246,34 @@ def _told_rows(count: int, needed: int | None) -> str:
     )
 
 
-def _drop(asked: _Asked) -> Figure:
+def _drop(asked: _Asked) -> Bounds:
     """Against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
     if is_plain(asked.row):
-        return Figure(value=0.0, low=0.0, high=0.0)
+        return Bounds(value=0.0, low=0.0, high=0.0)
     play, against = next(_with_reference(asked.candidate), (None, ""))
     if play is None:
-        return Figure(reason="no accuracy beside plain FP32's is known", needs="--inputs data.npz --labels labels.npz")
-    before, after = play.right[against], play.right[play.row.arm]
-    found = compare_right(before, after, confidence=1 - asked.alpha)
-    figure = Figure(value=0.0 - found.value, low=0.0 - found.high, high=0.0 - found.low)
-    spread = (found.high - found.low) / 2
-    margin = abs(asked.wanted + found.value)
-    needed = math.ceil(len(before) * (spread / margin) ** 2) if margin else None
-    needed = needed if needed and needed <= MOST_ROWS else None
-    return Figure(value=figure.value, low=figure.low, high=figure.high, reason=_told_rows(len(before), needed))
+        return Bounds(reason="no accuracy beside plain FP32's is known", needs="--inputs data.npz --labels labels.npz")
+    return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha)
+
+
+def bound_drop(before: str, after: str, wanted: float, alpha: float) -> Bounds:
+    """Return the share of rows that `after` has lost, in pairs of rows, with how many would tell it from a limit.
+
+    Args:
+        before, after: "1" for each row of the same split that was right.
+        wanted: the limit, a share.
+        alpha: how often the interval may miss the truth.
+    """
+    change = compare_right(before, after, confidence=1 - alpha)
+    low, value, high = (0.0 - one for one in (change.high, change.value, change.low))
+    needed = _count_rows_needed(len(before), (high - low) / 2, wanted - value)
+    return Bounds(value=value, low=low, high=high, reason=_told_rows(len(before), needed))
+
+
+def _count_rows_needed(rows: int, reach: float, room: float) -> int | None:
+    """Return how many rows shrink an interval's reach to the room beside the limit; None if nobody has so many."""
+    needed = math.ceil(rows * (reach / room) ** 2) if room else None
+    return needed if needed and needed <= MOST_ROWS else None
 
 
 def _with_reference(candidate: Candidate) -> Iterator[tuple[Play, str]]:
@@ -289,77 +289,75 @@ def _right(candidate: Candidate, arm: str) -> str:
     return next((play.right[arm] for play in candidate.plays if arm in play.right), "")
 
 
-def _exact(value: float | None, reason: str, needs: str = "") -> Figure:
-    return Figure(value=value, low=value, high=value) if value is not None else Figure(reason=reason, needs=needs)
+def _exact(value: float | None, reason: str, needs: str = "") -> Bounds:
+    return Bounds(value=value, low=value, high=value) if value is not None else Bounds(reason=reason, needs=needs)
 
 
-def _error(asked: _Asked) -> Figure:
+def _error(asked: _Asked) -> Bounds:
     errors = [play.row.fidelity.relative_l2 for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in errors else max((one for one in errors if one is not None), default=None)
     return _exact(worst, "no error against the reference outputs are known")
 
 
-def _agreement(asked: _Asked) -> Figure:
+def _agreement(asked: _Asked) -> Bounds:
     shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in shares else min((one for one in shares if one is not None), default=None)
     return _exact(worst, "its outputs are no classes")
 
 
-def _metric(asked: _Asked) -> Figure:
+def _metric(asked: _Asked) -> Bounds:
     """The mean of the user's own scores, with the interval that the shared chance of an error leaves it."""
     plays = (play.row.fidelity.metric for play in asked.candidate.plays if play.row.fidelity)
     found = next((one for one in plays if one), None)
     if found is None:
-        return Figure(reason="no score of yours is measured", needs="--metric file.py:score")
+        return Bounds(reason="no score of yours is measured", needs="--metric file.py:score")
     if found.lower_is_better:
-        return Figure(value=found.value, reason=f"lower is better in {found.name}: score its negative to limit it")
+        return Bounds(value=found.value, reason=f"lower is better in {found.name}: score its negative to limit it")
     if found.low is None or found.high is None:
-        return Figure(value=found.value, reason=f"all {counted(found.rows, 'row')} have the same score")
+        return Bounds(value=found.value, reason=f"all {counted(found.rows, 'row')} have the same score")
     middle, reach = (found.low + found.high) / 2, (found.high - found.low) / 2
-    reach *= NormalDist().inv_cdf(1 - asked.alpha / 2) / NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    room = abs(middle - asked.wanted)
-    needed = math.ceil(found.rows * (reach / room) ** 2) if room else None
-    needed = needed if needed and needed <= MOST_ROWS else None
-    return Figure(value=found.value, low=middle - reach, high=middle + reach, reason=_told_rows(found.rows, needed))
+    reach *= quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
+    needed = _count_rows_needed(found.rows, reach, middle - asked.wanted)
+    return Bounds(value=found.value, low=middle - reach, high=middle + reach, reason=_told_rows(found.rows, needed))
 
 
-def _memory(asked: _Asked) -> Figure:
+def _memory(asked: _Asked) -> Bounds:
     """The most of all restarts of all its plays; its instances are in that process."""
     found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
     return _exact(max(found, default=None), "its memory isn't known")
 
 
-def _size(asked: _Asked) -> Figure:
+def _size(asked: _Asked) -> Bounds:
     return _exact(asked.row.artifact_bytes, "its size isn't known")
 
 
-def _install(asked: _Asked) -> Figure:
+def _install(asked: _Asked) -> Bounds:
     reason = "what its runtime takes on disk isn't known: a package has no record, or the run is an older one"
     return _exact(asked.row.install_bytes, reason)
 
 
-def _ready(asked: _Asked) -> Figure:
+def _ready(asked: _Asked) -> Bounds:
     """The slowest of at least four starts."""
     rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
     if not rows:
-        return Figure(reason="its start isn't known")
+        return Bounds(reason="its start isn't known")
     slowest = max(row.ready_s for row in rows if row.ready_s is not None) * 1e9
     usual = [row.load_s + (row.first_call_s or 0.0) for row in rows if row.load_s is not None]
     starts = sum(row.starts or 0 for row in rows)
     low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
     if starts < LEAST_TAILS:
-        return Figure(value=slowest, reason=_of(starts, "starts"), needs=MORE)
-    return Figure(value=slowest, low=low, high=slowest)
+        return Bounds(value=slowest, reason=_of(starts, "starts"), needs=MORE)
+    return Bounds(value=slowest, low=low, high=slowest)
 
 
-def _rate(asked: _Asked) -> Figure:
+def _rate(asked: _Asked) -> Bounds:
     found = find_rate(asked.policy, asked.candidate)
     if isinstance(found, str):
-        return Figure(reason=found, needs=rate_needs(asked.policy))
+        return Bounds(reason=found, needs=rate_needs(asked.policy))
     value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
     if math.isinf(high):
-        return Figure(value=value, low=low, reason=_given(found.low), needs=rate_needs(asked.policy))
-    return Figure(value=value, low=low, high=high)
+        return Bounds(value=value, low=low, reason=_given(found.low), needs=rate_needs(asked.policy))
+    return Bounds(value=value, low=low, high=high)
 
 
 def _given(rate: float) -> str:
@@ -367,17 +365,17 @@ def _given(rate: float) -> str:
     return f"was given {number(rate)}/s, and may do more"
 
 
-def _cost(asked: _Asked) -> Figure:
+def _cost(asked: _Asked) -> Bounds:
     found = find_cost(asked.policy, asked.candidate)
     if not isinstance(found, Cost):
-        return Figure(reason=found, needs=cost_needs(asked.policy))
-    figure = Figure(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
+        return Bounds(reason=found, needs=cost_needs(asked.policy))
+    figure = Bounds(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
     if found.rate_high is None:
         return replace(figure, reason=_given(found.rate_low), needs=cost_needs(asked.policy))
     return figure
 
 
-FIGURES: Mapping[Limit, Callable[[_Asked], Figure]] = {
+FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.P99: _p99,
     Limit.ACCURACY: _accuracy,
     Limit.DROP: _drop,

@@ -44,7 +44,7 @@ MOST_MACHINES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class ObjectiveValue:
     """One candidate's objective, the less the better.
 
     Attributes:
@@ -73,7 +73,7 @@ class Measure:
     unvouched: str | None = None
 
 
-def measure(policy: Policy, candidate: Candidate) -> Measure:
+def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """A candidate's objective."""
     found = _measure(policy, candidate)
     if (play := found.play) and len(candidate.plays) > 1:
@@ -116,47 +116,49 @@ def _times(play: Play) -> tuple[str, bool]:
     return play.row.scenario, play.row.serve is not None and play.row.serve.searched
 
 
-def _measure(policy: Policy, candidate: Candidate) -> Measure:
+def _measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     if policy.objective is Objective.LATENCY:
         return _latency(policy, candidate)
     if policy.objective is Objective.RATE:
         rate = find_rate(policy, candidate)
         if isinstance(rate, str):
-            return Measure(reason=rate, needs=rate_needs(policy))
+            return ObjectiveValue(reason=rate, needs=rate_needs(policy))
         if math.isinf(rate.high):
-            return Measure(reason="its rate was given, and not searched", needs=rate_needs(policy))
+            return ObjectiveValue(reason="its rate was given, and not searched", needs=rate_needs(policy))
         play = rate_play(policy, candidate)
-        return Measure(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
+        return ObjectiveValue(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
     if policy.objective is Objective.COST:
         cost = find_cost(policy, candidate)
         if not isinstance(cost, Cost):
-            return Measure(reason=cost, needs=cost_needs(policy))
+            return ObjectiveValue(reason=cost, needs=cost_needs(policy))
         play = rate_play(policy, candidate) if cost.rate_high is not None else None  # a given rate's time is its p99
-        return Measure(value=cost.per_hour, low=cost.low_per_hour, high=cost.per_hour, play=play, cost=cost)
+        return ObjectiveValue(value=cost.per_hour, low=cost.low_per_hour, high=cost.per_hour, play=play, cost=cost)
     of_artifact = policy.objective is Objective.SIZE
     count = candidate.row.artifact_bytes if of_artifact else candidate.row.install_bytes
     if count is None:
-        return Measure(reason=f"its {policy.objective} isn't known")
-    return Measure(value=count, low=count, high=count, exact=True)
+        return ObjectiveValue(reason=f"its {policy.objective} isn't known")
+    return ObjectiveValue(value=count, low=count, high=count, exact=True)
 
 
-def _latency(policy: Policy, candidate: Candidate) -> Measure:
+def _latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """The median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
     play = candidate.under(policy.load) if policy.load else candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if play is None or timing is None:
         if policy.load:
-            return Measure(reason="never served requests", needs=f"--scenario serve --rate {policy.load:g}/s")
-        return Measure(reason="never timed one call after another", needs="--scenario latency")
+            return ObjectiveValue(reason="never served requests", needs=f"--scenario serve --rate {policy.load:g}/s")
+        return ObjectiveValue(reason="never timed one call after another", needs="--scenario latency")
     served = play.row.serve
     if policy.load and served and (served.searched or served.rate_per_s.low < policy.load):
-        return Measure(reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s")
+        return ObjectiveValue(
+            reason=f"never served {policy.load:g}/s", needs=f"--scenario serve --rate {policy.load:g}/s"
+        )
     if timing.restarts < LEAST_RESTARTS:
-        return Measure(value=timing.median_ns, play=play)
-    return Measure(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
+        return ObjectiveValue(value=timing.median_ns, play=play)
+    return ObjectiveValue(value=timing.median_ns, low=timing.low_ns, high=timing.high_ns, play=play)
 
 
-def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> dict[str, float]:
+def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
     """What orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
     timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
     plays = [measures[one.label].play for one in candidates]
@@ -175,7 +177,7 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, Measure]) -> d
     return {one.label: measures[one.label].value for one in candidates}
 
 
-def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
+def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """The first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
     if not one.cost and not other.cost and (found := _side_by_side(one, other)):
         compared, vouched = found
@@ -183,7 +185,7 @@ def compare(policy: Policy, one: Measure, other: Measure) -> Comparison:
     return _within(_apart(one, other), policy.indifferent)
 
 
-def _side_by_side(one: Measure, other: Measure) -> tuple[Comparison, bool] | None:
+def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Comparison, bool] | None:
     """How they compare where both ran, in most restarts, and whether verdicts stand there; None: they never met."""
     pairs = (
         (mine, theirs)
@@ -207,7 +209,7 @@ def _within(found: Comparison, indifferent: float) -> Comparison:
     return found if is_told else replace(found, verdict=Verdict.CANT_TELL)
 
 
-def _apart(one: Measure, other: Measure) -> Comparison:
+def _apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """Of two that never ran side by side, or whose figures are exact."""
     is_step = one.exact or one.cost is not None
     floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)

@@ -11,7 +11,7 @@ from typing import Any
 from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import Figure, Standing, judge_figure, judge_limits
+from shootout.decide.limits import Bounds, judge_figure, judge_limits
 from shootout.decide.objective import EXACT, refuse_unpriced
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Objective, Policy, as_policy
@@ -20,6 +20,7 @@ from shootout.host import environment
 from shootout.journal.records import Played
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.stats.verdicts import Standing
 from shootout.study import selection
 from shootout.study.group import GroupRecord
 from shootout.study.schema import Study
@@ -160,7 +161,7 @@ def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) 
     }
     for limit, wanted in policy.limits.items() if policy else ():
         if (value := known.get(limit)) is not None:
-            found = judge_figure(limit, wanted, Figure(value=value, low=value, high=value))
+            found = judge_figure(limit, wanted, Bounds(value=value, low=value, high=value))
             if found.standing is Standing.BROKEN:
                 told = LIMITS[limit].unit.told
                 return NotRun(NotRunKind.OFF_LIMITS, f"{limit} is {told(value)}, and the policy says {told(wanted)}")

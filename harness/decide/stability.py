@@ -10,10 +10,10 @@ import numpy as np
 
 from shootout.contract import Array
 from shootout.decide.candidates import Candidate
-from shootout.decide.objective import Measure
+from shootout.decide.objective import ObjectiveValue
 from shootout.decide.policy import Policy
 from shootout.messages import Scope
-from shootout.results.choice import AS_SMALL, AS_SOON, AS_SOON_S, find_sizes, usual_start_s
+from shootout.results.choice import find_sizes, narrow_tie, usual_start_s
 from shootout.stats.quantiles import median
 from shootout.stats.verdicts import Comparison, Verdict
 
@@ -24,7 +24,7 @@ SEED = 0
 def find_stability(
     policy: Policy,
     candidates: Sequence[Candidate],
-    measures: Mapping[str, Measure],
+    measures: Mapping[str, ObjectiveValue],
     compared: Callable[[str, str], Comparison],
 ) -> dict[str, float]:
     """How often each candidate is chosen, by label, the most often first; those never chosen are left out.
@@ -41,10 +41,7 @@ def find_stability(
     starts = np.array([usual_start_s(one.row) for one in candidates])
     beaten = _beaten([one.label for one in candidates], compared)
     near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
-    least = np.where(near, sizes[:, None], np.inf).min(axis=0)
-    small = near & (sizes[:, None] <= AS_SMALL * least)
-    soonest = np.where(small, starts[:, None], np.inf).min(axis=0)
-    soon = small & (starts[:, None] <= np.maximum(AS_SOON * soonest, soonest + AS_SOON_S))
+    _, soon = narrow_tie(near, sizes[:, None], starts[:, None])
     chosen = np.where(soon, values, np.inf).argmin(axis=0)
     counts = Counter(candidates[index].label for index in chosen.tolist())
     return {label: count / DRAWS for label, count in counts.most_common()}
@@ -59,13 +56,13 @@ def _beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -
     return found
 
 
-def _seeds(measures: Mapping[str, Measure]) -> dict[int, int]:
+def _seeds(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
     """A seed for each cell, so that its arms draw the same restarts."""
     cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
     return {cell: SEED + index for index, cell in enumerate(cells)}
 
 
-def _draws(policy: Policy, found: Measure, seeds: Mapping[int, int]) -> Array:
+def _draws(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
     """A candidate's objective in each resample, shape (DRAWS,)."""
     if found.play is None:
         return np.full(DRAWS, found.value)

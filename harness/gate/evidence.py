@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from shootout.constants import ALPHA, BIAS_FLOOR, FIDELITY_MARGIN, FP32_BOUND_FLOOR, INDIFFERENT, SHIPPED, USEFUL_BOUND
 from shootout.contract import BoundStanding, NotRunKind
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import Standing, judge_limits
+from shootout.decide.limits import bound_drop, judge_limits
 from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
@@ -21,8 +20,8 @@ from shootout.results.analysis import Analysed
 from shootout.results.choice import is_judged
 from shootout.results.document import Part, Row
 from shootout.stats.goals import MOST_PERCENT, Aim, Goal
-from shootout.stats.paired import PairedChange, compare_right
-from shootout.units import counted, size
+from shootout.stats.verdicts import Standing, judge_limit
+from shootout.units import size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
@@ -214,7 +213,7 @@ def _size(mine: Row, other: Row, limits: Limits) -> Check:
         return Check(name="size", reference=told[0], candidate=told[1])
     standing = Standing.UNKNOWN
     if before is not None and after is not None:
-        standing = Standing.MET if after <= before * (1 + limits.size) else Standing.BROKEN
+        standing = judge_limit(after, after, before * (1 + limits.size))
     reason = f"{100 * (after / before - 1):+.1f} %" if before and after is not None else None
     limit = f"at most {100 * limits.size:g} % more"
     return Check(name="size", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason)
@@ -227,36 +226,26 @@ def _accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[
     shares = [row.fidelity.accuracy if row.fidelity else None for row in (mine, other)]
     told = [None if one is None else share(one) for one in shares]
     right = {arm: rows for (_, arm), rows in right_rows(run.groups[mine.group]).items()}
-    is_known, sure = {mine.arm, other.arm} <= right.keys(), 1 - ALPHA / limits.shares
-    found = compare_right(right[mine.arm], right[other.arm], confidence=sure) if is_known else None
-    lost = f"{_points(-found.value)} points lost [{_points(-found.high)}, {_points(-found.low)}]" if found else None
+    drop = None
+    if {mine.arm, other.arm} <= right.keys():
+        most = limits.accuracy_drop or 0.0
+        drop = bound_drop(right[mine.arm], right[other.arm], most, ALPHA / limits.shares)
+    lost = None
+    if drop:
+        value, low, high = (f"{round(100 * (one or 0.0), 2) + 0.0:.2f}" for one in (drop.value, drop.low, drop.high))
+        lost = f"{value} points lost [{low}, {high}]"
     if limits.accuracy_drop is None:
         yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
         return
-    standing, why = _drop(found, limits.accuracy_drop, len(right.get(mine.arm, "")))
+    standing, why = Standing.UNKNOWN, "no labelled rows: the reference's run needs --inputs and --labels"
+    if drop:
+        standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
+        why = drop.reason if standing is Standing.UNKNOWN else ""
     reason = "; ".join(filter(None, [lost, why]))
     limit = f"at most {POINTS.told(limits.accuracy_drop)} lost"
     yield Check(
         name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
     )
-
-
-def _points(drop: float) -> str:
-    return f"{round(100 * drop, 2) + 0.0:.2f}"
-
-
-def _drop(found: PairedChange | None, most: float, rows: int) -> tuple[Standing, str]:
-    """Whether so much at most is lost, and what would tell."""
-    if found is None:
-        return Standing.UNKNOWN, "no labelled rows: the reference's run needs --inputs and --labels"
-    if -found.low <= most:
-        return Standing.MET, ""
-    if -found.high > most:
-        return Standing.BROKEN, ""
-    away, reach = most + found.value, found.value - found.low
-    wanted = math.ceil(rows * (reach / away) ** 2) if away > 0 else None
-    more = f"; about {wanted:,} would tell" if wanted else ""
-    return Standing.UNKNOWN, f"{counted(rows, 'labelled row')}{more}"
 
 
 def _versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:

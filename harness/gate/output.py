@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.decide.limits import Standing
 from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
 from shootout.gate.verdict import Gate, Outcome, tell_check, tell_ratio
 from shootout.results.document import Document
+from shootout.stats.verdicts import Standing
 from shootout.units import counted
 
 _STYLES: dict[Outcome, str] = {"pass": "bold green", "fail": "bold red", "undecided": "bold yellow"}

@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic import Field
 
 from shootout.contract import NotRun, NotRunKind
-from shootout.decide.limits import Standing
 from shootout.decide.racing import find_breach
 from shootout.errors import ExitCode, Unavailable
 from shootout.gate.evidence import Check, Limits, find_evidence
@@ -20,6 +19,7 @@ from shootout.journal.records import Played
 from shootout.race.runner import Breach
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Part, Ratio, Row
+from shootout.stats.verdicts import Standing, judge_limit
 from shootout.units import counted, duration, span
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -159,12 +159,10 @@ def _refuse_skipped(mine: Row, other: Row) -> None:
 
 
 def judge_ratio(ratio: Ratio, slower: float) -> Standing:
-    """On which side of the limit the interval lies; the race itself ended by the same."""
+    """Judge a ratio's interval against the limit; the race itself ended by the same."""
     if ratio.reason is not None or ratio.low is None or ratio.high is None:
         return Standing.UNKNOWN
-    if ratio.low > 1 + slower:
-        return Standing.BROKEN
-    return Standing.MET if ratio.high < 1 + slower else Standing.UNKNOWN
+    return judge_limit(ratio.low, ratio.high, 1 + slower)
 
 
 def _speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:

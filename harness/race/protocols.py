@@ -5,6 +5,7 @@ Protocols and records only. A restart knows processes and clocks through these a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -18,13 +19,12 @@ from shootout.constants import (
     SHORT_CALL_NS,
     SINGLE_CALLS,
     SINGLE_LEAD_IN,
-    TAIL_CALLS,
-    TAIL_LEAST,
     TAIL_S,
 )
 from shootout.contract import Arm, Array, NotRun, Scenario
 from shootout.host.noise import Disturbance, OwnTraces
 from shootout.messages import GpuState, Loaded, OnGpu, RateStep, Scope, Tuned, Turn, Verified, Warming
+from shootout.stats.quantiles import LEAST_TAILS, P99_OWN_CALLS, least_calls
 
 if TYPE_CHECKING:
     from shootout.race.pausing import Suspension
@@ -170,8 +170,9 @@ class Performance:
         known = sum(turn.latency_ns[Scope.END_TO_END].size for turn in self.turns)
         lead_in = max(LEAD_IN_CALLS, round(GPU_LEAD_IN_NS / call_ns) if arm.target.device.is_gpu else 0)
         most_ns = int(1e9 * min(TAIL_S, left_s))
-        if known < TAIL_CALLS and known + most_ns / call_ns - lead_in >= TAIL_LEAST:
-            self.single_ns = self.player.warm(lead_in + TAIL_CALLS - known, most_ns).latency_ns[lead_in:]
+        wanted = math.ceil(least_calls(0.99) / LEAST_TAILS)
+        if known < wanted and known + most_ns / call_ns - lead_in >= P99_OWN_CALLS:
+            self.single_ns = self.player.warm(lead_in + wanted - known, most_ns).latency_ns[lead_in:]
 
     def look_at_gpu(self) -> tuple[int | None, GpuState] | None:
         """Note its highest clock so far (a first turn's own); that, and the GPU after its last turn. None on a CPU."""

@@ -24,7 +24,7 @@ from shootout.results.document import (
     Rival,
     Row,
     Shipped,
-    Step,
+    SmallerStep,
     WouldChange,
 )
 from shootout.stats.verdicts import Verdict
@@ -285,14 +285,14 @@ def _passed(answer: Answer) -> Iterator[str]:
             yield ", ".join(filter(None, [f"{short(one.arm)} {tell_cost(one)}", one.reason]))
 
 
-def tell_cost(one: Passed | WouldChange | Step) -> str:
+def tell_cost(one: Passed | WouldChange | SmallerStep) -> str:
     """What it does to the outputs."""
     if one.accuracy_change:
         return f"accuracy{told_change(one.accuracy_change)}"
     return f"error {error(one.relative_l2)}" if one.relative_l2 is not None else "error unknown"
 
 
-def tell_step(one: Step) -> str:
+def tell_step(one: SmallerStep) -> str:
     """A smaller artifact than that of the arm to ship, and what it costs."""
     time = f"{known(one.ratio)} of the shipped one's time" if one.ratio else "never side by side"
     return f"{short(one.arm)} {size(one.artifact_bytes)}, {time}, {tell_cost(one)}"

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from shootout.compare.compare import NONE
 from shootout.compare.document import (
-    At,
-    Change,
+    ArmInPlace,
     ComparedDocument,
     Fate,
     MergedCell,
@@ -19,9 +18,10 @@ from shootout.compare.document import (
     Moved,
     Pair,
     Place,
+    PlaceAnswer,
     Regret,
-    Session,
-    Shipped,
+    RunChange,
+    SessionComparison,
 )
 from shootout.report.answer import LONGEST_REASON, NARROWEST, SHOWN, SHOWN_REASONS, SO_FAR, WIDEST, head, tell_machine
 from shootout.report.figures import Cell, ends_of, judged, known, stack_tables
@@ -113,7 +113,7 @@ def _times(ratio: Regret | None) -> str:
     return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
 
 
-def tell_best(ships: Sequence[Shipped], *, named: bool = True) -> Iterator[str]:
+def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
     """What each place ships by itself, by its letter and, if `named`, its name."""
     letters = letter_places([one.place for one in ships])
     for one in ships:
@@ -185,13 +185,13 @@ def letter_places(places: Sequence[str]) -> dict[str, str]:
 _STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
-def _time(one: At) -> Cell:
+def _time(one: ArmInPlace) -> Cell:
     if one.median_ns is None:
         return Text("-" if one.outcome is None else str(one.outcome), style="dim")
     return duration(one.median_ns)
 
 
-def _against(one: At, is_shipped: bool) -> Cell:
+def _against(one: ArmInPlace, is_shipped: bool) -> Cell:
     if is_shipped:
         return Text("best", style="bold")
     return Text(known(one.ratio), style=_STYLES[one.ratio.verdict]) if one.ratio else ""
@@ -238,7 +238,7 @@ def _tell_place(place: Place) -> Iterator[str]:
         yield "not over"
 
 
-def _changes(changes: Sequence[Change], *, full: bool) -> Iterator[str]:
+def _changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
     """What both tell of, then what only one does."""
     if not changes:
         yield "nothing that the runs tell of: versions, system, processor, options"
@@ -252,7 +252,7 @@ def _changes(changes: Sequence[Change], *, full: bool) -> Iterator[str]:
             yield f"only in {name}: {', '.join(fold((one.what for one in only), shown if full else SHOWN))}"
 
 
-def tell_change(one: Change) -> str:
+def tell_change(one: RunChange) -> str:
     """`onnxruntime 1.22 → 1.23`."""
     return f"{one.what} {_cut(one.a)} → {_cut(one.b)}"
 
@@ -261,7 +261,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _session(session: Session, width: int, narrow: int) -> Iterator[RenderableType]:
+def _session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
     yield from labelled("Ships", tell_best(session.ships, named=False), narrow)
     lines = [_line(one) for one in session.moved]

@@ -10,7 +10,7 @@ from rich.text import Text
 from shootout.contract import Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import Finding, Standing
+from shootout.decide.limits import Finding
 from shootout.decide.objective import Cost, Flip
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Objective
@@ -27,7 +27,7 @@ from shootout.report.answer import (
 from shootout.report.figures import known, share
 from shootout.report.screen import INDENT, NAMED, fold, labelled, typed
 from shootout.results.document import Ratio, Row
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import short
 from shootout.units import counted, duration, number, size
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
+
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.contract import BoundStanding, NotRunKind
+from shootout.contract import Array, BoundStanding, NotRunKind
 from shootout.messages import Scope
 from shootout.results.accuracy import keeps_accuracy
 from shootout.results.crossovers import Kind
@@ -29,7 +31,7 @@ from shootout.results.document import (
     Rival,
     Row,
     Shipped,
-    Step,
+    SmallerStep,
     Sure,
     Timing,
     WouldChange,
@@ -205,7 +207,7 @@ def choose(cell: Cell) -> Answer:
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
     if not any(row.outcome == "measured" for row in measured):
         return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound))
-    if cell.control_holds is False:
+    if cell.unvouched and cell.control_holds is False:
         return Answer(**told, ship=None, reason=cell.unvouched, sure=sure)
     sound = [row for row in measured if row.arm not in faults]
     if sound:
@@ -319,10 +321,9 @@ def find_leader(
     if by_time:
         close = [leaders.fastest]
     size, sizes = find_sizes([by_arm[arm] for arm in close])
-    small = [arm for arm, count in zip(close, sizes, strict=True) if count <= AS_SMALL * min(sizes)]
-    starts_s = {arm: usual_start_s(by_arm[arm]) for arm in small}
-    soonest = min(starts_s.values())
-    soon = [arm for arm in small if starts_s[arm] <= max(AS_SOON * soonest, soonest + AS_SOON_S)]
+    starts_s = [usual_start_s(by_arm[arm]) for arm in close]
+    is_small, is_soon = narrow_tie(np.ones(len(close), dtype=np.bool_), np.array(sizes), np.array(starts_s))
+    small, soon = ([arm for arm, fits in zip(close, kept, strict=True) if fits] for kept in (is_small, is_soon))
     decided: dict[Chosen, bool] = {
         size: len(small) < len(close),
         "shorter start": len(soon) < len(small),
@@ -330,6 +331,21 @@ def find_leader(
     }
     # the leaders come in the order of their times
     return Led(row=by_arm[soon[0]], chosen_by=tuple(how for how, did in decided.items() if did), leaders=leaders)
+
+
+def narrow_tie(near: Array, sizes: Array, starts_s: Array) -> tuple[Array, Array]:
+    """Narrow arms that may be equally good down to the smallest, and these to those that are ready soonest.
+
+    Args:
+        near: whether an arm is as good as the best, shape (arms,) or (arms, draws).
+        sizes, starts_s: see `find_sizes` and `usual_start_s`; shapes that broadcast to that of `near`.
+
+    Returns:
+        Two masks like `near`: as small as the smallest; of these, ready as soon as the soonest.
+    """
+    small = near & (sizes <= AS_SMALL * np.where(near, sizes, np.inf).min(axis=0))
+    soonest = np.where(small, starts_s, np.inf).min(axis=0)
+    return small, small & (starts_s <= np.maximum(AS_SOON * soonest, soonest + AS_SOON_S))
 
 
 def usual_start_s(row: Row) -> float:
@@ -442,7 +458,9 @@ def _limits(
             yield WouldChange(when="looser", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
 
 
-def _smaller(cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]) -> tuple[Step, ...]:
+def _smaller(
+    cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
+) -> tuple[SmallerStep, ...]:
     """The rows of known error that nothing as small beats in time, from the shipped one's size down; where precisions
     are compared.
     """
@@ -453,7 +471,7 @@ def _smaller(cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str
     for row in sorted(known, key=lambda row: _timing(row).median_ns):
         if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
             least = row.artifact_bytes or 0
-            steps.append(Step(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_costs(row)))
+            steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_costs(row)))
     return tuple(steps)
 
 

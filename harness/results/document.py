@@ -377,7 +377,7 @@ class Crossover(Part):
 
 
 class FrontRow(Part):
-    """A row that no other one beats in accuracy and time together (see `results.pareto`); `of` so many compared.
+    """A row that no other one beats in accuracy and time together (see `results.accuracy`); `of` so many compared.
 
     Attributes:
         ties: those that measured slower and no more accurate than it, but aren't known to be; their group in brackets
@@ -489,7 +489,7 @@ class WouldChange(Part):
     accuracy_change: AccuracyChange | None = None
 
 
-class Step(Part):
+class SmallerStep(Part):
     """A smaller artifact than the shipped one's, and what it costs; each next one is smaller and slower."""
 
     arm: str
@@ -546,7 +546,7 @@ class Answer(Part):
     passed: tuple[Passed, ...] = Field(default=(), serialization_alias="not")
     not_raced: tuple[NotRaced, ...] = ()
     would_change: tuple[WouldChange, ...] = ()
-    smaller: tuple[Step, ...] = ()
+    smaller: tuple[SmallerStep, ...] = ()
 
     def __repr__(self) -> str:
         """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""

@@ -33,7 +33,7 @@ TELLING = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class PrecisionPair:
     """A row beside the plain FP32 row of the same backend.
 
     Attributes:
@@ -47,10 +47,10 @@ class Case:
     environment: Mapping[str, Any]
 
 
-Reason = Callable[[Case], str | None]
+Reason = Callable[[PrecisionPair], str | None]
 
 
-def _pruned(case: Case) -> str | None:
+def _pruned(case: PrecisionPair) -> str | None:
     mine, before = ((row.executed or {}).get("flops_by_precision") for row in (case.row, case.own))
     if "pruned" not in case.row.scheme or not mine or mine != before:
         return None
@@ -61,14 +61,14 @@ def _pruned(case: Case) -> str | None:
     )
 
 
-def _no_instruction(case: Case) -> str | None:
+def _no_instruction(case: PrecisionPair) -> str | None:
     flags = set(case.environment.get("cpu", {}).get("flags", ()))
     if case.row.precision not in ("int8", "int8-dynamic") or not flags or flags & INT8_FLAGS:
         return None
     return "this CPU has no instruction for INT8 dot products (VNNI, AMX)"
 
 
-def _remainder(case: Case) -> str | None:
+def _remainder(case: PrecisionPair) -> str | None:
     flops = (case.row.executed or {}).get("flops_by_precision") or {}
     left = sum(count for name, count in flops.items() if not name.startswith("int"))
     if case.row.quantized is None or left <= REMAINDER * sum(flops.values()):
@@ -76,7 +76,7 @@ def _remainder(case: Case) -> str | None:
     return f"{left / sum(flops.values()):.0%} of the operations are left in float"
 
 
-def _conversions(case: Case) -> str | None:
+def _conversions(case: PrecisionPair) -> str | None:
     """What conversions cost beside what the products do, where they grew most; unprofiled, how many there are."""
     before, grew = _kernels(case.own), _growth(case)
     if grew:
@@ -92,7 +92,7 @@ def _conversions(case: Case) -> str | None:
     return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, beside {products} products"
 
 
-def _slower_products(case: Case) -> str | None:
+def _slower_products(case: PrecisionPair) -> str | None:
     mine, before = _kernels(case.row), _kernels(case.own)
     if not mine or not before or mine["product"] < before["product"]:
         return None
@@ -101,7 +101,7 @@ def _slower_products(case: Case) -> str | None:
     return f"its products take {now}, FP32's {then}: the kernels are {'slower' if slower else 'no faster'} here"
 
 
-def _overhead(case: Case) -> str | None:
+def _overhead(case: PrecisionPair) -> str | None:
     before, time = _kernels(case.own), _time(case.own)
     if before and time:
         share = before["product"] / max(sum(before.values()), time)
@@ -113,7 +113,7 @@ def _overhead(case: Case) -> str | None:
     return f"most of a call is no arithmetic: its FP32 does {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
 
 
-def _cached(case: Case) -> str | None:
+def _cached(case: PrecisionPair) -> str | None:
     level = _level(case.own.artifact_bytes or 0, case.environment)
     if level is None:
         return None
@@ -121,7 +121,7 @@ def _cached(case: Case) -> str | None:
     return f"FP32's weights ({weights}) fit in the {level} cache already: fewer bytes save little"
 
 
-def _saved_products(case: Case) -> str | None:
+def _saved_products(case: PrecisionPair) -> str | None:
     mine, before = _kernels(case.row), _kernels(case.own)
     if not mine or not before or mine["product"] >= before["product"]:
         return None
@@ -130,7 +130,7 @@ def _saved_products(case: Case) -> str | None:
     return found + (f", conversions {duration(cost)} more" if cost > 0.05 * mine["product"] else "")
 
 
-def _nearer_cache(case: Case) -> str | None:
+def _nearer_cache(case: PrecisionPair) -> str | None:
     here, before = (_level(row.artifact_bytes or 0, case.environment) for row in (case.row, case.own))
     if here is None or here == before or (case.row.artifact_bytes or 0) >= (case.own.artifact_bytes or 0):
         return None
@@ -138,7 +138,7 @@ def _nearer_cache(case: Case) -> str | None:
     return f"the weights fit in the {here} cache ({size(case.row.artifact_bytes or 0)}), FP32's in {was}"
 
 
-def _arithmetic(case: Case) -> str | None:
+def _arithmetic(case: PrecisionPair) -> str | None:
     flops = (case.row.executed or {}).get("flops_by_precision") or {}
     name = shown_as(case.row.precision, case.row.scheme)
     if name == "fp32" or not sum(flops.values()):
@@ -146,21 +146,21 @@ def _arithmetic(case: Case) -> str | None:
     return f"{flops.get(name, 0) / sum(flops.values()):.0%} of the operations run in {name}"
 
 
-def _fewer_conversions(case: Case) -> str | None:
+def _fewer_conversions(case: PrecisionPair) -> str | None:
     mine, before = ((row.executed or {}).get("conversion_nodes") for row in (case.row, case.own))
     if mine is None or before is None or mine >= before:
         return None
     return f"FP32's graph has {before} nodes that only convert or copy, this one {mine or 'none'}"
 
 
-def _rest_grew(case: Case) -> str | None:
+def _rest_grew(case: PrecisionPair) -> str | None:
     before, grew = _kernels(case.own), _growth(case)
     if not grew or grew["other"] <= max(-grew["product"] / 2, grew["product"], TELLING * sum(before.values())):
         return None
     return f"all that isn't a product takes {duration(grew['other'])} more, {_products(case)}"
 
 
-def _smaller(case: Case) -> str | None:
+def _smaller(case: PrecisionPair) -> str | None:
     mine, before = case.row.artifact_bytes or 0, case.own.artifact_bytes or 0
     return f"{size(mine)} of weights instead of {size(before)}" if mine < SAME_SIZE * before else None
 
@@ -174,13 +174,13 @@ def _kernels(row: Row) -> dict[str, float]:
     return kinds if found else {}
 
 
-def _growth(case: Case) -> dict[str, float]:
+def _growth(case: PrecisionPair) -> dict[str, float]:
     """By how many ns each kind takes longer than in FP32; empty where one of the two runtimes doesn't profile."""
     mine, before = _kernels(case.row), _kernels(case.own)
     return {kind: mine[kind] - before[kind] for kind in mine} if mine and before else {}
 
 
-def _products(case: Case) -> str:
+def _products(case: PrecisionPair) -> str:
     """What became of the products' time."""
     mine, before = _kernels(case.row)["product"], _kernels(case.own)["product"]
     if mine < before:
@@ -229,7 +229,7 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
         return None
     plain = [one for one in rows if one.precision == own.precision and not one.scheme]
     best = max((rate for one in plain if (rate := gigaflops(one))), default=None)
-    case = Case(row=row, own=own, best_rate=best, environment=environment)
+    case = PrecisionPair(row=row, own=own, best_rate=best, environment=environment)
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
         found = _first(reasons, case)
@@ -238,5 +238,5 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     return f"{opening}: {_first(reasons, case) or 'nothing that the runtime tells explains it'}"
 
 
-def _first(reasons: Sequence[Reason], case: Case) -> str | None:
+def _first(reasons: Sequence[Reason], case: PrecisionPair) -> str | None:
     return next((found for reason in reasons if (found := reason(case))), None)

@@ -167,6 +167,29 @@ def foreseen(
     return judge(low, high, bias_floor=bias_floor, same_within=same_within)
 
 
+class Standing(StrEnum):
+    """On which side of a limit an interval lies."""
+
+    MET = "met"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+def judge_limit(low: float | None, high: float | None, limit: float, *, at_most: bool = True) -> Standing:
+    """Judge an interval against a limit: met or broken if it lies wholly on one side.
+
+    Args:
+        low, high: None if that end isn't known.
+        at_most: the limit is an upper one; else a lower one.
+    """
+    worst, best = (high, low) if at_most else (low, high)
+    if worst is not None and (worst <= limit if at_most else worst >= limit):
+        return Standing.MET
+    if best is not None and (best > limit if at_most else best < limit):
+        return Standing.BROKEN
+    return Standing.UNKNOWN
+
+
 def smallest_visible(sd: float, restarts: int, *, alpha: float, bias_floor: float) -> float | None:
     """The difference (0.02 = 2 %) that so many restarts call `slower` about every second time, at this SD.
 

@@ -17,10 +17,10 @@ from support.races.cells import GROUP, row
 from shootout.decide import candidates
 from shootout.decide.candidates import Question, read_question
 from shootout.decide.decision import decide
-from shootout.decide.limits import Standing
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError
 from shootout.results.analysis import Analysed
+from shootout.stats.verdicts import Standing
 
 EIGHT = "batch 8"
 

@@ -13,11 +13,11 @@ from support.races.cells import row
 from shootout.compare.matching import Machine
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
-from shootout.decide.limits import Standing
 from shootout.decide.objective import Cost, count_machines, find_flip, find_rate
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.errors import UsageError
+from shootout.stats.verdicts import Standing
 
 TODAY = date(2026, 11, 22)
 BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())

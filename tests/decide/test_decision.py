@@ -14,12 +14,11 @@ from support.races.cells import fidelity, row, timing
 from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
-from shootout.decide.limits import Standing
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
 from shootout.results.document import Metric, Row
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 
 TODAY = date(2026, 11, 22)
 BOTH = ("slow", 2_000), ("fast", 500)

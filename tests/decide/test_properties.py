@@ -12,12 +12,12 @@ from support.races.candidates import question
 from support.races.cells import fidelity, row, timing
 
 from shootout.decide.decision import decide
-from shootout.decide.limits import Figure, Standing, judge_figure
+from shootout.decide.limits import Bounds, judge_figure
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import read_policy
 from shootout.results.choice import usual_start_s
 from shootout.results.document import Row
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 
 TODAY = date(2026, 11, 22)
 BYTES = st.one_of(st.none(), st.integers(1, 4).map(lambda count: count * 100_000_000))
@@ -98,11 +98,11 @@ FIGURES = st.floats(0.001, 1e9)
 @given(limit=st.sampled_from(Limit), wanted=FIGURES, ends=st.tuples(FIGURES, FIGURES))
 def test_a_limit_within_the_uncertainty_is_unknown(limit: Limit, wanted: float, ends: tuple[float, float]):
     low, high = sorted(ends)
-    standing = judge_figure(limit, wanted, Figure(value=low, low=low, high=high)).standing
+    standing = judge_figure(limit, wanted, Bounds(value=low, low=low, high=high)).standing
     if low < wanted < high:
         assert standing is Standing.UNKNOWN
     elif high < wanted or low > wanted:
         good = (high < wanted) is (LIMITS[limit].side == "most")
         assert standing is (Standing.MET if good else Standing.BROKEN)
-    assert judge_figure(limit, wanted, Figure()).standing is Standing.UNKNOWN
-    assert judge_figure(limit, math.inf, Figure(low=low)).standing is not Standing.MET or LIMITS[limit].side == "least"
+    assert judge_figure(limit, wanted, Bounds()).standing is Standing.UNKNOWN
+    assert judge_figure(limit, math.inf, Bounds(low=low)).standing is not Standing.MET or LIMITS[limit].side == "least"

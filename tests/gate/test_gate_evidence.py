@@ -11,7 +11,6 @@ import pytest
 from support.races import made
 
 from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Target
-from shootout.decide.limits import Standing
 from shootout.errors import UsageError
 from shootout.gate.evidence import Check, Limits, find_evidence, read_limits
 from shootout.gate.verdict import judge_ratio
@@ -19,7 +18,7 @@ from shootout.journal.records import Failure, Line
 from shootout.results.analysis import analyse_cells
 from shootout.results.document import Ratio
 from shootout.stats.paired import compare_right
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 
 
 def evidence(

@@ -10,13 +10,13 @@ from xml.etree import ElementTree as Xml
 import pytest
 from support.races.cells import cell, comparison, document, row
 
-from shootout.decide.limits import Standing
 from shootout.errors import Unavailable, Undecided
 from shootout.gate import github
 from shootout.gate.evidence import Check
 from shootout.gate.output import tell_outcome, write_gate
 from shootout.gate.verdict import Gate, Outcome
 from shootout.results.document import ratio_of
+from shootout.stats.verdicts import Standing
 
 CHECKS = (
     Check(name="size", reference="1 MB", candidate="2 MB", limit="at most 10 % more", standing=Standing.BROKEN),

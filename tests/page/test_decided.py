@@ -11,7 +11,7 @@ from support.races.cells import comparison
 from shootout.commands.report import render, report
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import Decision, Judged, decide
-from shootout.decide.limits import Finding, Standing
+from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.page.figures import decided
@@ -22,6 +22,7 @@ from shootout.report import decision
 from shootout.report.answer import WIDEST
 from shootout.report.screen import as_plain
 from shootout.results.document import ratio_of
+from shootout.stats.verdicts import Standing
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import Finding, Standing
+from shootout.decide.limits import Finding
 from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
 from shootout.decide.policy import Objective
 from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut, stack
 from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
 from shootout.report.decision import tell_finding, tell_objective
 from shootout.report.figures import known
+from shootout.stats.verdicts import Standing
 from shootout.study.group import short
 from shootout.units import counted
 
