@@ -79,16 +79,16 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
         raise UsageError(f"{run} and {b.document.run} are one race, which has its verdicts: shootout show {run}")
     names = name_places([a, b])
     sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
-    pairs = _match(sites[0], sites[1])
+    pairs = _match_sites(sites[0], sites[1])
     machines = [machine_of(run.document.environment) for run in (a, b)]
     same = is_same_machine(*machines)
     facts: dict[str, Any] = {
         "level": 1 if same else 2,
         "a": place_of(names[0], a),
         "b": place_of(names[1], b),
-        "changes": (*find_changes(a, b), *_exports(pairs)),
-        "only_a": _only(sites[0], [one for one, _ in pairs]),
-        "only_b": _only(sites[1], [other for _, other in pairs]),
+        "changes": (*find_changes(a, b), *_find_export_changes(pairs)),
+        "only_a": _list_unpaired(sites[0], [one for one, _ in pairs]),
+        "only_b": _list_unpaired(sites[1], [other for _, other in pairs]),
     }
     if not same:
         warnings = ("--history is of one machine, and these are two",) if history else ()
@@ -96,20 +96,20 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
             warnings = (*warnings, MOVED)
         return ComparedDocument(**facts, cells=tuple(merge_cell(pair) for pair in pairs), warnings=warnings)
     found = [(pair, find_earlier(pair, history)) for pair in pairs]
-    sessions = tuple(_session(*pair, earlier, len(pairs)) for pair, earlier in found)
+    sessions = tuple(_compare_sessions(*pair, earlier, len(pairs)) for pair, earlier in found)
     return ComparedDocument(
         **facts,
         sessions=sessions,
-        settle=_settle([one for one, _ in pairs], sessions),
+        settle=_command_to_settle([one for one, _ in pairs], sessions),
         warnings=(
             *([CLONES] if a.document.environment.get("virtualisation") else ()),
             *(warning for pair in pairs for warning in warn_exports(pair)),
-            *_warn(history, [earlier for _, earlier in found]),
+            *_warn_few_sessions(history, [earlier for _, earlier in found]),
         ),
     )
 
 
-def _match(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[tuple[CellInPlace, CellInPlace]]:
+def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[tuple[CellInPlace, CellInPlace]]:
     """The sites of both that ask the same.
 
     Raises:
@@ -118,15 +118,15 @@ def _match(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[t
     if not mine or not others:
         raise UsageError("one of the two runs has no cell whose figures count: nothing to compare")
     pairs = [(sites[0], sites[1]) for sites in match_sites([*mine, *others]) if len({one.place for one in sites}) == 2]
-    alike = [pair for pair in pairs if not _strange(*pair)]
+    alike = [pair for pair in pairs if not _find_strange_fields(*pair)]
     if alike:
         return alike
-    nearest = min(pairs or product(mine, others), key=lambda pair: len(_strange(*pair)))
-    told = "; ".join(_strange(*nearest)) or tell_apart(*nearest)
+    nearest = min(pairs or product(mine, others), key=lambda pair: len(_find_strange_fields(*pair)))
+    told = "; ".join(_find_strange_fields(*nearest)) or tell_apart(*nearest)
     raise UsageError(f"{nearest[0].run.document.run} and {nearest[1].run.document.run} can't be compared: {told}")
 
 
-def _strange(one: CellInPlace, other: CellInPlace) -> list[str]:
+def _find_strange_fields(one: CellInPlace, other: CellInPlace) -> list[str]:
     """The fields that forbid to compare two, with their values."""
     told = tell_strange(one.asked, other.asked)
     return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
@@ -141,16 +141,20 @@ def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analys
         known = any(is_same(run, one.run) for one in (*pair, *found))
         if known or not is_same_machine(machine_of(run.document.environment), machine):
             continue
-        alike = [one for one in find_sites(run.document.run, run) if one.key == mine.key and not _strange(one, mine)]
+        alike = [
+            one
+            for one in find_sites(run.document.run, run)
+            if one.key == mine.key and not _find_strange_fields(one, mine)
+        ]
         found += sorted(alike, key=lambda one: one.threads != mine.threads)[:1]
     return found
 
 
-def _only(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) -> tuple[str, ...]:
+def _list_unpaired(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) -> tuple[str, ...]:
     return tuple(one.cell.group for one in sites if one not in paired)
 
 
-def _exports(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
+def _find_export_changes(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
     """A line where the exports differ: the weights, the data or the exporter are others."""
     for one, other in pairs:
         if EXPORT in find_differing(one.asked, other.asked):
@@ -159,13 +163,15 @@ def _exports(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange
     return []
 
 
-def _warn(history: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> Iterable[str]:
+def _warn_few_sessions(history: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> Iterable[str]:
     least = min(map(len, found), default=0)
     if history and least < LEAST_SESSIONS:
         yield f"{least} of --history are other sessions of the same here; a floor is learnt from {LEAST_SESSIONS}"
 
 
-def _session(a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], questions: int) -> SessionComparison:
+def _compare_sessions(
+    a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], questions: int
+) -> SessionComparison:
     """One of so many questions, which share α."""
     rows = [{arm: row for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
     both = [arm for arm in rows[0] if arm in rows[1]]
@@ -174,7 +180,7 @@ def _session(a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], que
     steady = [arm for arm in both if not changes[arm] and not faults[arm]]
     tests = len(both) * questions
     moved = [
-        _moved((a, b), arm, [one for one in steady if one != arm], changes[arm], faults[arm], earlier, tests)
+        _judge_move((a, b), arm, [one for one in steady if one != arm], changes[arm], faults[arm], earlier, tests)
         for arm in sorted(both, key=lambda one: _median_ns(rows[1][one]))
     ]
     return SessionComparison(
@@ -186,7 +192,7 @@ def _session(a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], que
     )
 
 
-def _moved(
+def _judge_move(
     pair: tuple[CellInPlace, CellInPlace],
     arm: str,
     steady: Sequence[str],
@@ -203,7 +209,7 @@ def _moved(
         "changes": changes,
     }
     unvouched = a.cell.unvouched or b.cell.unvouched or fault
-    before, after = _against(a, arm, steady), _against(b, arm, steady)
+    before, after = _compare_with_others(a, arm, steady), _compare_with_others(b, arm, steady)
     control = choose_control(before, after, _log_ratios(earlier, arm, steady), tests)
     if control is None or unvouched:
         return Moved(**facts, reason=unvouched or NO_CONTROL)
@@ -211,7 +217,7 @@ def _moved(
     return Moved(**facts, control=control.arm, floor=control.floor, sessions=control.sessions, ratio=ratio)
 
 
-def _against(site: CellInPlace, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
+def _compare_with_others(site: CellInPlace, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
     """Its time ÷ that of each other in one run, from the restarts that both played."""
     return {one: ratio_of(found) for one in others if (found := site.cell.compare(arm, one))}
 
@@ -264,7 +270,7 @@ def choose_control(
     Returns:
         None where there is no unchanged arm that both have an interval against.
     """
-    known = [arm for arm in before if arm in after and None not in _ends(before[arm], after[arm])]
+    known = [arm for arm in before if arm in after and None not in _ends_of(before[arm], after[arm])]
     learnt = [arm for arm in known if len(earlier.get(arm, ())) >= LEAST_SESSIONS]
     if learnt:
         floors = {arm: learn_floor(np.array(earlier[arm]), tests * len(learnt)) for arm in learnt}
@@ -272,7 +278,7 @@ def choose_control(
         return ControlShift(arm=arm, floor=floors[arm], sessions=len(earlier[arm]))
     if not known:
         return None
-    arm = min(known, key=lambda one: _width(before[one]) + _width(after[one]))
+    arm = min(known, key=lambda one: _interval_width(before[one]) + _interval_width(after[one]))
     return ControlShift(arm=arm, floor=SESSION_FLOOR, sessions=0)
 
 
@@ -319,18 +325,18 @@ def decided(ratio: Ratio) -> bool:
     return ratio.verdict is not Verdict.CANT_TELL
 
 
-def _ends(*ratios: Ratio) -> list[float | None]:
+def _ends_of(*ratios: Ratio) -> list[float | None]:
     return [end for one in ratios for end in (one.low, one.high)]
 
 
-def _width(ratio: Ratio) -> float:
+def _interval_width(ratio: Ratio) -> float:
     return math.log((ratio.high or math.inf) / (ratio.low or 1e-300))
 
 
-def _settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
+def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
     """The race that tells what two sessions don't: of the first arm of another version that has no verdict."""
     told = [
-        _race(site, one.arm)
+        _race_command(site, one.arm)
         for site, session in zip(sites, sessions, strict=True)
         for one in session.moved
         if any(change.what == "version" for change in one.changes) and not (one.ratio and decided(one.ratio))
@@ -338,7 +344,7 @@ def _settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison])
     return next((command for command in told if command), None)
 
 
-def _race(site: CellInPlace, label: str) -> str | None:
+def _race_command(site: CellInPlace, label: str) -> str | None:
     """The command that races an arm against itself under another interpreter; None where no gate can."""
     group = site.run.groups[site.cell.group].record
     arm = next((one for one in group.arms if one.label == label and not one.control), None)
@@ -370,13 +376,13 @@ _COMMIT = 10
 
 def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
     """What differs in where and how two runs were made, what matters most first."""
-    before, after = (dict(_leaves(run.document.environment)) | _given(run) for run in (one, other))
+    before, after = (dict(_list_leaves(run.document.environment)) | _read_given_words(run) for run in (one, other))
     found = [
         RunChange(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
         for name in dict.fromkeys([*before, *after])
         if before.get(name, NONE) != after.get(name, NONE)
     ]
-    ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), _rank(one.what), one.what))
+    ordered = sorted(found, key=lambda one: (NONE in (one.a, one.b), _rank_change(one.what), one.what))
     return tuple(one.model_copy(update={"what": one.what.removeprefix("libraries.")}) for one in ordered)
 
 
@@ -391,42 +397,44 @@ def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
     own += [(name, one.options.get(name), other.options.get(name)) for name in {**one.options, **other.options}]
     first, second = (row.executed or {} for row in (one, other))
     shared = [(name, first[name], second[name]) for name in first if name in second and name not in _MEASURED]
-    own += [each for each in shared if each[0] == "fallbacks" or NONE not in (_told(each[1]), _told(each[2]))]
+    own += [
+        each for each in shared if each[0] == "fallbacks" or NONE not in (_show_value(each[1]), _show_value(each[2]))
+    ]
     sizes = one.artifact_bytes or 0, other.artifact_bytes or 0
     if min(sizes) and max(sizes) > min(sizes) * (1 + _GREW):
         own.append(("artifact", size(sizes[0]), size(sizes[1])))
-    return tuple(RunChange(what=name, a=_told(a), b=_told(b)) for name, a, b in own if a != b)
+    return tuple(RunChange(what=name, a=_show_value(a), b=_show_value(b)) for name, a, b in own if a != b)
 
 
-def _rank(name: str) -> int:
+def _rank_change(name: str) -> int:
     part = name.replace(" ", ".").partition(".")[0]
     return _FIRST.index(part) if part in _FIRST else len(_FIRST)
 
 
-def _given(run: Analysed) -> dict[str, str]:
+def _read_given_words(run: Analysed) -> dict[str, str]:
     """The words that no arm tells."""
     words = run.header.given
     return {f"option {name}": value or "given" for name, value in zip(words[::2], words[1::2], strict=True)}
 
 
-def _leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Each leaf of the environment as words; flags one by one, since there are many."""
     for key, part in value.items():
         name = prefix + key
         if not prefix and key in _APART:
             continue
         if isinstance(part, Mapping):
-            yield from _leaves(part, f"{name}.")
+            yield from _list_leaves(part, f"{name}.")
         elif name == "cpu.flags" and isinstance(part, list):
             yield from ((f"cpu.{flag}", "yes") for flag in part)
         elif isinstance(part, list) and any(isinstance(one, Mapping) for one in part):
             for index, one in enumerate(part):
-                yield from _leaves(one, f"{name}.{index}." if len(part) > 1 else f"{name}.")
+                yield from _list_leaves(one, f"{name}.{index}." if len(part) > 1 else f"{name}.")
         else:
-            yield name, _told(part)[:_COMMIT] if name == "shootout.commit" else _told(part)
+            yield name, _show_value(part)[:_COMMIT] if name == "shootout.commit" else _show_value(part)
 
 
-def _told(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if value in (None, "", [], (), {}):
         return NONE
     if isinstance(value, Mapping):

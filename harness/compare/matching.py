@@ -121,7 +121,7 @@ def key_of(asked: Asked) -> Hashable:
 def find_differing(one: Asked, other: Asked) -> tuple[str, ...]:
     """The fields in which two differ."""
     names = dict.fromkeys([*one, *other])
-    return tuple(name for name in names if _differ(name, one.get(name), other.get(name)))
+    return tuple(name for name in names if _values_differ(name, one.get(name), other.get(name)))
 
 
 def tell_differing(name: str, one: Asked, other: Asked) -> str:
@@ -180,10 +180,10 @@ def is_same(one: Analysed, other: Analysed) -> bool:
     if one.document.run == other.document.run:
         return True
     first = _first_figure(one)
-    return first is not None and first == _first_figure(other) and _mark(one) == _mark(other)
+    return first is not None and first == _first_figure(other) and _identity_of(one) == _identity_of(other)
 
 
-def _mark(run: Analysed) -> Hashable:
+def _identity_of(run: Analysed) -> Hashable:
     return run.header.created, run.header.identity, run.document.environment.get("machine")
 
 
@@ -192,7 +192,7 @@ def _first_figure(run: Analysed) -> float | None:
     return next((line.wall_s for group in run.groups.values() for line in group.rounds), None)
 
 
-def _differ(name: str, one: Any, other: Any) -> bool:
+def _values_differ(name: str, one: Any, other: Any) -> bool:
     if name in (EXPORT, OPERATIONS):
         return bool(one and other and not one & other)
     if name == METRIC:

@@ -72,8 +72,8 @@ def merge(runs: Sequence[Analysed]) -> MergedDocument:
     return MergedDocument(
         places=tuple(map(place_of, names, runs)),
         cells=tuple(merge_cell(one) for one in found),
-        rows=tuple(_rows(names, runs)),
-        warnings=tuple(_warn(found)),
+        rows=tuple(_place_rows(names, runs)),
+        warnings=tuple(_warn_differences(found)),
     )
 
 
@@ -155,7 +155,7 @@ def place_of(name: str, run: Analysed) -> Place:
     )
 
 
-def _rows(names: Sequence[str], runs: Sequence[Analysed]) -> Iterator[PlacedRow]:
+def _place_rows(names: Sequence[str], runs: Sequence[Analysed]) -> Iterator[PlacedRow]:
     for name, run in zip(names, runs, strict=True):
         key = machine_of(run.document.environment).key
         for row in run.document.rows:
@@ -196,7 +196,7 @@ def tell_threads(one: CellInPlace, other: CellInPlace) -> str:
     return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
 
 
-def _warn(found: Sequence[Sequence[CellInPlace]]) -> Iterator[str]:
+def _warn_differences(found: Sequence[Sequence[CellInPlace]]) -> Iterator[str]:
     for sites in found:
         yield from warn_exports(sites)
         if other := next((one for one in sites if one.threads != sites[0].threads), None):
@@ -215,8 +215,8 @@ def warn_exports(sites: Sequence[CellInPlace]) -> Iterator[str]:
 def merge_cell(sites: Sequence[CellInPlace]) -> MergedCell:
     """One question in all its places."""
     arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
-    worst = {arm: found for arm in arms if (found := _worst(arm, sites))}
-    everywhere = _everywhere(worst, sites) if len(sites) > 1 else None
+    worst = {arm: found for arm in arms if (found := _find_worst(arm, sites))}
+    everywhere = _choose_everywhere(worst, sites) if len(sites) > 1 else None
     first = sites[0].cell.group
     return MergedCell(
         group=first,
@@ -224,7 +224,7 @@ def merge_cell(sites: Sequence[CellInPlace]) -> MergedCell:
         everywhere=everywhere,
         reason=None if everywhere else _why_none(sites),
         ships=tuple(map(shipped_of, sites)),
-        targets=tuple(sorted((_target(arm, sites, worst) for arm in arms), key=_order)),
+        targets=tuple(sorted((_merge_target(arm, sites, worst) for arm in arms), key=_target_order)),
         pairs=tuple(find_pairs({site.place: site.cell for site in sites})),
     )
 
@@ -241,20 +241,20 @@ def shipped_of(site: CellInPlace) -> PlaceAnswer:
     )
 
 
-def _target(arm: str, sites: Sequence[CellInPlace], worst: Mapping[str, _Worst]) -> MergedTarget:
+def _merge_target(arm: str, sites: Sequence[CellInPlace], worst: Mapping[str, _Worst]) -> MergedTarget:
     found = worst.get(arm)
     return MergedTarget(
-        arm=arm, at=tuple(_at(arm, site) for site in sites), worst=found.regret.value if found else None
+        arm=arm, at=tuple(_time_in_place(arm, site) for site in sites), worst=found.regret.value if found else None
     )
 
 
-def _order(target: MergedTarget) -> tuple[bool, float, int, float]:
+def _target_order(target: MergedTarget) -> tuple[bool, float, int, float]:
     """Who may be shipped everywhere first, then who has the most times, and by the lowest of them."""
     times = [one.median_ns for one in target.at if one.median_ns is not None]
     return target.worst is None, target.worst or 0.0, -len(times), min(times, default=float("inf"))
 
 
-def _at(arm: str, site: CellInPlace) -> ArmInPlace:
+def _time_in_place(arm: str, site: CellInPlace) -> ArmInPlace:
     row = site.rows.get(arm)
     if row is None:
         return ArmInPlace(place=site.place, outcome=None)
@@ -269,11 +269,11 @@ def _at(arm: str, site: CellInPlace) -> ArmInPlace:
         median_ns=timing.median_ns,
         low_ns=timing.low_ns,
         high_ns=timing.high_ns,
-        ratio=_ratio(arm, site),
+        ratio=_ratio_to_shipped(arm, site),
     )
 
 
-def _ratio(arm: str, site: CellInPlace) -> Ratio | None:
+def _ratio_to_shipped(arm: str, site: CellInPlace) -> Ratio | None:
     """Its time ÷ that of what the place ships."""
     ship = site.answer.ship
     return site.cell.ratio(arm, ship.arm) if ship and ship.arm != arm else None
@@ -301,7 +301,7 @@ class _Worst:
     sites: tuple[CellInPlace, ...]
 
 
-def _worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
+def _find_worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
     """None where some place may not ship it, or doesn't know how it compares."""
     found: list[tuple[CellInPlace, Regret]] = []
     for site in sites:
@@ -309,7 +309,7 @@ def _worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
             return None
         if site.answer.ship.arm == arm:
             found.append((site, Regret(value=1.0, low=1.0, high=1.0)))
-        elif ratio := _ratio(arm, site):
+        elif ratio := _ratio_to_shipped(arm, site):
             found.append((site, Regret(value=ratio.value, low=ratio.low, high=ratio.high)))
         else:
             return None
@@ -320,7 +320,7 @@ def _worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
     return _Worst(regret=regret, sites=tuple(site for site, one in found if one.value == value))
 
 
-def _everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]) -> Everywhere | None:
+def _choose_everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]) -> Everywhere | None:
     if not worst:
         return None
     arm = min(worst, key=lambda one: worst[one].regret.value)
@@ -374,12 +374,12 @@ def find_pairs(cells: Mapping[str, Cell]) -> list[Pair]:
         both = {place: cell for place, cell in cells.items() if {a, b} <= set(timed[place])}
         if len(both) < 2:
             continue
-        ratios = _compare(both, a, b, unfit)
+        ratios = _compare_in_places(both, a, b, unfit)
         told = next((one for one in ratios.values() if one.verdict is not Verdict.CANT_TELL), None)
         if len(ratios) > 1:
             turned = (told or next(iter(ratios.values()))).value > 1
             first, second = (b, a) if turned else (a, b)
-            ratios = _compare(both, b, a, unfit) if turned else ratios
+            ratios = _compare_in_places(both, b, a, unfit) if turned else ratios
             verdicts = [ratios[place].verdict if place in ratios else Verdict.CANT_TELL for place in cells]
             found.append(Pair(a=first, b=second, fate=find_fate(verdicts), ratios=ratios))
     return sorted(found, key=lambda one: _ORDER[one.fate])
@@ -395,7 +395,9 @@ def find_fate(verdicts: Iterable[Verdict]) -> Fate:
     return Fate.HOLDS if len(seen) == 1 else Fate.FADES
 
 
-def _compare(cells: Mapping[str, Cell], a: str, b: str, unfit: Mapping[str, Mapping[str, str]]) -> dict[str, Ratio]:
+def _compare_in_places(
+    cells: Mapping[str, Cell], a: str, b: str, unfit: Mapping[str, Mapping[str, str]]
+) -> dict[str, Ratio]:
     """The first one's time ÷ the other's in each place where they shared a restart."""
     found = {place: (cell, cell.compare(a, b)) for place, cell in cells.items()}
     return {

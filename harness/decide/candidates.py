@@ -64,7 +64,7 @@ class Candidate:
     @cached_property
     def play(self) -> Play:
         """Return the play that counts most: one of single calls before all others, then that of most restarts."""
-        return _foremost(self.plays)
+        return _foremost_play(self.plays)
 
     @property
     def row(self) -> Row:
@@ -136,14 +136,14 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
             plays.setdefault(key, []).append(play)
     named = {cell.group for _, cell in cells}
     return Question(
-        title=_title(cells[0][1].group if cells else next(iter(runs[0].groups))),  # cut short, it may have no cell
-        candidates=tuple(_named(plays)),
+        title=_title_of(cells[0][1].group if cells else next(iter(runs[0].groups))),  # cut short, it may have no cell
+        candidates=tuple(_name_candidates(plays)),
         documents=tuple(run.document for run in runs),
         answers=tuple(one for run in runs for one in run.document.answer if one.group in named),
     )
 
 
-def _foremost(plays: Sequence[Play]) -> Play:
+def _foremost_play(plays: Sequence[Play]) -> Play:
     return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.restarts))
 
 
@@ -151,19 +151,19 @@ def _is_named(cell: Cell, group: str) -> bool:
     return cell.group == group or cell.group.startswith(f"{group}, ")
 
 
-def _title(group: str) -> tuple[str, ...]:
+def _title_of(group: str) -> tuple[str, ...]:
     """`residual_mlp`, `batch 1`: without what only tells cells of the same question apart."""
     model, *others = re.split(r", (?![^(]*\))", group)
     return model, *(one for one in others if one.startswith("batch "))
 
 
-def _named(plays: Mapping[_Key, Sequence[Play]]) -> Iterable[Candidate]:
+def _name_candidates(plays: Mapping[_Key, Sequence[Play]]) -> Iterable[Candidate]:
     spread: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for (*_, threads, instances), mine in plays.items():
-        spread[_foremost(mine).row.arm].add((threads, instances))
+        spread[_foremost_play(mine).row.arm].add((threads, instances))
     names = name_machines(machine for machine, *_ in plays)
     for (machine, *_, threads, instances), mine in plays.items():
-        parts = [arm := _foremost(mine).row.arm]
+        parts = [arm := _foremost_play(mine).row.arm]
         if len(spread[arm]) > 1:
             parts.append(counted(threads, "thread") + (f" x {instances}" if instances > 1 else ""))
         if len(names) > 1:

@@ -132,7 +132,7 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
     findings = {one.label: judge_limits(policy, one, len(candidates)) for one in candidates}
-    standings = {one.label: _standing(measures[one.label], findings[one.label]) for one in candidates}
+    standings = {one.label: _overall_standing(measures[one.label], findings[one.label]) for one in candidates}
     facts: dict[str, Any] = {
         "title": question.title,
         "runs": tuple(document.run for document in question.documents),
@@ -144,44 +144,44 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
     feasible = [one for one in candidates if standings[one.label] is Standing.MET]
     open_ = [one for one in candidates if standings[one.label] is Standing.UNKNOWN]
     judged = [
-        _judged(policy, one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates
+        _make_judged(policy, one, measures[one.label], findings[one.label], standings[one.label]) for one in candidates
     ]
     if feasible:
-        return Decision(**facts, **_choose(policy, feasible, measures, judged))
+        return Decision(**facts, **_choose_among(policy, feasible, measures, judged))
     if open_:
-        best = min(open_, key=lambda one: _distance(measures[one.label], findings[one.label]))
+        best = min(open_, key=lambda one: _distance_to_known(measures[one.label], findings[one.label]))
         why = next((one.reason for one in findings[best.label] if one.standing is Standing.UNKNOWN), None)
         return Decision(
             **facts,
             outcome="undecided",
             reason=f"nobody is known to meet every limit; {short(best.label)}: {why or measures[best.label].reason}",
-            settle=_settle(best, measures[best.label], findings[best.label]),
+            settle=_command_to_settle(best, measures[best.label], findings[best.label]),
             candidates=tuple(judged),
-            misses=_misses(judged),
+            misses=_find_misses(judged),
         )
     return Decision(
         **facts,
         outcome="infeasible",
         reason="nobody meets every limit",
         candidates=tuple(judged),
-        misses=_misses(judged),
+        misses=_find_misses(judged),
     )
 
 
-def _distance(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
+def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
     """How far a candidate is from being known: what takes data of the user's comes last, then the best goes first."""
     needs_data = any(one.needs and "--inputs" in one.needs for one in findings)
     return needs_data, found.reason is not None, found.value
 
 
-def _standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Standing:
+def _overall_standing(found: ObjectiveValue, findings: Sequence[Finding]) -> Standing:
     standings = {one.standing for one in findings}
     if found.fault or Standing.BROKEN in standings:
         return Standing.BROKEN
     return Standing.UNKNOWN if found.reason or Standing.UNKNOWN in standings else Standing.MET
 
 
-def _judged(
+def _make_judged(
     policy: Policy, candidate: Candidate, found: ObjectiveValue, findings: tuple[Finding, ...], standing: Standing
 ) -> Judged:
     cost = find_cost(policy, candidate) if policy.machines else None
@@ -198,7 +198,7 @@ def _judged(
     )
 
 
-def _choose(
+def _choose_among(
     policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
 ) -> dict[str, Any]:
     """The decision among those that meet every limit."""
@@ -237,15 +237,15 @@ def _choose(
         "tied": tuple(Rival(arm=one, ratio=ratios.get(one)) for one in tied),
         "chosen_by": () if reason else led.chosen_by,
         "reason": f"{reason}; {short(chosen)} is the best so far" if reason else None,
-        "settle": _part(measures, chosen, tied) if tied else None,
+        "settle": _command_to_part(measures, chosen, tied) if tied else None,
         "candidates": tuple(one.model_copy(update={"ratio": ratios.get(one.candidate)}) for one in judged),
-        "misses": _misses(judged),
-        "flips": () if reason else tuple(_flips(policy, chosen, feasible, judged)),
+        "misses": _find_misses(judged),
+        "flips": () if reason else tuple(_find_flips(policy, chosen, feasible, judged)),
         "stability": find_stability(policy, ordered, measures, compared),
     }
 
 
-def _flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: Sequence[Judged]) -> Iterator[Flip]:
+def _find_flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: Sequence[Judged]) -> Iterator[Flip]:
     """Of each other machine its cheapest candidate."""
     costs = {one.candidate: one.cost for one in judged if one.cost}
     mine, seen = costs.get(chosen), set[Machine]()
@@ -257,7 +257,7 @@ def _flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: S
             yield find_flip(label, policy.load, mine, costs[label])
 
 
-def _misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
+def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
     """The nearest first: those with one broken limit, then the others by their worst one."""
     found = []
     for one in judged:
@@ -270,12 +270,12 @@ def _misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
     return tuple(sorted(found, key=lambda miss: (miss.excess, miss.candidate)))
 
 
-def _settle(candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]) -> str | None:
+def _command_to_settle(candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]) -> str | None:
     """What measures all that isn't known of a candidate; None where no run would tell."""
     needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
     needs += [found.needs] if found.needs else []
     words: dict[str, list[str]] = {}
-    for flag, value in (pair for need in needs for pair in _pairs(shlex.split(need))):
+    for flag, value in (pair for need in needs for pair in _pair_flags(shlex.split(need))):
         words.setdefault(flag, []).append(value)
     if not words:
         return None
@@ -285,12 +285,12 @@ def _settle(candidate: Candidate, found: ObjectiveValue, findings: Sequence[Find
     return f"shootout run {reproduce.quote(word for option in told for word in option if word)}"
 
 
-def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Flags and their values."""
     return zip(words[::2], words[1::2], strict=True)
 
 
-def _part(measures: Mapping[str, ObjectiveValue], chosen: str, tied: Sequence[str]) -> str | None:
+def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, tied: Sequence[str]) -> str | None:
     """What would tell the chosen one from the nearest that is tied with it."""
     mine = measures[chosen].play
     if mine is None:

@@ -125,13 +125,13 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
         low=figure.low,
         high=figure.high,
         standing=standing,
-        reason=(figure.reason or _around(limit, figure)) if unknown else None,
+        reason=(figure.reason or _explain_between(limit, figure)) if unknown else None,
         needs=(figure.needs or None) if unknown else None,
         excess=excess,
     )
 
 
-def _around(limit: Limit, figure: Bounds) -> str:
+def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Why bounds that are known don't tell."""
     told = LIMITS[limit].unit.told
     if figure.low is None or figure.high is None:
@@ -139,23 +139,23 @@ def _around(limit: Limit, figure: Bounds) -> str:
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
 
 
-def _p99(asked: _Asked) -> Bounds:
+def _bound_p99(asked: _Asked) -> Bounds:
     policy = asked.policy
     if policy.load is None:
-        return _p99_alone(asked)
+        return _bound_p99_of_calls(asked)
     if policy.asks_cost:
-        return _p99_shared(asked, policy.load)
-    return _p99_served(asked.candidate.under(policy.load), policy.load)
+        return _bound_p99_shared(asked, policy.load)
+    return _bound_p99_served(asked.candidate.under(policy.load), policy.load)
 
 
-def _p99_alone(asked: _Asked) -> Bounds:
+def _bound_p99_of_calls(asked: _Asked) -> Bounds:
     """One call after another."""
     play = asked.candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if timing is None:
         return Bounds(reason="never timed one call after another", needs="--scenario latency")
     low, high = timing.p99_low_ns, timing.p99_highest_ns
-    reason, needs = _untold_p99(timing) if high is None else ("", "")
+    reason, needs = _explain_missing_p99(timing) if high is None else ("", "")
     for other in asked.candidate.plays:  # the worst run counts, as of all other figures
         more = other.row.end_to_end if other.row.scenario == Scenario.LATENCY else None
         if more and low and high and more.p99_low_ns and more.p99_highest_ns:
@@ -163,10 +163,10 @@ def _p99_alone(asked: _Asked) -> Bounds:
     return Bounds(value=timing.p99_ns, low=low, high=high, reason=reason, needs=needs)
 
 
-def _untold_p99(timing: Timing) -> tuple[str, str]:
+def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
     """Why there is no p99 of calls, and what would tell it."""
     if timing.restarts < LEAST_TAILS:
-        return _of(timing.restarts, "restarts"), MORE
+        return _tell_count(timing.restarts, "restarts"), MORE
     wanted = least_calls(0.99)
     if timing.samples < P99_OWN_CALLS * timing.restarts:
         is_long = (P99_OWN_CALLS - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
@@ -177,16 +177,16 @@ def _untold_p99(timing: Timing) -> tuple[str, str]:
     return "its short calls were not read one by one: an older run, or its time was over", MORE
 
 
-def _p99_shared(asked: _Asked, load: float) -> Bounds:
+def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
     """Where as many machines are paid for as the load takes: under the share of it that each of them gets."""
     policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=rate_needs(policy))
     share = load / count_machines(load, rate.low, policy.utilisation)
-    return _p99_served(asked.candidate.under(share), share)
+    return _bound_p99_served(asked.candidate.under(share), share)
 
 
-def _p99_served(play: Play | None, load: float) -> Bounds:
+def _bound_p99_served(play: Play | None, load: float) -> Bounds:
     """Under requests that arrive by themselves, at that rate or more: fewer of them are answered no later."""
     needs = f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
     served = play.row.serve if play else None
@@ -202,13 +202,13 @@ def _p99_served(play: Play | None, load: float) -> Bounds:
     return Bounds(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
 
 
-def _of(count: int, what: str) -> str:
+def _tell_count(count: int, what: str) -> str:
     """`3 of 4 starts`."""
     return f"{count} of {LEAST_TAILS} {what}"
 
 
-def _accuracy(asked: _Asked) -> Bounds:
-    right = _right(asked.candidate, asked.row.arm)
+def _bound_accuracy(asked: _Asked) -> Bounds:
+    right = _right_of(asked.candidate, asked.row.arm)
     if not right:
         known = asked.row.fidelity.accuracy if asked.row.fidelity else None
         reason = "nothing is labelled" if known is None else "of how many rows isn't known: the run is an older one"
@@ -246,7 +246,7 @@ def _told_rows(count: int, needed: int | None) -> str:
     )
 
 
-def _drop(asked: _Asked) -> Bounds:
+def _bound_drop(asked: _Asked) -> Bounds:
     """Against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
     if is_plain(asked.row):
         return Bounds(value=0.0, low=0.0, high=0.0)
@@ -285,27 +285,27 @@ def _with_reference(candidate: Candidate) -> Iterator[tuple[Play, str]]:
     )
 
 
-def _right(candidate: Candidate, arm: str) -> str:
+def _right_of(candidate: Candidate, arm: str) -> str:
     return next((play.right[arm] for play in candidate.plays if arm in play.right), "")
 
 
-def _exact(value: float | None, reason: str, needs: str = "") -> Bounds:
+def _exact_bounds(value: float | None, reason: str, needs: str = "") -> Bounds:
     return Bounds(value=value, low=value, high=value) if value is not None else Bounds(reason=reason, needs=needs)
 
 
-def _error(asked: _Asked) -> Bounds:
+def _bound_error(asked: _Asked) -> Bounds:
     errors = [play.row.fidelity.relative_l2 for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in errors else max((one for one in errors if one is not None), default=None)
-    return _exact(worst, "no error against the reference outputs are known")
+    return _exact_bounds(worst, "no error against the reference outputs are known")
 
 
-def _agreement(asked: _Asked) -> Bounds:
+def _bound_agreement(asked: _Asked) -> Bounds:
     shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in shares else min((one for one in shares if one is not None), default=None)
-    return _exact(worst, "its outputs are no classes")
+    return _exact_bounds(worst, "its outputs are no classes")
 
 
-def _metric(asked: _Asked) -> Bounds:
+def _bound_metric(asked: _Asked) -> Bounds:
     """The mean of the user's own scores, with the interval that the shared chance of an error leaves it."""
     plays = (play.row.fidelity.metric for play in asked.candidate.plays if play.row.fidelity)
     found = next((one for one in plays if one), None)
@@ -321,22 +321,22 @@ def _metric(asked: _Asked) -> Bounds:
     return Bounds(value=found.value, low=middle - reach, high=middle + reach, reason=_told_rows(found.rows, needed))
 
 
-def _memory(asked: _Asked) -> Bounds:
+def _bound_memory(asked: _Asked) -> Bounds:
     """The most of all restarts of all its plays; its instances are in that process."""
     found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
-    return _exact(max(found, default=None), "its memory isn't known")
+    return _exact_bounds(max(found, default=None), "its memory isn't known")
 
 
-def _size(asked: _Asked) -> Bounds:
-    return _exact(asked.row.artifact_bytes, "its size isn't known")
+def _bound_size(asked: _Asked) -> Bounds:
+    return _exact_bounds(asked.row.artifact_bytes, "its size isn't known")
 
 
-def _install(asked: _Asked) -> Bounds:
+def _bound_install(asked: _Asked) -> Bounds:
     reason = "what its runtime takes on disk isn't known: a package has no record, or the run is an older one"
-    return _exact(asked.row.install_bytes, reason)
+    return _exact_bounds(asked.row.install_bytes, reason)
 
 
-def _ready(asked: _Asked) -> Bounds:
+def _bound_ready(asked: _Asked) -> Bounds:
     """The slowest of at least four starts."""
     rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
     if not rows:
@@ -346,46 +346,46 @@ def _ready(asked: _Asked) -> Bounds:
     starts = sum(row.starts or 0 for row in rows)
     low = min(usual, default=0.0) * 1e9 if starts >= LEAST_TAILS else None
     if starts < LEAST_TAILS:
-        return Bounds(value=slowest, reason=_of(starts, "starts"), needs=MORE)
+        return Bounds(value=slowest, reason=_tell_count(starts, "starts"), needs=MORE)
     return Bounds(value=slowest, low=low, high=slowest)
 
 
-def _rate(asked: _Asked) -> Bounds:
+def _bound_rate(asked: _Asked) -> Bounds:
     found = find_rate(asked.policy, asked.candidate)
     if isinstance(found, str):
         return Bounds(reason=found, needs=rate_needs(asked.policy))
     value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
     if math.isinf(high):
-        return Bounds(value=value, low=low, reason=_given(found.low), needs=rate_needs(asked.policy))
+        return Bounds(value=value, low=low, reason=_tell_given_rate(found.low), needs=rate_needs(asked.policy))
     return Bounds(value=value, low=low, high=high)
 
 
-def _given(rate: float) -> str:
+def _tell_given_rate(rate: float) -> str:
     """Why a rate has no upper end."""
     return f"was given {number(rate)}/s, and may do more"
 
 
-def _cost(asked: _Asked) -> Bounds:
+def _bound_cost(asked: _Asked) -> Bounds:
     found = find_cost(asked.policy, asked.candidate)
     if not isinstance(found, Cost):
         return Bounds(reason=found, needs=cost_needs(asked.policy))
     figure = Bounds(value=found.per_hour, low=found.low_per_hour, high=found.per_hour)
     if found.rate_high is None:
-        return replace(figure, reason=_given(found.rate_low), needs=cost_needs(asked.policy))
+        return replace(figure, reason=_tell_given_rate(found.rate_low), needs=cost_needs(asked.policy))
     return figure
 
 
 FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
-    Limit.P99: _p99,
-    Limit.ACCURACY: _accuracy,
-    Limit.DROP: _drop,
-    Limit.METRIC: _metric,
-    Limit.ERROR: _error,
-    Limit.AGREEMENT: _agreement,
-    Limit.MEMORY: _memory,
-    Limit.SIZE: _size,
-    Limit.INSTALL: _install,
-    Limit.READY: _ready,
-    Limit.RATE: _rate,
-    Limit.COST: _cost,
+    Limit.P99: _bound_p99,
+    Limit.ACCURACY: _bound_accuracy,
+    Limit.DROP: _bound_drop,
+    Limit.METRIC: _bound_metric,
+    Limit.ERROR: _bound_error,
+    Limit.AGREEMENT: _bound_agreement,
+    Limit.MEMORY: _bound_memory,
+    Limit.SIZE: _bound_size,
+    Limit.INSTALL: _bound_install,
+    Limit.READY: _bound_ready,
+    Limit.RATE: _bound_rate,
+    Limit.COST: _bound_cost,
 }

@@ -75,12 +75,12 @@ class ObjectiveValue:
 
 def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """A candidate's objective."""
-    found = _measure(policy, candidate)
+    found = _measure_objective(policy, candidate)
     if (play := found.play) and len(candidate.plays) > 1:
-        timed = [one for one in candidate.plays if one.row.end_to_end and _times(one) == _times(play)]
+        timed = [one for one in candidate.plays if one.row.end_to_end and _kind_of_times(one) == _kind_of_times(play)]
         found = replace(found, others=tuple(one for one in timed if one is not play))
     plays = [found.play] if found.play else candidate.plays
-    told = [(why, one.row.cause in TIMING) for one in plays if (why := _fault(policy, one))]
+    told = [(why, one.row.cause in TIMING) for one in plays if (why := _find_play_fault(policy, one))]
     fault = next((why for why, of_timing in told if not of_timing), None)
     reason = found.reason or next((why for why, of_timing in told if of_timing), None)
     unvouched = next((one.cell.unvouched for one in plays if one.cell.unvouched), None) if asks_time(policy) else None
@@ -92,7 +92,7 @@ def asks_time(policy: Policy) -> bool:
     return policy.objective not in EXACT or bool(TIMED & policy.limits.keys())
 
 
-def _fault(policy: Policy, play: Play) -> str | None:
+def _find_play_fault(policy: Policy, play: Play) -> str | None:
     """What stands against a row; where nothing asks for a time, it needs no steady one."""
     row = play.row.model_copy(update={"serve": None})  # the limit on p99 is the policy's
     if row.cause is NotRunKind.OFF_LIMITS:  # of the run's own policy: this one judges by the figures
@@ -111,14 +111,14 @@ def _left_early(policy: Policy, row: Row) -> str | None:
     return f"left its run after {counted(played, 'restart')}, by a limit of that run"
 
 
-def _times(play: Play) -> tuple[str, bool]:
+def _kind_of_times(play: Play) -> tuple[str, bool]:
     """What its times are: of a rate that was searched a request's, of one that was given the p99."""
     return play.row.scenario, play.row.serve is not None and play.row.serve.searched
 
 
-def _measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     if policy.objective is Objective.LATENCY:
-        return _latency(policy, candidate)
+        return _measure_latency(policy, candidate)
     if policy.objective is Objective.RATE:
         rate = find_rate(policy, candidate)
         if isinstance(rate, str):
@@ -140,7 +140,7 @@ def _measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     return ObjectiveValue(value=count, low=count, high=count, exact=True)
 
 
-def _latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
+def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
     """The median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
     play = candidate.under(policy.load) if policy.load else candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
@@ -181,8 +181,8 @@ def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Compa
     """The first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
     if not one.cost and not other.cost and (found := _side_by_side(one, other)):
         compared, vouched = found
-        return _within(compared, policy.indifferent) if vouched else compared
-    return _within(_apart(one, other), policy.indifferent)
+        return _apply_indifference(compared, policy.indifferent) if vouched else compared
+    return _apply_indifference(_compare_apart(one, other), policy.indifferent)
 
 
 def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Comparison, bool] | None:
@@ -201,7 +201,7 @@ def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Compariso
     return max(met, key=lambda pair: pair[0].restarts, default=None)
 
 
-def _within(found: Comparison, indifferent: float) -> Comparison:
+def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:
     """By the policy's own indifference: of two known to be no further apart either may be shipped, the slower too."""
     if is_indifferent(found, indifferent):
         return replace(found, verdict=Verdict.SAME)
@@ -209,7 +209,7 @@ def _within(found: Comparison, indifferent: float) -> Comparison:
     return found if is_told else replace(found, verdict=Verdict.CANT_TELL)
 
 
-def _apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
+def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """Of two that never ran side by side, or whose figures are exact."""
     is_step = one.exact or one.cost is not None
     floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)
@@ -373,11 +373,13 @@ class Flip(Part):
 
 def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
     """When `other`, of another machine, costs less than the chosen one."""
-    for_it = _capacity(chosen, chosen.rate_low), _capacity(other, other.rate_high)
-    against = _capacity(chosen, chosen.rate_high), _capacity(other, other.rate_low)
+    for_it = _capacity_at(chosen, chosen.rate_low), _capacity_at(other, other.rate_high)
+    against = _capacity_at(chosen, chosen.rate_high), _capacity_at(other, other.rate_low)
     prices = chosen.price, other.price
     spans = [_cheaper_at(load, *capacities, *prices) for capacities in (for_it, against)]
-    surely, perhaps = (_count(load, mine) * chosen.price / _count(load, theirs) for mine, theirs in (against, for_it))
+    surely, perhaps = (
+        _count_for_load(load, mine) * chosen.price / _count_for_load(load, theirs) for mine, theirs in (against, for_it)
+    )
     (to_perhaps, from_perhaps), (to_surely, from_surely) = spans
     return Flip(
         candidate=candidate,
@@ -387,11 +389,11 @@ def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
     )
 
 
-def _capacity(cost: Cost, rate: float | None) -> float:
+def _capacity_at(cost: Cost, rate: float | None) -> float:
     return math.inf if rate is None else rate * cost.utilisation
 
 
-def _count(load: float, capacity: float) -> int:
+def _count_for_load(load: float, capacity: float) -> int:
     return count_machines(load, capacity, 1.0)
 
 
@@ -403,7 +405,7 @@ def _cheaper_at(
     steps = [step for step in steps if step <= MOST_MACHINES * min(mine, theirs)]
 
     def is_cheaper(at: float) -> bool:
-        return _count(at, theirs) * other_price < _count(at, mine) * price
+        return _count_for_load(at, theirs) * other_price < _count_for_load(at, mine) * price
 
     below = next((step for step in reversed(steps) if step < load and is_cheaper(step)), None)
     above = next(

@@ -53,7 +53,7 @@ class Unit:
         return value
 
 
-def _percent(share: float) -> str:
+def _show_percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
@@ -66,7 +66,7 @@ BYTES = Unit(
     examples="250MB or 2GB",
     told=lambda value: size(round(value)),
 )
-SHARE = Unit(what="a share with its unit", worth={"%": 0.01}, examples="95%", told=_percent, most=1.0)
+SHARE = Unit(what="a share with its unit", worth={"%": 0.01}, examples="95%", told=_show_percent, most=1.0)
 POINTS = Unit(
     what="percentage points with their unit",
     worth={"pp": 0.01},
@@ -146,10 +146,10 @@ def read_machines(flag: str, texts: list[str]) -> tuple[dict[str, object], ...]:
     Raises:
         UsageError: one has another form, or its price is no number.
     """
-    return tuple(_machine(flag, text) for text in texts)
+    return tuple(_read_machine_option(flag, text) for text in texts)
 
 
-def _machine(flag: str, text: str) -> dict[str, object]:
+def _read_machine_option(flag: str, text: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
@@ -162,7 +162,7 @@ def _machine(flag: str, text: str) -> dict[str, object]:
         raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is no number") from None
 
 
-def _flag(limit: Limit) -> Flag:
+def _limit_flag(limit: Limit) -> Flag:
     """The option of a limit."""
     quantity = LIMITS[limit]
     return Flag(group=Group.LIMITS, word=quantity.example, help=f"Limit, at {quantity.side}. {quantity.help}")
@@ -186,18 +186,18 @@ class PolicyOptions(TypedDict, total=False):
         str,
         Flag(group=Group.WHAT, word="SHARE", help="Of a machine's measured rate, what is counted on. Default: 70%."),
     ]
-    p99: Annotated[str, _flag(Limit.P99)]
-    min_accuracy: Annotated[str, _flag(Limit.ACCURACY)]
-    max_accuracy_drop: Annotated[str, _flag(Limit.DROP)]
-    min_metric: Annotated[str, _flag(Limit.METRIC)]
-    max_error: Annotated[str, _flag(Limit.ERROR)]
-    min_agreement: Annotated[str, _flag(Limit.AGREEMENT)]
-    memory: Annotated[str, _flag(Limit.MEMORY)]
-    size: Annotated[str, _flag(Limit.SIZE)]
-    install: Annotated[str, _flag(Limit.INSTALL)]
-    ready: Annotated[str, _flag(Limit.READY)]
-    rate: Annotated[str, _flag(Limit.RATE)]
-    cost: Annotated[str, _flag(Limit.COST)]
+    p99: Annotated[str, _limit_flag(Limit.P99)]
+    min_accuracy: Annotated[str, _limit_flag(Limit.ACCURACY)]
+    max_accuracy_drop: Annotated[str, _limit_flag(Limit.DROP)]
+    min_metric: Annotated[str, _limit_flag(Limit.METRIC)]
+    max_error: Annotated[str, _limit_flag(Limit.ERROR)]
+    min_agreement: Annotated[str, _limit_flag(Limit.AGREEMENT)]
+    memory: Annotated[str, _limit_flag(Limit.MEMORY)]
+    size: Annotated[str, _limit_flag(Limit.SIZE)]
+    install: Annotated[str, _limit_flag(Limit.INSTALL)]
+    ready: Annotated[str, _limit_flag(Limit.READY)]
+    rate: Annotated[str, _limit_flag(Limit.RATE)]
+    cost: Annotated[str, _limit_flag(Limit.COST)]
     machine: Annotated[
         list[str],
         Flag(

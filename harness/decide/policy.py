@@ -146,28 +146,28 @@ def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
     Raises:
         UsageError: the file can't be read, a key that there isn't, or a value without its unit; names the key.
     """
-    fields = dict(_read(path)) if path else {}
+    fields = dict(_read_file(path)) if path else {}
     source = f"{path}: " if path else ""
     if not isinstance(fields.get("limits", {}), dict):
         raise UsageError(f"{source}limits is a table: write [limits]")
-    machines = _tables(source, fields.get("machine", ()))
+    machines = _check_tables(source, fields.get("machine", ()))
     limits = {key: value for key, value in changes.items() if key in {*Limit}}
     own = {key: value for key, value in changes.items() if key not in limits}
-    machines = [*_tables("", own.pop("machine", ())), *machines]
+    machines = [*_check_tables("", own.pop("machine", ())), *machines]
     merged = {**fields, **own, "limits": {**fields.get("limits", {}), **limits}, "machine": machines}
     try:
-        return _checked(merged)
+        return _check_fields(merged)
     except UsageError as error:
         raise UsageError(f"{source}{error}") from None
 
 
-def _tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
+def _check_tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(machines, list | tuple) and all(isinstance(one, Mapping) for one in machines):
         return machines
     raise UsageError(f"{source}machine is a list of tables: write [[machine]]")
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise UsageError(f"can't read the policy {str(path)!r}: it is no ordinary file")
@@ -180,7 +180,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
 
-def _checked(fields: Mapping[str, Any]) -> Policy:
+def _check_fields(fields: Mapping[str, Any]) -> Policy:
     for key in fields:
         if key in {*Limit}:
             raise UsageError(f"{key} is a limit: write it below [limits]")
@@ -192,7 +192,7 @@ def _checked(fields: Mapping[str, Any]) -> Policy:
     objective = fields.get("objective", Objective.LATENCY)
     if not isinstance(objective, str) or objective not in {*Objective}:
         raise unknown("objective", str(objective), map(str, Objective))
-    machines = tuple(_machine(one) for one in fields["machine"])
+    machines = tuple(_read_machine(one) for one in fields["machine"])
     if len(currencies := sorted({one.currency for one in machines})) > 1:
         raise UsageError(f"prices are in {' and '.join(currencies)}: give all machines' prices in one currency")
     policy = Policy(
@@ -218,7 +218,7 @@ def _refuse_costless(policy: Policy) -> None:
         raise UsageError(f"{asks} needs the price of each machine: a [[machine]] with {', '.join(MACHINE_KEYS)}")
 
 
-def _machine(given: Mapping[str, Any]) -> Priced:
+def _read_machine(given: Mapping[str, Any]) -> Priced:
     name = f"the machine {given['match']!r}" if "match" in given else "a machine"
     for key in given:
         if key not in MACHINE_KEYS:
@@ -249,22 +249,22 @@ def make_template(study: str) -> str:
     Args:
         study: the file of the study that it lies beside.
     """
-    return "\n".join([*_lines(study), ""])
+    return "\n".join([*_template_lines(study), ""])
 
 
-def _lines(study: str) -> Iterator[str]:
+def _template_lines(study: str) -> Iterator[str]:
     yield "# What a deployment needs. Take the # from what matters, then:"
     yield f"#   shootout run {study} --policy deploy.toml"
-    yield _line('objective = "latency"', f"of {', '.join(Objective)}: what is made best")
-    yield _line('# indifferent = "5%"', "of two no further apart, either may be shipped")
-    yield _line('# load = "200/s"', "p99, rate and cost under so many requests a second")
-    yield _line(f'# utilisation = "{UTILISATION:.0%}"', "of a machine's measured rate, what is counted on")
+    yield _template_line('objective = "latency"', f"of {', '.join(Objective)}: what is made best")
+    yield _template_line('# indifferent = "5%"', "of two no further apart, either may be shipped")
+    yield _template_line('# load = "200/s"', "p99, rate and cost under so many requests a second")
+    yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "of a machine's measured rate, what is counted on")
     yield "\n[limits]"
     for limit, one in LIMITS.items():
         value = one.example if one.unit is BARE else f'"{one.example}"'
-        yield _line(f"# {limit} = {value}", one.help)
+        yield _template_line(f"# {limit} = {value}", one.help)
     yield f"\n{MACHINE}"
 
 
-def _line(text: str, comment: str) -> str:
+def _template_line(text: str, comment: str) -> str:
     return f"{text:<{WIDTH}}# {comment}"

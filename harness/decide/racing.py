@@ -49,7 +49,7 @@ def choose_study(name: str, options: Mapping[str, Any]) -> tuple[Study, Policy |
     if policy is None:
         return selection.choose(name, options), None
     # A rate that is asked for belongs to the scenario that the policy brings.
-    chosen = selection.choose(name, {"scenario": tuple(_scenarios(policy)), **options})
+    chosen = selection.choose(name, {"scenario": tuple(_choose_scenarios(policy)), **options})
     return fit_study(policy, chosen, options.keys()), policy
 
 
@@ -65,7 +65,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     by_rate = _is_by_rate(policy)
     changes: dict[str, Any] = {}
     if "scenario" not in asked:
-        changes["scenario"] = tuple(_scenarios(policy))
+        changes["scenario"] = tuple(_choose_scenarios(policy))
     if "goal" not in asked and study.crossover is None:
         changes["goal"] = str(Aim.BEST)  # who is beaten needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
@@ -93,7 +93,7 @@ def _given_rate(policy: Policy, load: float) -> float:
     return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
 
 
-def _scenarios(policy: Policy) -> Iterator[Scenario]:
+def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:
     limited, by_rate = Limit.P99 in policy.limits, _is_by_rate(policy)
     times = limited or policy.objective is Objective.LATENCY
     if (times and policy.load is None) or not (times or by_rate):

@@ -35,11 +35,11 @@ def find_stability(
     Args:
         compared: how the first of two candidates compares with the second, as the choice itself has it.
     """
-    seeds = _seeds(measures)
-    values = np.array([_draws(policy, measures[one.label], seeds) for one in candidates])
+    seeds = _seed_cells(measures)
+    values = np.array([_draw_objectives(policy, measures[one.label], seeds) for one in candidates])
     sizes = np.array(find_sizes([one.row for one in candidates])[1], dtype=np.float64)
     starts = np.array([usual_start_s(one.row) for one in candidates])
-    beaten = _beaten([one.label for one in candidates], compared)
+    beaten = _find_beaten([one.label for one in candidates], compared)
     near = (values <= values.min(axis=0) * (1 + policy.indifferent)) & ~beaten[:, values.argmin(axis=0)]
     _, soon = narrow_tie(near, sizes[:, None], starts[:, None])
     chosen = np.where(soon, values, np.inf).argmin(axis=0)
@@ -47,7 +47,7 @@ def find_stability(
     return {label: count / DRAWS for label, count in counts.most_common()}
 
 
-def _beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -> Array:
+def _find_beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -> Array:
     """By the loser's index and the winner's, who is known to be worse than whom: no smaller size makes up for that."""
     found = np.zeros((len(labels), len(labels)), dtype=np.bool_)
     for one, other in combinations(range(len(labels)), 2):
@@ -56,13 +56,13 @@ def _beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -
     return found
 
 
-def _seeds(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
+def _seed_cells(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
     """A seed for each cell, so that its arms draw the same restarts."""
     cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
     return {cell: SEED + index for index, cell in enumerate(cells)}
 
 
-def _draws(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
+def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
     """A candidate's objective in each resample, shape (DRAWS,)."""
     if found.play is None:
         return np.full(DRAWS, found.value)

@@ -111,20 +111,20 @@ def find_evidence(
     rows = {row.arm: row for row in run.document.rows}
     mine, other = rows[reference], rows[candidate]
     if other.outcome == "failed" and not other.executed:
-        return (Check(name="outputs", standing=_failure(other), reason=other.reason),)
+        return (Check(name="outputs", standing=_failure_standing(other), reason=other.reason),)
     if not (mine.executed and other.executed):
         return ()
     return (
-        _outputs(mine, other),
-        *_proof(mine, other, limits, packed=packed),
-        _size(mine, other, limits),
-        *_accuracy(run, mine, other, limits),
-        _versions(mine.executed, other.executed),
-        *_policy(Path(run.document.run), candidate, limits),
+        _check_outputs(mine, other),
+        *_check_proof(mine, other, limits, packed=packed),
+        _check_size(mine, other, limits),
+        *_check_accuracy(run, mine, other, limits),
+        _check_versions(mine.executed, other.executed),
+        *_check_policy(Path(run.document.run), candidate, limits),
     )
 
 
-def _outputs(mine: Row, other: Row) -> Check:
+def _check_outputs(mine: Row, other: Row) -> Check:
     """The run itself held them to the FP64 reference outputs: who is out of the error bound has failed.
 
     A reference that failed in any other way says nothing of the candidate; then the race has no word either.
@@ -134,8 +134,8 @@ def _outputs(mine: Row, other: Row) -> Check:
     standing = Standing.MET
     reason: str | None = None
     if other.outcome == "failed":
-        standing, reason = _failure(other), other.reason
-    elif _strays(mine):
+        standing, reason = _failure_standing(other), other.reason
+    elif _reference_strays(mine):
         standing = Standing.BROKEN
         reason = f"the reference doesn't compute what the candidate's model does: {mine.reason}"
     elif _is_unchecked(mine, other):
@@ -161,12 +161,12 @@ def _is_unchecked(mine: Row, other: Row) -> bool:
     return after is None or before is None or after > max(FIDELITY_MARGIN * before, FP32_BOUND_FLOOR)
 
 
-def _failure(other: Row) -> Standing:
+def _failure_standing(other: Row) -> Standing:
     """What a failed candidate is: one that was ended from outside has shown nothing."""
     return Standing.UNKNOWN if other.cause is NotRunKind.KILLED else Standing.BROKEN
 
 
-def _strays(mine: Row) -> bool:
+def _reference_strays(mine: Row) -> bool:
     """Whether the reference was refused for its outputs."""
     found = mine.fidelity
     if mine.outcome != "failed" or found is None or found.standing is not BoundStanding.REFUSED:
@@ -178,12 +178,12 @@ def _strays(mine: Row) -> bool:
     )
 
 
-def _proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
+def _check_proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
     """What ran, by each runtime's own account, or by the record in a shipped folder, which proves no candidate."""
     sides = [("reference", mine)] if packed else [("reference", mine), ("candidate", other)]
     shipped = [name for name, row in sides if row.backend.startswith(f"{SHIPPED}:")]
     recorded = f"of the {' and the '.join(shipped)} as it was recorded" if shipped else None
-    for name, tell in (("device", _device), ("compute nodes", _nodes), ("fallbacks", _fallbacks)):
+    for name, tell in (("device", _tell_device), ("compute nodes", _tell_nodes), ("fallbacks", _tell_fallbacks)):
         told = tell(mine.executed or {}), tell(other.executed or {})
         standing = None
         if limits.same_proof:
@@ -193,20 +193,20 @@ def _proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[C
         yield Check(name=name, reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=recorded)
 
 
-def _device(executed: Mapping[str, Any]) -> str:
+def _tell_device(executed: Mapping[str, Any]) -> str:
     return str(executed["device"])
 
 
-def _nodes(executed: Mapping[str, Any]) -> str:
+def _tell_nodes(executed: Mapping[str, Any]) -> str:
     nodes: Mapping[str, int] = executed["compute_nodes_by_precision"]
     return ", ".join(f"{count} {precision}" for precision, count in sorted(nodes.items())) or _UNTOLD
 
 
-def _fallbacks(executed: Mapping[str, Any]) -> str:
+def _tell_fallbacks(executed: Mapping[str, Any]) -> str:
     return "; ".join(executed["fallbacks"]) or "none"
 
 
-def _size(mine: Row, other: Row, limits: Limits) -> Check:
+def _check_size(mine: Row, other: Row, limits: Limits) -> Check:
     before, after = mine.artifact_bytes, other.artifact_bytes
     told = [None if count is None else size(count) for count in (before, after)]
     if limits.size is None:
@@ -219,7 +219,7 @@ def _size(mine: Row, other: Row, limits: Limits) -> Check:
     return Check(name="size", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason)
 
 
-def _accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
     """In pairs of rows: they err on the same ones, mostly."""
     if limits.accuracy_drop is None and not (mine.fidelity and mine.fidelity.accuracy is not None):
         return
@@ -248,12 +248,12 @@ def _accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[
     )
 
 
-def _versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
+def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
     told = [f"{one['library']} {one['version']}" for one in (mine, other)]
     return Check(name="runtime", reference=told[0], candidate=told[1])
 
 
-def _policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Check]:
+def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Check]:
     """The policy's own limits on the candidate; those that a race of single calls doesn't measure stay unknown."""
     if (policy := limits.policy) is None:
         return

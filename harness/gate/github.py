@@ -94,13 +94,13 @@ def command(level: str, message: str, **properties: str) -> str:
 
     Source: actions/toolkit, packages/core/src/command.ts.
     """
-    told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::{level} {told}::{_message(message)}"
+    told = ",".join(f"{name}={_escape_property(value)}" for name, value in properties.items())
+    return f"::{level} {told}::{_escape_message(message)}"
 
 
-def _message(text: str) -> str:
+def _escape_message(text: str) -> str:
     return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

@@ -56,10 +56,10 @@ def tell_outcome(gate: Gate) -> str:
 
 def lines(gate: Gate) -> list[tuple[str, ...]]:
     """The evidence, a line each: name, reference, candidate, limit, standing."""
-    return [_line(one) for one in gate.checks]
+    return [_check_cells(one) for one in gate.checks]
 
 
-def _line(one: Check) -> tuple[str, ...]:
+def _check_cells(one: Check) -> tuple[str, ...]:
     standing = " · ".join(filter(None, [MARKS[one.standing], one.reason]))
     return one.name, one.reference or "–", one.candidate or "–", one.limit or "–", standing
 
@@ -72,12 +72,12 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
     """
     for path in check_files(paths):
         if path.name.lower().endswith(".xml"):
-            write_file(path, junit.as_xml(document, [("gate", list(_cases(gate)))]))
+            write_file(path, junit.as_xml(document, [("gate", list(_make_cases(gate)))]))
         elif document:
             write_files(document, [path])
 
 
-def _cases(gate: Gate) -> Iterator[junit.Case]:
+def _make_cases(gate: Gate) -> Iterator[junit.Case]:
     """The outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
     kinds: dict[Standing, junit.Kind | None] = {
         Standing.BROKEN: "failure",

@@ -99,7 +99,7 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
     Raises:
         UsageError, Unavailable: as `plan_contest`.
     """
-    plan = _share(make_plan(study, study.targets), limits.shares)
+    plan = _share_alpha(make_plan(study, study.targets), limits.shares)
     (group,) = plan.groups
     mine, other = (arm for arm in group.record.arms if not arm.control)
     for what, arm in (("reference", mine), ("candidate", other)):
@@ -108,7 +108,7 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
     return Contest(plan=plan, reference=mine.label, candidate=other.label)
 
 
-def _share(plan: Plan, shares: int) -> Plan:
+def _share_alpha(plan: Plan, shares: int) -> Plan:
     """The plan with the race's share of the chance of an error; a folder of another share holds another question."""
     if shares == 1:
         return plan
@@ -135,7 +135,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
         _refuse_another(str(given["model"]), candidate)
         given["model"] = candidate
     elif candidate and _is_model(candidate):
-        given["model"] = _files(str(given["model"]), candidate)
+        given["model"] = _check_files(str(given["model"]), candidate)
         targets = [reference.target]
     elif candidate:
         targets[1] = _one_target(candidate, given["pythons"])
@@ -183,7 +183,7 @@ def _refuse_another(model: str, other: str) -> None:
         raise UsageError(f"the reference is of {model!r}, and the candidate of {other!r}: a gate is about one model")
 
 
-def _files(reference: str, candidate: str) -> tuple[str, str]:
+def _check_files(reference: str, candidate: str) -> tuple[str, str]:
     """The two files that race each other."""
     if not (is_file(reference) and is_file(candidate)):
         raise UsageError(

@@ -77,7 +77,7 @@ def read_reference(
                 f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
                 f"and --reference-sha256 says {pinned!r}; get the pinned folder back, or pin this one"
             )
-        return _shipped(open_shipped(folder))
+        return _read_shipped(open_shipped(folder))
     if not journal.begun(folder):
         what = "is neither a shipped folder nor a run" if folder.exists() else "isn't there"
         raise UsageError(f"the reference {str(folder)!r} {what}: name a folder that `ship` or `run` wrote")
@@ -96,14 +96,14 @@ def read_reference(
         place=str(folder),
         target=str(source.arm.target),
         again=str(source.arm.target),
-        given=_options(source.arm, header.given),
+        given=_options_of(source.arm, header.given),
         libraries=header.environment.get("libraries") or {},
         median_ns=source.row.end_to_end.median_ns if source.row.end_to_end else None,
         export=source.prepared.exported,
     )
 
 
-def _shipped(found: ShippedFolder) -> Reference:
+def _read_shipped(found: ShippedFolder) -> Reference:
     """A shipped folder; its model by the run's document beside it."""
     row, arm = read_row(found), found.arm
     given = {
@@ -130,13 +130,13 @@ def _model_of(found: ShippedFolder, said: str) -> str:
     try:
         models.get(said)
     except UsageError:
-        lay = Path(_home(found.model["name"]))
+        lay = Path(_expand_home(found.model["name"]))
         is_folder = lay.name == hfconfig.CONFIG and not said.endswith(hfconfig.CONFIG)  # with its own weights
         return str(lay.parent if is_folder else lay)
     return said
 
 
-def _options(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
+def _options_of(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
     """The options of `shootout run` that make this arm again, by keyword, but for the target itself."""
     flags = flags_of(RunOptions)
     by_name = {flag.name: keyword for keyword, flag in flags.items()}
@@ -147,15 +147,15 @@ def _options(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
         if flags[keyword].kind is bool:
             words[keyword] = True
         elif flags[keyword].several:
-            words.setdefault(keyword, []).append(_home(next(told)))
+            words.setdefault(keyword, []).append(_expand_home(next(told)))
         else:
-            words[keyword] = _home(next(told))
+            words[keyword] = _expand_home(next(told))
     found = read_words(RunOptions, words)
     del found["backends"]
     return found
 
 
-def _home(word: str) -> str:
+def _expand_home(word: str) -> str:
     """As a shell reads a leading tilde, also behind `name=`."""
     name, equals, path = word.rpartition("=")
     return f"{name}{equals}{Path(path).expanduser()}" if path.startswith("~/") else word

@@ -110,7 +110,7 @@ def judge_gate(
     opens = [tell_check(one) for one in checks if one.standing is Standing.UNKNOWN]
     if not fails:
         _refuse_skipped(mine, other)
-    standing, why = _speed(run, mine, other, ratio, limits)
+    standing, why = _judge_speed(run, mine, other, ratio, limits)
     if standing is Standing.BROKEN:
         fails.append(why)
     elif standing is Standing.UNKNOWN and not fails:
@@ -127,7 +127,7 @@ def judge_gate(
         wall_s=run.document.wall_s,
         restarts=other.end_to_end.restarts if other.end_to_end else 0,
         checks=checks,
-        notes=tuple(_notes(run, mine, recorded, limits)),
+        notes=tuple(_make_notes(run, mine, recorded, limits)),
         run=str(folder),
     )
 
@@ -165,7 +165,7 @@ def judge_ratio(ratio: Ratio, slower: float) -> Standing:
     return judge_limit(ratio.low, ratio.high, 1 + slower)
 
 
-def _speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
+def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
     """Whether it is too slow, and how that is told."""
     if ratio is None:
         lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
@@ -194,7 +194,7 @@ def count_restarts(folder: Path, candidate: str) -> int:
     return next((row.end_to_end.restarts for row in rows if row.arm == candidate and row.end_to_end), 0)
 
 
-def _notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
+def _make_notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
     if limits.policy and not limits.policy.limits:
         yield "the policy limits nothing: it has no [limits], so the candidate is held to the gate's own limits alone"
     if far := _tell_far(mine, recorded):
@@ -206,7 +206,7 @@ def _notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Ite
         if here.get(name, version) != version
     ]
     if changed:
-        yield f"the reference was recorded with other versions: {_folded(changed)}"
+        yield f"the reference was recorded with other versions: {_fold_texts(changed)}"
     made = run.groups[mine.group].prepared.get(mine.arm)
     if recorded.export and made and made.exported and made.exported != recorded.export:
         yield "the reference's model is another export than the one recorded: its file, data or exporter changed"
@@ -232,7 +232,7 @@ _NOISY = 0.5
 _NAMED = 6
 
 
-def _folded(texts: Sequence[str]) -> str:
+def _fold_texts(texts: Sequence[str]) -> str:
     more = f", {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
     return ", ".join(texts[:_NAMED]) + more
 

@@ -80,7 +80,7 @@ def analyse_cells(folder: Path) -> Analysed:
     samples = Samples(folder)
     rows = [row for group in groups for row in _make_rows(group, samples, history)]
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
-    summaries = [_summarize(group, chose.get(group.record.name)) for group in groups]
+    summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     crossed = crossings(groups, header.axis, complete=history.complete)
     resume = reproduce.quote(["shootout", *header.command, "--out", str(folder)]) if header.command else ""
     how: dict[str, Any] = {"complete": history.complete, "given": header.given, "resume": resume}
@@ -121,7 +121,7 @@ def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
     return add_accuracy(with_ceilings(rows, history.header.environment), group, history.header.environment)
 
 
-def _summarize(group: Group, confirms: str | None) -> GroupSummary:
+def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
     reasons = Counter(reason.category for line in group.rounds for _, why in line.voided for reason in why)
     control = compare(group, Scope.END_TO_END, group.rules.control)
     return GroupSummary(
@@ -189,11 +189,11 @@ def crossings(groups: Sequence[Group], axis: str | None, *, complete: bool) -> t
             points = [
                 crossovers.at(by_name[record.name], size, sweep.pair, scope) for size, record in sweep.groups.items()
             ]
-            crossed += [_crossover(sweep, axis, scope, points, outcome) for outcome in crossovers.outcomes(points)]
+            crossed += [_make_crossover(sweep, axis, scope, points, outcome) for outcome in crossovers.outcomes(points)]
     return tuple(_note_nothing_left(one) for one in crossed) if complete else tuple(crossed)
 
 
-def _crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outcome: Crossing) -> Crossover:
+def _make_crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outcome: Crossing) -> Crossover:
     a, b = sweep.pair
     names: dict[Verdict | None, str] = {Verdict.FASTER: a, Verdict.SLOWER: b, Verdict.SAME: "same"}
     return Crossover(

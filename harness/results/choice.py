@@ -140,11 +140,11 @@ def make_cells(
     for group, summary in zip(groups, summaries, strict=True):
         if not summary.selects and not group.record.narrows:
             mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-            cell = _cell(group, summary, mine, crossovers, complete=complete)
-            yield summary.name, replace(cell, again=partial(_again, group, given), resume=resume)
+            cell = _make_cell(group, summary, mine, crossovers, complete=complete)
+            yield summary.name, replace(cell, again=partial(_race_again_options, group, given), resume=resume)
 
 
-def _cell(
+def _make_cell(
     group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
 ) -> Cell:
     blocks, ground, rules = group.blocks(Scope.END_TO_END), group.ground(Scope.END_TO_END), group.rules
@@ -172,11 +172,11 @@ def _cell(
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
-        again=partial(_again, group, ()),
+        again=partial(_race_again_options, group, ()),
     )
 
 
-def _again(group: Group, given: Sequence[str], labels: Sequence[str]) -> Sequence[tuple[str, str]]:
+def _race_again_options(group: Group, given: Sequence[str], labels: Sequence[str]) -> Sequence[tuple[str, str]]:
     arms = {arm.label: arm for arm in group.record.arms}
     return reproduce.options([arms[label] for label in labels], given)
 
@@ -201,7 +201,7 @@ def choose(cell: Cell) -> Answer:
     measured = [row for row in mine if row.end_to_end]
     faults = {row.arm: why for row in measured if (why := find_fault(cell, row))}
     never_held = {row.arm: row.reason or "" for row in mine if row.serve and not row.end_to_end}
-    told: dict[str, Any] = {"group": cell.group, "not_raced": _not_raced(cell.rows, measured)}
+    told: dict[str, Any] = {"group": cell.group, "not_raced": _group_not_raced(cell.rows, measured)}
     sure = Sure(restarts=cell.restarts, control_holds=cell.control_holds)
     told_of = {**faults, **never_held}
     unsound = [Passed(arm=arm, because="unsound", against=None, ratio=None, reason=why) for arm, why in told_of.items()]
@@ -211,44 +211,46 @@ def choose(cell: Cell) -> Answer:
         return Answer(**told, ship=None, reason=cell.unvouched, sure=sure)
     sound = [row for row in measured if row.arm not in faults]
     if sound:
-        return _answer(cell, sound, unsound, told, sure)
+        return _make_answer(cell, sound, unsound, told, sure)
     why = next(iter(faults.values()))
     if unsteady := [row for row in measured if faults[row.arm] == cell.withheld(row.arm)]:
         others = [one for one in unsound if one.arm not in {row.arm for row in unsteady}]
-        return _answer(replace(cell, unvouched=cell.unvouched or why), unsteady, others, told, sure)
+        return _make_answer(replace(cell, unvouched=cell.unvouched or why), unsteady, others, told, sure)
     return Answer(**told, ship=None, reason=why, sure=sure, passed=tuple(unsound))
 
 
-def _answer(cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: dict[str, Any], sure: Sure) -> Answer:
+def _make_answer(
+    cell: Cell, sound: Sequence[Row], unsound: Sequence[Passed], told: dict[str, Any], sure: Sure
+) -> Answer:
     kept = [row for row in sound if cell.admits(row)] or [row for row in sound if is_judged(row)]
     if not kept:
         return Answer(**told, ship=None, reason=UNJUDGED, sure=sure, passed=tuple(unsound))
-    shipped, chosen_by, lost_to = _leader(cell, kept)
-    rivals = _rivals(cell, sound, shipped)
+    shipped, chosen_by, lost_to = _choose_leader(cell, kept)
+    rivals = _ratios_to(cell, sound, shipped)
     if chosen_by and (cell.unvouched or find_untold(rivals.values())):  # the fastest so far, and not the smallest
-        shipped, chosen_by, lost_to = _leader(cell, kept, by_time=True)
-        rivals = _rivals(cell, sound, shipped)
-    may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _slower(rivals[row.arm])]
+        shipped, chosen_by, lost_to = _choose_leader(cell, kept, by_time=True)
+        rivals = _ratios_to(cell, sound, shipped)
+    may_be = [row for row in kept if row is not shipped and row.arm not in lost_to and not _is_slower(rivals[row.arm])]
     tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
     unsettled = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if not is_near(rivals[row.arm])]
     others = [row for row in sound if row is not shipped and row not in may_be]
     sure = sure.model_copy(update={"told_apart": len(kept) - 1 - len(may_be)})
-    passed = [_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
+    passed = [_describe_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
     return Answer(
         **told,
-        ship=_shipped(shipped, cell),
+        ship=_describe_shipped(shipped, cell),
         reason=cell.unvouched or find_untold(rivals.values()),
-        tied=tuple(sorted(tied, key=_value)),
+        tied=tuple(sorted(tied, key=_ratio_value)),
         chosen_by=chosen_by,
-        unsettled=tuple(sorted(unsettled, key=_value)),
-        sure=_sure(cell, sure, shipped.arm, [*tied, *unsettled]),
-        passed=(*sorted(passed, key=_value), *unsound),
-        would_change=(*_sizes(cell, shipped, kept), *_limits(cell, shipped, sound, rivals)),
-        smaller=_smaller(cell, shipped, sound, rivals),
+        unsettled=tuple(sorted(unsettled, key=_ratio_value)),
+        sure=_add_nearest(cell, sure, shipped.arm, [*tied, *unsettled]),
+        passed=(*sorted(passed, key=_ratio_value), *unsound),
+        would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
+        smaller=_smaller_steps(cell, shipped, sound, rivals),
     )
 
 
-def _rivals(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
+def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
     return {row.arm: cell.ratio(row.arm, shipped.arm) for row in rows if row is not shipped}
 
 
@@ -256,7 +258,7 @@ def find_untold(rivals: Collection[Comparison | None]) -> str | None:
     """Why a first place is only the best so far, by how the others compare with it: no interval has an end."""
     if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
         return None
-    return f"nothing is distinguished after {counted(max(map(_restarts, rivals)), 'restart')}"
+    return f"nothing is distinguished after {counted(max(map(_restarts_of, rivals)), 'restart')}"
 
 
 def find_fault(cell: Cell, row: Row) -> str | None:
@@ -276,7 +278,7 @@ def _broken_limit(row: Row) -> str | None:
     return "its p99 breaks the limit"
 
 
-def _leader(
+def _choose_leader(
     cell: Cell, rows: Sequence[Row], *, by_time: bool = False
 ) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
     """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
@@ -368,15 +370,15 @@ def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
 
 def order_times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
     """What orders the rows: ratios to the baseline, which come from shared restarts, or else medians."""
-    timed = {row.arm: _timing(row) for row in rows}
+    timed = {row.arm: _timing_of(row) for row in rows}
     ratios = {arm: timing.ratio.value for arm, timing in timed.items() if timing.ratio}
     if set(timed) - set(ratios) <= {baseline}:
         return {arm: ratios.get(arm, 1.0) for arm in timed}
     return {arm: timing.median_ns for arm, timing in timed.items()}
 
 
-def _shipped(row: Row, cell: Cell) -> Shipped:
-    fidelity, timing = row.fidelity, _timing(row)
+def _describe_shipped(row: Row, cell: Cell) -> Shipped:
+    fidelity, timing = row.fidelity, _timing_of(row)
     return Shipped(
         arm=row.arm,
         admitted=cell.admits(row) or "alone",
@@ -390,16 +392,16 @@ def _shipped(row: Row, cell: Cell) -> Shipped:
     )
 
 
-def _passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: str | None) -> Passed:
+def _describe_passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: str | None) -> Passed:
     """Why a sound row is not to be shipped: it is slower, or not known to keep the model."""
-    if lost_to and not _slower(ratio):
+    if lost_to and not _is_slower(ratio):
         return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
-    because: Literal["slower", "accuracy"] = "slower" if _slower(ratio) else "accuracy"
+    because: Literal["slower", "accuracy"] = "slower" if _is_slower(ratio) else "accuracy"
     reason = None if is_judged(row) or because == "slower" else UNCHECKED
-    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_costs(row))
+    return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_accuracy_of(row))
 
 
-def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
+def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
     """With the arm that takes the fewest restarts more to be told from the shipped one."""
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
     found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
@@ -408,11 +410,11 @@ def _sure(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
     needed = {arm: cell.restarts_needed(arm, shipped) for arm in found}
     arm = min(found, key=lambda arm: (needed[arm] or float("inf"), abs(found[arm].value - 1)))
     row = next(row for row in cell.rows if row.arm == arm)
-    command = _command(cell, shipped, row, found[arm].restarts, needed[arm])
+    command = _command_to_settle(cell, shipped, row, found[arm].restarts, needed[arm])
     return sure.model_copy(update={"nearest": arm, "restarts_needed": needed[arm], "command": command})
 
 
-def _command(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
+def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
     """What goes on with the race, or else a race of the two alone for the better one; None where neither would tell."""
     if needed is None or needed > cell.most_restarts:
         return None
@@ -426,7 +428,7 @@ def _command(cell: Cell, shipped: str, rival: Row, played: int, needed: int | No
     return f"shootout run {reproduce.quote(words)} --goal best {time}"
 
 
-def _sizes(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
+def _changes_by_size(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
     """Where along the run's axis another row, one that keeps the model too, begins to win."""
     found = []
     arms = {row.arm for row in kept}
@@ -443,44 +445,44 @@ def _sizes(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
     return found
 
 
-def _limits(
+def _changes_by_error_limit(
     cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
 ) -> Iterable[WouldChange]:
     """Who would be shipped under a looser or a tighter limit on the error."""
     plain = [row for row in sound if is_plain(row)]
     if cell.admits(shipped) == "accuracy" and plain:
-        row, _, _ = _leader(cell, plain)
-        yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
+        row, _, _ = _choose_leader(cell, plain)
+        yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_accuracy_of(row))
     if cell.admits(shipped):
         others = [row for row in sound if not cell.admits(row) and is_judged(row)]
-        faster = [row for row in others if _verdict(rivals.get(row.arm)) is Verdict.FASTER]
-        for row in sorted(faster, key=lambda row: _value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield WouldChange(when="looser", arm=row.arm, ratio=rivals[row.arm], **_costs(row))
+        faster = [row for row in others if _verdict_of(rivals.get(row.arm)) is Verdict.FASTER]
+        for row in sorted(faster, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
+            yield WouldChange(when="looser", arm=row.arm, ratio=rivals[row.arm], **_accuracy_of(row))
 
 
-def _smaller(
+def _smaller_steps(
     cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
 ) -> tuple[SmallerStep, ...]:
     """The rows of known error that nothing as small beats in time, from the shipped one's size down; where precisions
     are compared.
     """
-    if not any(_timing(row).own_fp32_ratio for row in sound):
+    if not any(_timing_of(row).own_fp32_ratio for row in sound):
         return ()
     steps, least = [], shipped.artifact_bytes or 0
     known = [row for row in sound if is_judged(row) or cell.admits(row)]
-    for row in sorted(known, key=lambda row: _timing(row).median_ns):
+    for row in sorted(known, key=lambda row: _timing_of(row).median_ns):
         if row is not shipped and 0 < (row.artifact_bytes or 0) < least / AS_SMALL:
             least = row.artifact_bytes or 0
-            steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_costs(row)))
+            steps.append(SmallerStep(arm=row.arm, artifact_bytes=least, ratio=rivals[row.arm], **_accuracy_of(row)))
     return tuple(steps)
 
 
-def _not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:
+def _group_not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:
     """Arms without a time, by reason; a target that has one in another setting is none of them."""
     ran = {family(row.arm) for row in measured}
     why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
     for row in rows:
-        if row.outcome != "measured" and not _ran(row) and (not row.setting or family(row.arm) not in ran):
+        if row.outcome != "measured" and not _has_played(row) and (not row.setting or family(row.arm) not in ran):
             why.setdefault((row.cause or NotRunKind.UNAVAILABLE, row.reason or "", row.fix), []).append(row.arm)
     return tuple(
         NotRaced(arms=tuple(arms), cause=cause, reason=reason, fix=fix or None)
@@ -488,12 +490,12 @@ def _not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, 
     )
 
 
-def _ran(row: Row) -> bool:
+def _has_played(row: Row) -> bool:
     """Whether it played a whole restart at least."""
     return row.end_to_end is not None or row.serve is not None
 
 
-def _costs(row: Row) -> dict[str, Any]:
+def _accuracy_of(row: Row) -> dict[str, Any]:
     fidelity = row.fidelity
     return {
         "relative_l2": fidelity.relative_l2 if fidelity else None,
@@ -501,22 +503,22 @@ def _costs(row: Row) -> dict[str, Any]:
     }
 
 
-def _timing(row: Row) -> Timing:
+def _timing_of(row: Row) -> Timing:
     assert row.end_to_end is not None, "only measured rows have a time"
     return row.end_to_end
 
 
-def _verdict(ratio: Ratio | None) -> Verdict | None:
+def _verdict_of(ratio: Ratio | None) -> Verdict | None:
     return ratio.verdict if ratio else None
 
 
-def _slower(ratio: Ratio | None) -> bool:
-    return _verdict(ratio) is Verdict.SLOWER
+def _is_slower(ratio: Ratio | None) -> bool:
+    return _verdict_of(ratio) is Verdict.SLOWER
 
 
-def _restarts(ratio: Comparison | None) -> int:
+def _restarts_of(ratio: Comparison | None) -> int:
     return ratio.restarts if ratio else 0
 
 
-def _value(one: Rival | Passed) -> float:
+def _ratio_value(one: Rival | Passed) -> float:
     return one.ratio.value if one.ratio else float("inf")

@@ -50,7 +50,7 @@ class PrecisionPair:
 Reason = Callable[[PrecisionPair], str | None]
 
 
-def _pruned(case: PrecisionPair) -> str | None:
+def _explain_pruned(case: PrecisionPair) -> str | None:
     mine, before = ((row.executed or {}).get("flops_by_precision") for row in (case.row, case.own))
     if "pruned" not in case.row.scheme or not mine or mine != before:
         return None
@@ -61,14 +61,14 @@ def _pruned(case: PrecisionPair) -> str | None:
     )
 
 
-def _no_instruction(case: PrecisionPair) -> str | None:
+def _explain_no_instruction(case: PrecisionPair) -> str | None:
     flags = set(case.environment.get("cpu", {}).get("flags", ()))
     if case.row.precision not in ("int8", "int8-dynamic") or not flags or flags & INT8_FLAGS:
         return None
     return "this CPU has no instruction for INT8 dot products (VNNI, AMX)"
 
 
-def _remainder(case: PrecisionPair) -> str | None:
+def _explain_remainder(case: PrecisionPair) -> str | None:
     flops = (case.row.executed or {}).get("flops_by_precision") or {}
     left = sum(count for name, count in flops.items() if not name.startswith("int"))
     if case.row.quantized is None or left <= REMAINDER * sum(flops.values()):
@@ -76,13 +76,13 @@ def _remainder(case: PrecisionPair) -> str | None:
     return f"{left / sum(flops.values()):.0%} of the operations are left in float"
 
 
-def _conversions(case: PrecisionPair) -> str | None:
+def _explain_conversions(case: PrecisionPair) -> str | None:
     """What conversions cost beside what the products do, where they grew most; unprofiled, how many there are."""
-    before, grew = _kernels(case.own), _growth(case)
+    before, grew = _kernel_times(case.own), _kernel_growth(case)
     if grew:
         cost = grew["conversion"]
         if cost == max(grew.values()) and cost > max(-grew["product"], TELLING * sum(before.values())):
-            return f"converting between types costs {duration(cost)} more, {_products(case)}"
+            return f"converting between types costs {duration(cost)} more, {_tell_products(case)}"
         return None
     executed, plain = case.row.executed or {}, case.own.executed or {}
     products = sum(executed.get("compute_nodes_by_precision", {}).values())
@@ -92,8 +92,8 @@ def _conversions(case: PrecisionPair) -> str | None:
     return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, beside {products} products"
 
 
-def _slower_products(case: PrecisionPair) -> str | None:
-    mine, before = _kernels(case.row), _kernels(case.own)
+def _explain_slower_products(case: PrecisionPair) -> str | None:
+    mine, before = _kernel_times(case.row), _kernel_times(case.own)
     if not mine or not before or mine["product"] < before["product"]:
         return None
     now, then = duration(mine["product"]), duration(before["product"])
@@ -101,8 +101,8 @@ def _slower_products(case: PrecisionPair) -> str | None:
     return f"its products take {now}, FP32's {then}: the kernels are {'slower' if slower else 'no faster'} here"
 
 
-def _overhead(case: PrecisionPair) -> str | None:
-    before, time = _kernels(case.own), _time(case.own)
+def _explain_overhead(case: PrecisionPair) -> str | None:
+    before, time = _kernel_times(case.own), _compute_ns(case.own)
     if before and time:
         share = before["product"] / max(sum(before.values()), time)
         found = f"most of a call is no product: FP32's take {duration(before['product'])} of a call of {duration(time)}"
@@ -113,16 +113,16 @@ def _overhead(case: PrecisionPair) -> str | None:
     return f"most of a call is no arithmetic: its FP32 does {rate:.3g} GFLOP/s, another backend's {case.best_rate:.3g}"
 
 
-def _cached(case: PrecisionPair) -> str | None:
-    level = _level(case.own.artifact_bytes or 0, case.environment)
+def _explain_cached(case: PrecisionPair) -> str | None:
+    level = _cache_level(case.own.artifact_bytes or 0, case.environment)
     if level is None:
         return None
     weights = size(case.own.artifact_bytes or 0)
     return f"FP32's weights ({weights}) fit in the {level} cache already: fewer bytes save little"
 
 
-def _saved_products(case: PrecisionPair) -> str | None:
-    mine, before = _kernels(case.row), _kernels(case.own)
+def _explain_saved_products(case: PrecisionPair) -> str | None:
+    mine, before = _kernel_times(case.row), _kernel_times(case.own)
     if not mine or not before or mine["product"] >= before["product"]:
         return None
     found = f"the products take {duration(mine['product'])} instead of {duration(before['product'])}"
@@ -130,15 +130,15 @@ def _saved_products(case: PrecisionPair) -> str | None:
     return found + (f", conversions {duration(cost)} more" if cost > 0.05 * mine["product"] else "")
 
 
-def _nearer_cache(case: PrecisionPair) -> str | None:
-    here, before = (_level(row.artifact_bytes or 0, case.environment) for row in (case.row, case.own))
+def _explain_nearer_cache(case: PrecisionPair) -> str | None:
+    here, before = (_cache_level(row.artifact_bytes or 0, case.environment) for row in (case.row, case.own))
     if here is None or here == before or (case.row.artifact_bytes or 0) >= (case.own.artifact_bytes or 0):
         return None
     was = f"the {before} cache" if before else "no cache"
     return f"the weights fit in the {here} cache ({size(case.row.artifact_bytes or 0)}), FP32's in {was}"
 
 
-def _arithmetic(case: PrecisionPair) -> str | None:
+def _explain_arithmetic(case: PrecisionPair) -> str | None:
     flops = (case.row.executed or {}).get("flops_by_precision") or {}
     name = shown_as(case.row.precision, case.row.scheme)
     if name == "fp32" or not sum(flops.values()):
@@ -146,26 +146,26 @@ def _arithmetic(case: PrecisionPair) -> str | None:
     return f"{flops.get(name, 0) / sum(flops.values()):.0%} of the operations run in {name}"
 
 
-def _fewer_conversions(case: PrecisionPair) -> str | None:
+def _explain_fewer_conversions(case: PrecisionPair) -> str | None:
     mine, before = ((row.executed or {}).get("conversion_nodes") for row in (case.row, case.own))
     if mine is None or before is None or mine >= before:
         return None
     return f"FP32's graph has {before} nodes that only convert or copy, this one {mine or 'none'}"
 
 
-def _rest_grew(case: PrecisionPair) -> str | None:
-    before, grew = _kernels(case.own), _growth(case)
+def _explain_rest(case: PrecisionPair) -> str | None:
+    before, grew = _kernel_times(case.own), _kernel_growth(case)
     if not grew or grew["other"] <= max(-grew["product"] / 2, grew["product"], TELLING * sum(before.values())):
         return None
-    return f"all that isn't a product takes {duration(grew['other'])} more, {_products(case)}"
+    return f"all that isn't a product takes {duration(grew['other'])} more, {_tell_products(case)}"
 
 
-def _smaller(case: PrecisionPair) -> str | None:
+def _explain_smaller(case: PrecisionPair) -> str | None:
     mine, before = case.row.artifact_bytes or 0, case.own.artifact_bytes or 0
     return f"{size(mine)} of weights instead of {size(before)}" if mine < SAME_SIZE * before else None
 
 
-def _kernels(row: Row) -> dict[str, float]:
+def _kernel_times(row: Row) -> dict[str, float]:
     """A call's time by kind (product, conversion, other), in ns; empty where the runtime doesn't profile."""
     found = (row.executed or {}).get("kernel_ns") or {}
     kinds = {"product": 0.0, "conversion": 0.0, "other": 0.0}
@@ -174,39 +174,51 @@ def _kernels(row: Row) -> dict[str, float]:
     return kinds if found else {}
 
 
-def _growth(case: PrecisionPair) -> dict[str, float]:
+def _kernel_growth(case: PrecisionPair) -> dict[str, float]:
     """By how many ns each kind takes longer than in FP32; empty where one of the two runtimes doesn't profile."""
-    mine, before = _kernels(case.row), _kernels(case.own)
+    mine, before = _kernel_times(case.row), _kernel_times(case.own)
     return {kind: mine[kind] - before[kind] for kind in mine} if mine and before else {}
 
 
-def _products(case: PrecisionPair) -> str:
+def _tell_products(case: PrecisionPair) -> str:
     """What became of the products' time."""
-    mine, before = _kernels(case.row)["product"], _kernels(case.own)["product"]
+    mine, before = _kernel_times(case.row)["product"], _kernel_times(case.own)["product"]
     if mine < before:
         return f"the products save {duration(before - mine)}"
     return f"the products take {duration(mine)} instead of {duration(before)}"
 
 
-def _time(row: Row) -> float | None:
+def _compute_ns(row: Row) -> float | None:
     return row.compute.median_ns if row.compute else None
 
 
 def gigaflops(row: Row) -> float | None:
     """GFLOP/s of a whole call; operations on integers count alike. None where a figure is missing."""
-    flops, time = sum(((row.executed or {}).get("flops_by_precision") or {}).values()), _time(row)
+    flops, time = sum(((row.executed or {}).get("flops_by_precision") or {}).values()), _compute_ns(row)
     return flops / time if flops and time else None
 
 
-def _level(size: int, environment: Mapping[str, Any]) -> str | None:
+def _cache_level(size: int, environment: Mapping[str, Any]) -> str | None:
     """The smallest cache that holds so many bytes."""
     caches = environment.get("cpu", {}).get("cache_bytes") or {}
     return next((name for name in ("L2", "L3") if size <= caches.get(name, 0)), None)
 
 
-LOSSES: tuple[Reason, ...] = (_pruned, _no_instruction, _conversions, _rest_grew, _slower_products)
-NO_GAINS: tuple[Reason, ...] = (_remainder, *LOSSES, _overhead, _cached)
-GAINS: tuple[Reason, ...] = (_saved_products, _fewer_conversions, _nearer_cache, _arithmetic, _smaller)
+LOSSES: tuple[Reason, ...] = (
+    _explain_pruned,
+    _explain_no_instruction,
+    _explain_conversions,
+    _explain_rest,
+    _explain_slower_products,
+)
+NO_GAINS: tuple[Reason, ...] = (_explain_remainder, *LOSSES, _explain_overhead, _explain_cached)
+GAINS: tuple[Reason, ...] = (
+    _explain_saved_products,
+    _explain_fewer_conversions,
+    _explain_nearer_cache,
+    _explain_arithmetic,
+    _explain_smaller,
+)
 WORDS: Mapping[Verdict, tuple[str, tuple[Reason, ...]]] = {
     Verdict.FASTER: ("faster", GAINS),
     Verdict.SLOWER: ("slower", LOSSES),
@@ -232,11 +244,11 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     case = PrecisionPair(row=row, own=own, best_rate=best, environment=environment)
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
-        found = _first(reasons, case)
+        found = _first_reason(reasons, case)
         return f"no verdict (at {ratio.value:.3g} of FP32's time): {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
-    return f"{opening}: {_first(reasons, case) or 'nothing that the runtime tells explains it'}"
+    return f"{opening}: {_first_reason(reasons, case) or 'nothing that the runtime tells explains it'}"
 
 
-def _first(reasons: Sequence[Reason], case: PrecisionPair) -> str | None:
+def _first_reason(reasons: Sequence[Reason], case: PrecisionPair) -> str | None:
     return next((found for reason in reasons if (found := reason(case))), None)

@@ -14,7 +14,7 @@ from shootout.results.document import Row
 if TYPE_CHECKING:
     import pyarrow
 
-_KNOWN = {"executed": Executed}
+_OPEN_MAPPINGS = {"executed": Executed}
 """What lies in a row as a mapping of known keys."""
 
 
@@ -24,9 +24,9 @@ def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
     Returns:
         Columns that every run has, then those of what is named freely (parameters, options, precisions).
     """
-    fixed = list(_fixed(_kind(rows)))
+    fixed = list(_fixed_columns(_row_class(rows)))
     known = frozenset(fixed)
-    flat = [dict(_leaves(row.model_dump(mode="json"), known)) for row in rows]
+    flat = [dict(_list_leaves(row.model_dump(mode="json"), known)) for row in rows]
     found = dict.fromkeys(name for row in flat for name in row)
     return [*fixed, *(name for name in found if name not in known)], flat
 
@@ -36,13 +36,13 @@ def arrow_table(rows: Sequence[Row]) -> pyarrow.Table:
     import pyarrow
 
     columns, flat = flatten_rows(rows)
-    schemas = _fixed(_kind(rows))
+    schemas = _fixed_columns(_row_class(rows))
     values = {name: [row.get(name) for row in flat] for name in columns}
     types = {name: _arrow_type(schema) for name, schema in schemas.items()}
-    return pyarrow.table({name: _array(found, types.get(name)) for name, found in values.items()})
+    return pyarrow.table({name: _make_array(found, types.get(name)) for name, found in values.items()})
 
 
-def _array(values: Sequence[Any], type_: pyarrow.DataType | None) -> pyarrow.Array:
+def _make_array(values: Sequence[Any], type_: pyarrow.DataType | None) -> pyarrow.Array:
     """Values as an Arrow array; those that no one type holds as text."""
     import pyarrow
 
@@ -63,33 +63,33 @@ def _arrow_type(schema: Mapping[str, Any]) -> pyarrow.DataType:
     return simple.get(one.get("type", ""), pyarrow.string())
 
 
-def _kind(rows: Sequence[Row]) -> type[Row]:
+def _row_class(rows: Sequence[Row]) -> type[Row]:
     """Rows of several machines have columns of their own."""
     return type(rows[0]) if rows else Row
 
 
 @cache
-def _fixed(kind: type[Row]) -> dict[str, Mapping[str, Any]]:
+def _fixed_columns(kind: type[Row]) -> dict[str, Mapping[str, Any]]:
     """The columns that every run has, each with its schema."""
-    return dict(_columns(TypeAdapter(kind).json_schema(mode="serialization")))
+    return dict(_list_columns(TypeAdapter(kind).json_schema(mode="serialization")))
 
 
-def _columns(
+def _list_columns(
     schema: Mapping[str, Any], prefix: str = "", shared: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each leaf of a schema by name; of a mapping with free keys none, since these are known only where it is."""
     shared = shared or schema.get("$defs", {})
     for name, value in schema["properties"].items():
-        part = _part(value, shared)
-        if name in _KNOWN and not prefix:
-            yield from _columns(TypeAdapter(_KNOWN[name]).json_schema(mode="serialization"), f"{name}.")
+        part = _object_schema(value, shared)
+        if name in _OPEN_MAPPINGS and not prefix:
+            yield from _list_columns(TypeAdapter(_OPEN_MAPPINGS[name]).json_schema(mode="serialization"), f"{name}.")
         elif part is None:
             yield prefix + name, value
         elif "properties" in part:
-            yield from _columns(part, f"{prefix}{name}.", shared)
+            yield from _list_columns(part, f"{prefix}{name}.", shared)
 
 
-def _part(value: Mapping[str, Any], shared: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _object_schema(value: Mapping[str, Any], shared: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The schema of an object, with known keys or free ones; None: it is a leaf."""
     for one in value.get("anyOf", [value]):
         found = shared[one["$ref"].rpartition("/")[2]] if "$ref" in one else one
@@ -98,10 +98,10 @@ def _part(value: Mapping[str, Any], shared: Mapping[str, Any]) -> Mapping[str, A
     return None
 
 
-def _leaves(value: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _list_leaves(value: Mapping[str, Any], known: frozenset[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, part in value.items():
         name = prefix + key
         if isinstance(part, dict):
-            yield from _leaves(part, known, f"{name}.")
+            yield from _list_leaves(part, known, f"{name}.")
         elif part is not None or name in known:
             yield name, part

@@ -55,10 +55,10 @@ def with_ceilings(rows: Sequence[Row], environment: Mapping[str, Any]) -> list[R
         environment: as in the document: the ceilings are those of the run's machine.
     """
     found = ceilings_of_run(environment)
-    return [row.model_copy(update={"ceiling": _of_row(row, found.get(row.threads))}) for row in rows]
+    return [row.model_copy(update={"ceiling": _ceiling_of_row(row, found.get(row.threads))}) for row in rows]
 
 
-def _of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
+def _ceiling_of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
     if row.compute is None or row.work is None or ceilings is None:
         return None
     if row.device != Device.CPU or row.scenario != Scenario.LATENCY:
@@ -102,7 +102,7 @@ def ceiling(
     """
     if outside not in WIDTHS or any(name not in {*WIDTHS, *UNPACKED} for name in shares):
         return None
-    widths = {name: _width(name, outside) for name in shares}
+    widths = {name: _width_of(name, outside) for name in shares}
     arithmetic_ns = _arithmetic_ns(work, shares, ceilings, widths)
     if arithmetic_ns is None:
         return None
@@ -116,7 +116,7 @@ def ceiling(
     bound_ns = max(arithmetic_ns, bandwidth_ns)
     return Ceiling(
         share=bound_ns / measured_ns,
-        binds=_binds(arithmetic_ns, bandwidth_ns, measured_ns),
+        binds=_find_binding(arithmetic_ns, bandwidth_ns, measured_ns),
         arithmetic_ns=arithmetic_ns,
         bandwidth_ns=bandwidth_ns,
         level=stored.level,
@@ -140,7 +140,7 @@ def traffic(work: Work, outside: float, inside: float) -> tuple[float, float]:
     return moved, widest
 
 
-def _width(name: str, outside: str) -> Width:
+def _width_of(name: str, outside: str) -> Width:
     return Width(UNPACKED[name], WIDTHS[outside].activations, outside) if name in UNPACKED else WIDTHS[name]
 
 
@@ -171,7 +171,7 @@ def _arithmetic_ns(
     return sum(work.flops * shares[name] / peak.giga_ops for name, peak in peaks.items() if peak)
 
 
-def _binds(
+def _find_binding(
     arithmetic_ns: float, bandwidth_ns: float, measured_ns: float
 ) -> Literal["overhead", "bandwidth", "arithmetic"]:
     if max(arithmetic_ns, bandwidth_ns) < BINDS * measured_ns:

@@ -49,7 +49,7 @@ def make_row(group: Group, arm: Arm, samples: Samples, *, complete: bool) -> Row
     facts |= memory(lines)
     facts["notes"] = (*facts.get("notes", ()), *_note_error(arm, facts.get("fidelity")), *_note_kills(group, label))
     timings = {scope.value: _time_scope(group, label, scope, samples) for scope in Scope}
-    timed, never_held = timings["end_to_end"], p99_limit.never_held(_served(lines))
+    timed, never_held = timings["end_to_end"], p99_limit.never_held(_served_lines(lines))
     facts |= {"serve": serving(lines, timed, group.void_share), "gpu": _describe_gpu(arm, lines)}
     if timed and not never_held:
         facts |= timings | {"items_per_s": items_per_s(arm, lines, timed)}
@@ -189,10 +189,10 @@ def items_per_s(arm: Arm, lines: Sequence[Played], timing: Timing | None) -> Rat
     if (
         timing is None
         or arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE)
-        or p99_limit.given_rate(_served(lines))
+        or p99_limit.given_rate(_served_lines(lines))
     ):
         return None
-    return _invert(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
+    return _rate_of(timing, items=arm.batch if arm.scenario is Scenario.SERVE else 1)
 
 
 def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: float) -> Serving | None:
@@ -203,12 +203,12 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
         timing: its end-to-end figures: time per request after a search, p99 at a given rate.
         disturbed_share: flagged rounds ÷ all rounds of the group.
     """
-    served = _served(lines)
+    served = _served_lines(lines)
     if not served or timing is None:
         return None
     given, p99_ns = p99_limit.given_rate(served), p99_limit.p99_ns(served, timing.median_ns)
     return Serving(
-        rate_per_s=Rate(value=given, low=given, high=given) if given else _invert(timing),
+        rate_per_s=Rate(value=given, low=given, high=given) if given else _rate_of(timing),
         searched=not given,
         holds=p99_limit.known_to_hold(served, timing.median_ns, disturbed_share),
         p99_ns=p99_ns if math.isfinite(p99_ns) else None,
@@ -219,11 +219,11 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
     )
 
 
-def _served(lines: Sequence[Played]) -> list[Served]:
+def _served_lines(lines: Sequence[Played]) -> list[Served]:
     return [line.served for line in lines if line.served]
 
 
-def _invert(timing: Timing, items: int = 1) -> Rate:
+def _rate_of(timing: Timing, items: int = 1) -> Rate:
     value, low, high = (items * 1e9 / ns for ns in (timing.median_ns, timing.high_ns, timing.low_ns))
     return Rate(value=value, low=low, high=high)
 
@@ -286,8 +286,8 @@ def _describe_gpu(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
             per_call_mj=used.per_call_mj, above_idle_mj=used.above_idle_mj, idle_w=used.idle_w, seconds=used.seconds
         )
     return Gpu(
-        **_medians(GpuCost, costs),
-        **_medians(OnGpu, looks),
+        **_medians_of(GpuCost, costs),
+        **_medians_of(OnGpu, looks),
         copies=next((one.copies for one in looks if one.copies), None),
         l2="cold" if arm.cold_l2 else "warm",
         sm_clock_mhz=_median_of("sm_clock_mhz", reports),
@@ -296,7 +296,7 @@ def _describe_gpu(arm: Arm, lines: Sequence[Played]) -> Gpu | None:
     )
 
 
-def _medians(kind: type[GpuCost | OnGpu], records: Sequence[object]) -> dict[str, Any]:
+def _medians_of(kind: type[GpuCost | OnGpu], records: Sequence[object]) -> dict[str, Any]:
     names = {field.name for field in fields(kind)} - {"copies", "energy", "faults"}
     return {name: _median_of(name, records) for name in names}
 

@@ -17,10 +17,10 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
 
 def unvouched(group: Group) -> str | None:
     """Why no verdict of a group stands, which takes a copy that came out like its baseline; None where they stand."""
-    if why := _gone(group, group.rules.control):
-        return f"the copy of the baseline that vouches for this group {_fate(why)}: {why.reason}"
-    if group.rules.control and (why := _gone(group, group.rules.baseline)):
-        return f"the baseline {_fate(why)}, so no copy of it vouches for this group"
+    if why := _why_gone(group, group.rules.control):
+        return f"the copy of the baseline that vouches for this group {_tell_fate(why)}: {why.reason}"
+    if group.rules.control and (why := _why_gone(group, group.rules.baseline)):
+        return f"the baseline {_tell_fate(why)}, so no copy of it vouches for this group"
     copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline, estimate=False)
     return "the baseline came out different from a copy of itself" if copy_holds(group, copy) is False else None
 
@@ -36,20 +36,20 @@ def copy_holds(group: Group, found: Comparison | None) -> bool | None:
 
 def unfit_for(group: Group, label: str | None) -> str | None:
     """Why no verdict on one arm may be given, whatever the other one is; None when one may."""
-    if why := _gone(group, label):
-        return f"{label} {_fate(why, 'left the race')}: {why.reason}"
+    if why := _why_gone(group, label):
+        return f"{label} {_tell_fate(why, 'left the race')}: {why.reason}"
     starts = group.steady_from.get(label or "", [])
     if is_unsteady(starts):
         return f"{label} found no steady state in {starts.count(None)} of {len(starts)} restarts"
     return None
 
 
-def _gone(group: Group, label: str | None) -> NotRun | None:
+def _why_gone(group: Group, label: str | None) -> NotRun | None:
     """What took an arm out of the race; what it measured before the time was over counts."""
     why = group.setbacks.get(label or "")
     return None if why and why.kind is NotRunKind.NOT_REACHED and group.played.get(label or "") else why
 
 
-def _fate(why: NotRun, otherwise: str = "failed") -> str:
+def _tell_fate(why: NotRun, otherwise: str = "failed") -> str:
     """What became of an arm that is out."""
     return {NotRunKind.NOT_REACHED: "had no time yet", NotRunKind.SOFTWARE: "is never timed"}.get(why.kind, otherwise)

@@ -59,7 +59,7 @@ def e_value(n: int, above: int | Array, distance: Value, squares: float | Array,
         squares: Σ(x−mean)².
         prior: whether E_P counts; see `prior_holds` and `own_holds`.
     """
-    return cast(Value, SIGN_WEIGHT * _signs(n)[above] + _outer(n, distance, squares, prior=prior))
+    return cast(Value, SIGN_WEIGHT * _sign_evidence(n)[above] + _distance_evidence(n, distance, squares, prior=prior))
 
 
 @lru_cache(maxsize=4_096)
@@ -142,10 +142,10 @@ def interval(log_ratios: Array, alpha: float, *, prior: bool = True) -> tuple[fl
     median = quantiles.median(x)
     offset = float(np.mean(x - median))  # from the median, so that equal values give exactly no spread
     mean, squares = median + offset, float(np.sum((x - median - offset) ** 2))
-    above, lower, upper = _pieces(x)
-    nearest, room = np.minimum(np.maximum(mean, lower), upper), 1 / alpha - SIGN_WEIGHT * _signs(x.size)[above]
+    above, lower, upper = _split_pieces(x)
+    nearest, room = np.minimum(np.maximum(mean, lower), upper), 1 / alpha - SIGN_WEIGHT * _sign_evidence(x.size)[above]
     with np.errstate(over="ignore"):
-        left = np.flatnonzero(_outer(x.size, np.abs(nearest - mean), squares, prior=prior) < room)
+        left = np.flatnonzero(_distance_evidence(x.size, np.abs(nearest - mean), squares, prior=prior) < room)
     if left.size == 0:
         return -math.inf, math.inf
 
@@ -154,13 +154,13 @@ def interval(log_ratios: Array, alpha: float, *, prior: bool = True) -> tuple[fl
         start, edge = float(nearest[piece]), float(edges[piece])
         if start == edge:
             return edge
-        outer = partial(_outer, x.size, squares=squares, prior=prior)
-        return mean + side * _reach(outer, abs(start - mean), abs(edge - mean), float(room[piece]))
+        outer = partial(_distance_evidence, x.size, squares=squares, prior=prior)
+        return mean + side * _find_reach(outer, abs(start - mean), abs(edge - mean), float(room[piece]))
 
     return min(median, end(lower, -1)), max(median, end(upper, 1))
 
 
-def _reach(outer: Callable[[float], float], near: float, far: float, room: float) -> float:
+def _find_reach(outer: Callable[[float], float], near: float, far: float, room: float) -> float:
     """The distance at which `outer`, less than `room` at `near`, gets there; `far` where it doesn't."""
     if math.isinf(far):
         far = near + P_SD
@@ -187,23 +187,23 @@ def checked(log_ratios: Array) -> Array:
 
 
 @lru_cache(maxsize=4_096)
-def _signs(n: int) -> Array:
+def _sign_evidence(n: int) -> Array:
     """E_sign for k = 0 … n values above the shift: 2ⁿ Γ(k+½) Γ(n−k+½) / (π Γ(n+1)), shape (n+1,)."""
     halves = np.array([math.lgamma(k + 0.5) for k in range(n + 1)])
     with np.errstate(over="ignore"):
         return cast(Array, np.exp(n * math.log(2) + halves + halves[::-1] - math.log(math.pi) - math.lgamma(n + 1)))
 
 
-def _outer(n: int, distance: Value, squares: float | Array, *, prior: bool) -> Value:
+def _distance_evidence(n: int, distance: Value, squares: float | Array, *, prior: bool) -> Value:
     """E but for its sign part: what grows with a shift's distance from the mean."""
     shift = n * distance * distance
-    found = T_WEIGHT * _mixture(n, shift, squares, T_EFFECT)
+    found = T_WEIGHT * _mixture_evidence(n, shift, squares, T_EFFECT)
     if prior:
-        found = found + P_WEIGHT * _mixture(n, shift, squares + P_DEGREES * P_SD**2, P_EFFECT, P_DEGREES)
+        found = found + P_WEIGHT * _mixture_evidence(n, shift, squares + P_DEGREES * P_SD**2, P_EFFECT, P_DEGREES)
     return found
 
 
-def _mixture(n: int, shift: Value, squares: float | Array, effect: float, degrees: int = 0) -> Value:
+def _mixture_evidence(n: int, shift: Value, squares: float | Array, effect: float, degrees: int = 0) -> Value:
     """r^(−½) [(1+q) / (1+q/r)]^((n+degrees)/2), with r = 1 + n·effect and q = shift / squares; 0 / 0 counts as 0."""
     r = 1 + n * effect
     within = (squares + _TINY) / (squares + shift + _TINY)
@@ -215,7 +215,7 @@ def _mixture(n: int, shift: Value, squares: float | Array, effect: float, degree
     return cast(Value, power / math.sqrt(r))
 
 
-def _pieces(ordered: Array) -> tuple[Array, Array, Array]:
+def _split_pieces(ordered: Array) -> tuple[Array, Array, Array]:
     """The gaps between the values, then the values themselves: how many lie above, lower and upper edge of each.
 
     A value that equals the shift has no sign: ties are counted on whichever sides make the evidence weakest.

@@ -71,7 +71,7 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
         raise ValueError("somebody leads only where there are arms, received none")
     order = sorted(times, key=lambda label: (times[label], label))
     found = {(one, other): compare(one, other) for one, other in combinations(order, 2)}
-    faster = {label: [one for one in order if _beats(found, one, label)] for label in order}
+    faster = {label: [one for one in order if _is_faster(found, one, label)] for label in order}
     tied = [label for label in order if not faster[label]] or order[:1]  # in a circle somebody still has the least time
     return Leaders(
         fastest=tied[0],
@@ -81,7 +81,7 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
     )
 
 
-def _beats(found: Mapping[tuple[str, str], Comparison | None], one: str, other: str) -> bool:
+def _is_faster(found: Mapping[tuple[str, str], Comparison | None], one: str, other: str) -> bool:
     """Whether `one` is known to be faster than `other`."""
     if (pair := found.get((one, other))) is not None:
         return pair.verdict is Verdict.FASTER
@@ -141,7 +141,9 @@ def find_open(
         unsound: those of them that can't be the answer, so that who leads is asked without them.
         unsteady: those that found no steady state, so that nobody knows on which side of a limit they are.
     """
-    return _each_once([*_asked(blocks, labels, rules, unsound, unsteady), *_own(blocks, labels, rules)])
+    return _each_once(
+        [*_select_asked(blocks, labels, rules, unsound, unsteady), *_untold_own_fp32(blocks, labels, rules)]
+    )
 
 
 def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
@@ -160,7 +162,7 @@ def restarts_left(
 
     A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
     """
-    asked, own = _asked(blocks, labels, rules, unsound, unsteady), _own(blocks, labels, rules)
+    asked, own = _select_asked(blocks, labels, rules, unsound, unsteady), _untold_own_fp32(blocks, labels, rules)
 
     def left(pair: Pair, why: Sequence[Pair], until: Callable[[Mapping[str, Blocks], Pair, Rules], float]) -> float:
         return until(blocks, pair, rules) if pair in why or pair[::-1] in why else 0.0
@@ -170,7 +172,7 @@ def restarts_left(
     }
 
 
-def _asked(
+def _select_asked(
     blocks: Mapping[str, Blocks],
     labels: Collection[str],
     rules: Rules,
@@ -189,7 +191,7 @@ def _asked(
     return [pair for pair in found if not rules.crosses(*pair)]
 
 
-def _own(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
+def _untold_own_fp32(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
     """Those of an arm and its own FP32 that have no verdict yet; a pair that is held to a limit is asked no more."""
     if is_unopposed(labels, rules):
         return []
@@ -208,18 +210,18 @@ def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
 
 def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:
     """Those of the pairs that have no verdict yet."""
-    return [pair for pair in pairs if not ((found := _found(blocks, pair, rules)) and found.decided)]
+    return [pair for pair in pairs if not ((found := _compare_met(blocks, pair, rules)) and found.decided)]
 
 
 def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
     """Likewise until the goal asks for a pair no more."""
     if rules.goal.aim is Aim.BEST:
-        return _left(compare_pair(blocks, rules, *pair))
+        return _restarts_left(compare_pair(blocks, rules, *pair))
     if rules.goal.aim is Aim.LIMIT:
-        return _left(_on_limit(blocks, pair, rules, estimate=True))
+        return _restarts_left(_on_limit(blocks, pair, rules, estimate=True))
     if rules.goal.within is None:
         return verdict_left(blocks, pair, rules)
-    found = _found(blocks, pair, rules)
+    found = _compare_met(blocks, pair, rules)
     if found is None or math.isinf(width := precision(found)):
         return math.inf
     return max(1, math.ceil(found.restarts * ((width / rules.goal.within) ** 2 - 1)))
@@ -227,10 +229,10 @@ def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
 
 def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
     """Likewise until a pair has a verdict."""
-    return _left(_found(blocks, pair, rules, estimate=True))
+    return _restarts_left(_compare_met(blocks, pair, rules, estimate=True))
 
 
-def _left(found: Comparison | None) -> float:
+def _restarts_left(found: Comparison | None) -> float:
     if found is None or found.restarts_needed is None:
         return math.inf
     return max(found.restarts_needed - found.restarts, 1)
@@ -241,21 +243,21 @@ def precision(found: Comparison) -> float:
     return math.sqrt(found.high / found.low) - 1 if found.low and found.high else math.inf
 
 
-def _untold(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+def _untold_baseline(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
     """Arms without a verdict against the baseline."""
     return find_untold(blocks, _beside_baseline(arms, rules), rules)
 
 
-def _unsettled(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+def _unsettled_leaders(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
     """Leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
     new = [pair for pair in _beside_baseline(arms, rules) if not blocks.get(pair[0])]
     return list(dict.fromkeys([*new, *(pair for one in leader_sets(blocks, arms, rules) for pair in one.undecided)]))
 
 
-def _wide(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+def _wide_ratios(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
     """Arms whose ratio to the baseline is not known as closely as asked."""
     within = rules.goal.within or 0.0
-    found = {pair: _found(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    found = {pair: _compare_met(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
 
 
@@ -274,7 +276,7 @@ def _near_limit(
 def _copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
     if rules.control is None or rules.baseline is None:
         return False
-    copy = _found(blocks, (rules.control, rules.baseline), rules)
+    copy = _compare_met(blocks, (rules.control, rules.baseline), rules)
     return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
@@ -288,7 +290,9 @@ def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
     return [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
 
 
-def _found(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
+def _compare_met(
+    blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False
+) -> Comparison | None:
     return comparison(blocks, *pair, rules, estimate=estimate) if _have_met(blocks, pair) else None
 
 
@@ -298,7 +302,7 @@ def _have_met(blocks: Mapping[str, Blocks], pair: Pair) -> bool:
 
 
 _OPEN: Mapping[Aim, Callable[[Mapping[str, Blocks], Sequence[str], Rules], list[Pair]]] = {
-    Aim.BASELINE: _untold,
-    Aim.BEST: _unsettled,
-    Aim.RESOLVE: _wide,
+    Aim.BASELINE: _untold_baseline,
+    Aim.BEST: _unsettled_leaders,
+    Aim.RESOLVE: _wide_ratios,
 }

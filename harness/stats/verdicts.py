@@ -308,10 +308,10 @@ def ground_of(blocks: Mapping[str, Blocks], rules: Rules) -> Ground:
     played = {label: arm for label, arm in blocks.items() if arm}
     copy = log_ratios(played.get(rules.control or "", {}), played.get(rules.baseline or "", {}))
     seen = math.expm1(abs(median(copy))) if copy.size else 0.0
-    return Ground(prior=_prior(played, rules.baseline), bias_floor=max(rules.bias_floor, seen))
+    return Ground(prior=_find_prior(played, rules.baseline), bias_floor=max(rules.bias_floor, seen))
 
 
-def _prior(played: dict[str, Blocks], baseline: str | None) -> bool:
+def _find_prior(played: dict[str, Blocks], baseline: str | None) -> bool:
     if len(played) < 2:
         return True
     centre = played.pop(baseline if baseline and baseline in played else min(played))

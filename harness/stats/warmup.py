@@ -40,12 +40,12 @@ def steady_from(latency_ns: Array) -> int | None:
     """
     if latency_ns.size == 0:
         return None
-    readings, per_point = _binned(_without_steps(latency_ns))
+    readings, per_point = _bin_readings(_without_steps(latency_ns))
     if readings.size < 2 * MIN_SEGMENT:
         return 0
-    log_readings = _clipped(np.log(readings))
+    log_readings = _clip_outliers(np.log(readings))
     start = _last_change(log_readings)
-    steady = start <= readings.size / 2 and not _drifts(log_readings[start:])
+    steady = start <= readings.size / 2 and not _has_drift(log_readings[start:])
     return start * per_point if steady else None
 
 
@@ -54,7 +54,7 @@ def is_unsteady(starts: Sequence[int | None]) -> bool:
     return 2 * starts.count(None) > len(starts)
 
 
-def _drifts(log_readings: Array) -> bool:
+def _has_drift(log_readings: Array) -> bool:
     """Whether a segment has a trend, too slow a change for a split: over 5 % in all, and 6 standard errors.
 
     Six, since neighbouring readings depend on each other, which the textbook error of a slope doesn't know.
@@ -76,14 +76,14 @@ def _without_steps(latency_ns: Array) -> Array:
     return at_least_1_ns + np.random.default_rng(0).uniform(-spread / 2, spread / 2, latency_ns.size)
 
 
-def _binned(readings: Array) -> tuple[Array, int]:
+def _bin_readings(readings: Array) -> tuple[Array, int]:
     """At most 1,000 medians of equally many calls, and how many; a remainder at the end is left out."""
     per_point = math.ceil(readings.size / WARM_UP_POINTS)
     points = readings.size // per_point
     return np.median(readings[: points * per_point].reshape(points, per_point), axis=1), per_point
 
 
-def _clipped(log_readings: Array) -> Array:
+def _clip_outliers(log_readings: Array) -> Array:
     """Lone outliers pulled in to 4 SD around the running median; a change of level passes, as its neighbours do.
 
     The first segment's worth stays as it is: there a lone outlier is the cold first call, which is what warm-up is for.
