@@ -59,7 +59,7 @@ SESSION_FLOOR = 0.10
 
 
 def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedDocument:
-    """What the run in `b` says of that in `a`.
+    """Return what the run in `b` says of that in `a`.
 
     Args:
         history: earlier runs of the same on the same machine, from which the session floor is learnt.
@@ -73,7 +73,7 @@ def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedD
 
 
 def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> ComparedDocument:
-    """What one run says of another; see `compare_folders`."""
+    """Return what one run says of another; see `compare_folders`."""
     if is_same(a, b):
         run = a.document.run
         raise UsageError(f"{run} and {b.document.run} are one race, which has its verdicts: shootout show {run}")
@@ -110,7 +110,7 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
 
 
 def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> list[tuple[CellInPlace, CellInPlace]]:
-    """The sites of both that ask the same.
+    """Return the sites of both that ask the same.
 
     Raises:
         UsageError: none do; names the fields in which the nearest two differ.
@@ -127,13 +127,13 @@ def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> 
 
 
 def _find_strange_fields(one: CellInPlace, other: CellInPlace) -> list[str]:
-    """The fields that forbid to compare two, with their values."""
+    """Return the fields that forbid to compare two, with their values."""
     told = tell_strange(one.asked, other.asked)
     return told if {*one.threads} & {*other.threads} else [*told, tell_threads(one, other)]
 
 
 def find_earlier(pair: tuple[CellInPlace, CellInPlace], history: Sequence[Analysed]) -> list[CellInPlace]:
-    """The earlier sessions of a question on its machine: of other machines, and the two themselves, none counts."""
+    """Return the earlier sessions of a question on its own machine, without the two that are compared."""
     mine = pair[0]
     machine = machine_of(mine.run.document.environment)
     found: list[CellInPlace] = []
@@ -155,7 +155,7 @@ def _list_unpaired(sites: Sequence[CellInPlace], paired: Sequence[CellInPlace]) 
 
 
 def _find_export_changes(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> list[RunChange]:
-    """A line where the exports differ: the weights, the data or the exporter are others."""
+    """Return a line where the exports differ: the weights, the data or the exporter are others."""
     for one, other in pairs:
         if EXPORT in find_differing(one.asked, other.asked):
             keys = (", ".join(sorted(key[:8] for key in site.asked[EXPORT])) for site in (one, other))
@@ -172,7 +172,7 @@ def _warn_few_sessions(history: Sequence[Analysed], found: Sequence[Sequence[Cel
 def _compare_sessions(
     a: CellInPlace, b: CellInPlace, earlier: Sequence[CellInPlace], questions: int
 ) -> SessionComparison:
-    """One of so many questions, which share α."""
+    """Return one of so many questions, which share α."""
     rows = [{arm: row for arm, row in site.rows.items() if row.end_to_end} for site in (a, b)]
     both = [arm for arm in rows[0] if arm in rows[1]]
     changes = {arm: find_arm_changes(rows[0][arm], rows[1][arm]) for arm in both}
@@ -218,12 +218,12 @@ def _judge_move(
 
 
 def _compare_with_others(site: CellInPlace, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
-    """Its time ÷ that of each other in one run, from the restarts that both played."""
+    """Return its time ÷ that of each other in one run, from the restarts that both played."""
     return {one: ratio_of(found) for one in others if (found := site.cell.compare(arm, one))}
 
 
 def _log_ratios(earlier: Sequence[CellInPlace], arm: str, others: Sequence[str]) -> Mapping[str, list[float]]:
-    """By other arm, the log ratio in each earlier session that timed both."""
+    """Return by other arm the log ratio in each earlier session that timed both."""
     timed = [(site, {one for one, row in site.rows.items() if row.end_to_end}) for site in earlier]
     return {
         one: [
@@ -257,7 +257,7 @@ class ControlShift:
 def choose_control(
     before: Mapping[str, Ratio], after: Mapping[str, Ratio], earlier: Mapping[str, Sequence[float]], tests: int
 ) -> ControlShift | None:
-    """The arm that an arm is held against: by earlier sessions the one whose ratio moved least, else the one
+    """Return the arm that an arm is held against: by earlier sessions the one whose ratio moved least, else the one
     whose ratio is known best in the two runs.
 
     Neither looks at what is asked, by how much the ratio differs between the two.
@@ -283,7 +283,7 @@ def choose_control(
 
 
 def learn_floor(log_ratios: Array, tests: int) -> float:
-    """How far two new sessions' ratios may be apart, by those of earlier ones: Student's prediction of a difference.
+    """Return how far two new sessions' ratios may be apart, by those of earlier ones (Student's prediction).
 
     Args:
         log_ratios: of two arms, one for each session, at least `LEAST_SESSIONS`.
@@ -300,7 +300,7 @@ def learn_floor(log_ratios: Array, tests: int) -> float:
 
 
 def find_change(before: Ratio, after: Ratio, floor: float) -> Ratio:
-    """The ratio now ÷ the ratio then, its interval widened by the session floor.
+    """Return the ratio now ÷ the ratio then, its interval widened by the session floor.
 
     Each end takes both intervals' ends: the two err at most as often as both together.
 
@@ -321,7 +321,7 @@ def find_change(before: Ratio, after: Ratio, floor: float) -> Ratio:
 
 
 def decided(ratio: Ratio) -> bool:
-    """Whether there is a verdict."""
+    """Tell whether there is a verdict."""
     return ratio.verdict is not Verdict.CANT_TELL
 
 
@@ -334,7 +334,7 @@ def _interval_width(ratio: Ratio) -> float:
 
 
 def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:
-    """The race that tells what two sessions don't: of the first arm of another version that has no verdict."""
+    """Return the race that tells what two sessions don't: of the first arm of another version that has no verdict."""
     told = [
         _race_command(site, one.arm)
         for site, session in zip(sites, sessions, strict=True)
@@ -345,7 +345,7 @@ def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionC
 
 
 def _race_command(site: CellInPlace, label: str) -> str | None:
-    """The command that races an arm against itself under another interpreter; None where no gate can."""
+    """Return the command that races an arm against itself under another interpreter; None where no gate can."""
     group = site.run.groups[site.cell.group].record
     arm = next((one for one in group.arms if one.label == label and not one.control), None)
     if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
@@ -375,7 +375,7 @@ _COMMIT = 10
 
 
 def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
-    """What differs in where and how two runs were made, what matters most first."""
+    """Return what differs in where and how two runs were made, what matters most first."""
     before, after = (dict(_list_leaves(run.document.environment)) | _read_given_words(run) for run in (one, other))
     found = [
         RunChange(what=name, a=before.get(name, NONE), b=after.get(name, NONE))
@@ -387,7 +387,7 @@ def find_changes(one: Analysed, other: Analysed) -> tuple[RunChange, ...]:
 
 
 def find_arm_changes(one: Row, other: Row) -> tuple[RunChange, ...]:
-    """What differs in one arm of both, by its own words and by the runtime's account of what it ran.
+    """Return what differs in one arm of both, by its own words and by the runtime's account of what it ran.
 
     What only one account tells is no change: older runs tell less. A fallback is; and so is an artifact of another
     size, whatever the versions are: it was made of another export.
@@ -412,13 +412,13 @@ def _rank_change(name: str) -> int:
 
 
 def _read_given_words(run: Analysed) -> dict[str, str]:
-    """The words that no arm tells."""
+    """Return the words that no arm tells."""
     words = run.header.given
     return {f"option {name}": value or "given" for name, value in zip(words[::2], words[1::2], strict=True)}
 
 
 def _list_leaves(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Each leaf of the environment as words; flags one by one, since there are many."""
+    """Yield each leaf of the environment as words; flags one by one, since there are many."""
     for key, part in value.items():
         name = prefix + key
         if not prefix and key in _APART:

@@ -152,7 +152,7 @@ class MergedDocument(Part):
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """How much is in it."""
+        """Say how much is in it."""
         return f"<MergedDocument: {counted(len(self.cells), 'cell')} in {counted(len(self.places), 'place')}>"
 
 
@@ -225,5 +225,5 @@ class ComparedDocument(Part):
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Which runs, and on what level."""
+        """Return which runs, and on what level."""
         return f"<ComparedDocument {self.a.run!r}, {self.b.run!r}: level {self.level}>"

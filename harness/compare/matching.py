@@ -45,7 +45,7 @@ class Machine:
 
 
 def machine_of(environment: Mapping[str, Any]) -> Machine:
-    """The machine of a run, by its environment."""
+    """Return the machine of a run, by its environment."""
     cpu = environment.get("cpu") or {}
     model = " ".join(str(cpu.get("model") or "?").replace("(R)", "").replace("(TM)", "").partition("@")[0].split())
     cpus = len(cpu.get("allowed_cpus") or ())
@@ -62,20 +62,18 @@ def machine_of(environment: Mapping[str, Any]) -> Machine:
 
 
 def is_same_machine(one: Machine, other: Machine) -> bool:
-    """Whether two may be one machine: by key, processor and GPUs, of which a run may not tell; whatever CPUs each was
-    allowed.
-    """
+    """Tell whether two may be one machine, by key, processor and GPUs, whatever CPUs each was allowed."""
     exchanged = one.gpus and other.gpus and one.gpus != other.gpus
     return (one.key, one.processor) == (other.key, other.processor) and not exchanged
 
 
 def whole_machine(machine: Machine, others: Iterable[Machine]) -> Machine:
-    """With the CPUs that any of the runs on it was allowed: whoever had fewer was measured on a part of it."""
+    """Return the machine with all CPUs that any run on it was allowed: with fewer, a part of it was measured."""
     return replace(machine, cpus=max(one.cpus for one in others if is_same_machine(one, machine)))
 
 
 def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
-    """What people call each: its name, with a part of its key where another one has the same name, and of its
+    """Return what people call each: its name, with a part of its key where another one has the same name, and of its
     processor's where that has the same key, too.
     """
     every = dict.fromkeys(machines)
@@ -99,7 +97,7 @@ _LOOSE = (METRIC, EXPORT, OPERATIONS)
 
 
 def read_asked(run: Analysed, cell: Cell) -> Asked:
-    """What a cell of a run asked."""
+    """Return what a cell of a run asked."""
     found = run.groups[cell.group]
     arm = found.record.arms[0]
     given = dict(zip(run.header.given[::2], run.header.given[1::2], strict=True))
@@ -114,18 +112,18 @@ def read_asked(run: Analysed, cell: Cell) -> Asked:
 
 
 def key_of(asked: Asked) -> Hashable:
-    """The same for all that ask the same, as far as a key can tell: without what needn't be known of both."""
+    """Return the same for all that ask the same, as far as a key can tell: without what needn't be known of both."""
     return tuple((name, value) for name, value in asked.items() if name not in _LOOSE)
 
 
 def find_differing(one: Asked, other: Asked) -> tuple[str, ...]:
-    """The fields in which two differ."""
+    """Return the fields in which two differ."""
     names = dict.fromkeys([*one, *other])
     return tuple(name for name in names if _values_differ(name, one.get(name), other.get(name)))
 
 
 def tell_differing(name: str, one: Asked, other: Asked) -> str:
-    """A field that differs, with both values."""
+    """Return a field that differs, with both values."""
     if name == EXPORT:
         return "their exports differ, in weights, data or exporter"
     first, second = (
@@ -136,7 +134,7 @@ def tell_differing(name: str, one: Asked, other: Asked) -> str:
 
 
 def tell_strange(one: Asked, other: Asked) -> list[str]:
-    """The fields that make two another question, with their values; another exporter alone doesn't."""
+    """Return the fields that make two another question, with their values; another exporter alone doesn't."""
     differing = [name for name in find_differing(one, other) if name != EXPORT]
     if MODEL in differing:  # its parameters are others, too
         return [tell_differing(MODEL, one, other)]
@@ -173,7 +171,7 @@ def refuse_same(runs: Sequence[Analysed]) -> None:
 
 
 def is_same(one: Analysed, other: Analysed) -> bool:
-    """Whether two are one run, in whatever form: they began alike, and so did what they measured.
+    """Tell whether two are one run, in whatever form: they began alike, and so did what they measured.
 
     Two nodes of one image may begin in the same second; where neither has a figure, they are two all the same.
     """
@@ -188,7 +186,7 @@ def _identity_of(run: Analysed) -> Hashable:
 
 
 def _first_figure(run: Analysed) -> float | None:
-    """How long its first restart took, in seconds; none takes as long as another, to the last digit."""
+    """Return how long its first restart took, in seconds; none takes as long as another, to the last digit."""
     return next((line.wall_s for group in run.groups.values() for line in group.rounds), None)
 
 

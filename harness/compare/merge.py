@@ -51,7 +51,7 @@ _ORDER = {Fate.FLIPS: 0, Fate.FADES: 1, Fate.HOLDS: 2, Fate.UNKNOWN: 3}
 
 
 def merge_runs(folders: Iterable[Path]) -> MergedDocument:
-    """The runs in these folders as one document; a merged folder stands for its runs.
+    """Return the runs in these folders as one document; a merged folder stands for its runs.
 
     Raises:
         UsageError: a folder holds no run, one comes twice, or they ask different things; says which.
@@ -60,7 +60,7 @@ def merge_runs(folders: Iterable[Path]) -> MergedDocument:
 
 
 def merge(runs: Sequence[Analysed]) -> MergedDocument:
-    """Runs as one document, each a column.
+    """Merge runs into one document, each a column.
 
     Raises:
         UsageError: one comes twice, or they ask different things; says which.
@@ -94,22 +94,22 @@ class CellInPlace:
 
     @property
     def scenario(self) -> str:
-        """What was measured of the model."""
+        """Return what was measured of the model."""
         return self.run.groups[self.cell.group].record.arms[0].scenario
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """All that its arms ran on."""
+        """Return all that its arms ran on."""
         return tuple(sorted({row.threads for row in self.rows.values()}))
 
     @property
     def key(self) -> Hashable:
-        """The same for all that ask the same, but for threads."""
+        """Return the same for all that ask the same, but for threads."""
         return key_of(self.asked), self.scenario
 
 
 def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
-    """A run's cells whose figures count."""
+    """Return a run's cells whose figures count."""
     return [
         CellInPlace(place=place, run=run, cell=cell, answer=answer, asked=read_asked(run, cell))
         for answer in run.document.answer
@@ -118,7 +118,7 @@ def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
 
 
 def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
-    """The sites that ask the same, in their order; threads count where one run asks it with several."""
+    """Return the sites that ask the same, in their order; threads count where one run asks it with several."""
     often = Counter((one.place, one.key) for one in sites)
     several = {key for (_, key), count in often.items() if count > 1}
     found: dict[Hashable, list[CellInPlace]] = defaultdict(list)
@@ -129,7 +129,7 @@ def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
 
 
 def name_places(runs: Sequence[Analysed]) -> list[str]:
-    """What each is called: by its machine; with the run's folder where a machine has several."""
+    """Return what each is called: by its machine; with the run's folder where a machine has several."""
     machines = [machine_of(run.document.environment) for run in runs]
     names = name_machines(machines)
     often = Counter(machines)
@@ -143,7 +143,7 @@ def name_places(runs: Sequence[Analysed]) -> list[str]:
 
 
 def place_of(name: str, run: Analysed) -> Place:
-    """A run as a column."""
+    """Return a run as a column."""
     return Place(
         name=name,
         machine=machine_of(run.document.environment).key,
@@ -183,7 +183,7 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[CellInP
 
 
 def tell_apart(one: CellInPlace, other: CellInPlace) -> str:
-    """Why two don't ask the same."""
+    """Return why two don't ask the same."""
     if told := tell_strange(one.asked, other.asked):
         return "; ".join(told)
     if one.scenario != other.scenario:
@@ -192,7 +192,7 @@ def tell_apart(one: CellInPlace, other: CellInPlace) -> str:
 
 
 def tell_threads(one: CellInPlace, other: CellInPlace) -> str:
-    """How many threads either has."""
+    """Return how many threads either has."""
     return "threads differs: " + " and ".join(", ".join(map(str, site.threads)) for site in (one, other))
 
 
@@ -205,7 +205,7 @@ def _warn_differences(found: Sequence[Sequence[CellInPlace]]) -> Iterator[str]:
 
 
 def warn_exports(sites: Sequence[CellInPlace]) -> Iterator[str]:
-    """Of each two sites of a question whose exports differ."""
+    """Warn of each two sites of a question whose exports differ."""
     for one, other in combinations(sites, 2):
         if EXPORT in find_differing(one.asked, other.asked):
             told = tell_differing(EXPORT, one.asked, other.asked)
@@ -213,7 +213,7 @@ def warn_exports(sites: Sequence[CellInPlace]) -> Iterator[str]:
 
 
 def merge_cell(sites: Sequence[CellInPlace]) -> MergedCell:
-    """One question in all its places."""
+    """Return one question in all its places."""
     arms = list(dict.fromkeys(arm for site in sites for arm in site.rows))
     worst = {arm: found for arm in arms if (found := _find_worst(arm, sites))}
     everywhere = _choose_everywhere(worst, sites) if len(sites) > 1 else None
@@ -230,7 +230,7 @@ def merge_cell(sites: Sequence[CellInPlace]) -> MergedCell:
 
 
 def shipped_of(site: CellInPlace) -> PlaceAnswer:
-    """What a place's own answer ships."""
+    """Return what a place's own answer ships."""
     ship = site.answer.ship
     return PlaceAnswer(
         place=site.place,
@@ -249,7 +249,7 @@ def _merge_target(arm: str, sites: Sequence[CellInPlace], worst: Mapping[str, _W
 
 
 def _target_order(target: MergedTarget) -> tuple[bool, float, int, float]:
-    """Who may be shipped everywhere first, then who has the most times, and by the lowest of them."""
+    """Sort arms that may be shipped everywhere first, then those with the most times, and by the lowest of them."""
     times = [one.median_ns for one in target.at if one.median_ns is not None]
     return target.worst is None, target.worst or 0.0, -len(times), min(times, default=float("inf"))
 
@@ -274,15 +274,13 @@ def _time_in_place(arm: str, site: CellInPlace) -> ArmInPlace:
 
 
 def _ratio_to_shipped(arm: str, site: CellInPlace) -> Ratio | None:
-    """Its time ÷ that of what the place ships."""
+    """Return its time ÷ that of what the place ships."""
     ship = site.answer.ship
     return site.cell.ratio(arm, ship.arm) if ship and ship.arm != arm else None
 
 
 def _may_ship(arm: str, site: CellInPlace) -> bool:
-    """Whether a place may ship it: as it does, or since it was measured soundly, and is as well known to keep the model
-    as what it ships.
-    """
+    """Tell whether a place ships it, or may: it is sound, and keeps the model as well as what is shipped."""
     if site.answer.ship and site.answer.ship.arm == arm:
         return True
     sound = {one.arm: one for one in site.rows.values() if one.end_to_end and not find_fault(site.cell, one)}
@@ -302,7 +300,7 @@ class _Worst:
 
 
 def _find_worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
-    """None where some place may not ship it, or doesn't know how it compares."""
+    """Return None if some place may not ship it, or doesn't know how it compares."""
     found: list[tuple[CellInPlace, Regret]] = []
     for site in sites:
         if site.answer.ship is None or not _may_ship(arm, site):
@@ -337,7 +335,7 @@ def _choose_everywhere(worst: Mapping[str, _Worst], sites: Sequence[CellInPlace]
 
 
 def _costs_more(other: str, its: _Worst, arm: str, mine: _Worst) -> bool:
-    """Whether an arm is known to cost more at its worst: it is slower where the best one's worst is, or its interval
+    """Tell whether an arm is known to cost more at its worst: it is slower if the best one's worst is, or its interval
     lies above.
     """
     ratios = [site.cell.ratio(other, arm) for site in mine.sites]
@@ -356,7 +354,7 @@ def _why_none(sites: Sequence[CellInPlace]) -> str:
 
 
 def find_pairs(cells: Mapping[str, Cell]) -> list[Pair]:
-    """Every two arms that two places or more have a time of, flips first, the faster of the two before the other.
+    """Return every two arms that were timed in two places or more, flips first, the faster of the two first.
 
     Args:
         cells: by place; each verdict errs with the α that its own run gave it.
@@ -386,7 +384,7 @@ def find_pairs(cells: Mapping[str, Cell]) -> list[Pair]:
 
 
 def find_fate(verdicts: Iterable[Verdict]) -> Fate:
-    """What becomes of a verdict, from what it is in each place."""
+    """Return what becomes of a verdict, from what it is in each place."""
     seen = {*verdicts}
     if {Verdict.FASTER, Verdict.SLOWER} <= seen:
         return Fate.FLIPS
@@ -398,7 +396,7 @@ def find_fate(verdicts: Iterable[Verdict]) -> Fate:
 def _compare_in_places(
     cells: Mapping[str, Cell], a: str, b: str, unfit: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Ratio]:
-    """The first one's time ÷ the other's in each place where they shared a restart."""
+    """Return the first one's time ÷ the other's in each place where they shared a restart."""
     found = {place: (cell, cell.compare(a, b)) for place, cell in cells.items()}
     return {
         place: ratio_of(one, cell.unvouched or unfit[place].get(a) or unfit[place].get(b))

@@ -72,12 +72,12 @@ class Candidate:
         return self.play.row
 
     def best(self, *scenarios: Scenario) -> Play | None:
-        """The timed play of one of these scenarios that has the most restarts; None without one."""
+        """Return the timed play of one of these scenarios that has the most restarts; None without one."""
         mine = [one for one in self.plays if one.row.scenario in scenarios and one.row.end_to_end]
         return max(mine, key=lambda one: one.restarts, default=None)
 
     def under(self, load: float) -> Play | None:
-        """The play under requests, at that rate or more where there is one: a given rate's first, then the longest."""
+        """Return the play under requests at that rate or more if there is one: a given rate before a search."""
         served = [(play, serve) for play in self.plays if (serve := play.row.serve) and play.restarts]
         found = max(
             served,
@@ -88,7 +88,7 @@ class Candidate:
 
     @property
     def takes_the_machine(self) -> bool:
-        """Whether it was measured on all of its machine, so that what it did is what the machine can do."""
+        """Tell whether it was measured on all of its machine, so that what it did is what the machine can do."""
         if self.row.device != Device.CPU:
             return len(self.machine.gpus) == 1
         return self.row.threads * self.row.instances >= self.machine.cpus
@@ -110,7 +110,7 @@ class Question:
 
 
 def read_question(folders: Sequence[Path], group: str | None = None) -> Question:
-    """The candidates of these runs; a merged folder stands for its runs.
+    """Return the candidates of these runs; a merged folder stands for its runs.
 
     Args:
         group: the cell to decide on, where the runs hold several: its name, or how it begins.

@@ -114,12 +114,12 @@ class Decision(Part):
         return EXIT_CODES[self.outcome]
 
     def of(self, candidate: str) -> Judged:
-        """What is said of one candidate."""
+        """Return what is said of one candidate."""
         return next(one for one in self.candidates if one.candidate == candidate)
 
 
 def decide(policy: Policy, question: Question, *, today: date) -> Decision:
-    """Which candidate the policy chooses.
+    """Choose a candidate by the policy.
 
     Args:
         today: prices are as old as that.
@@ -169,7 +169,7 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
 
 
 def _distance_to_known(found: ObjectiveValue, findings: Sequence[Finding]) -> tuple[bool, bool, float]:
-    """How far a candidate is from being known: what takes data of the user's comes last, then the best goes first."""
+    """Order candidates that aren't known: last those that need the user's data, then by the objective."""
     needs_data = any(one.needs and "--inputs" in one.needs for one in findings)
     return needs_data, found.reason is not None, found.value
 
@@ -201,7 +201,7 @@ def _make_judged(
 def _choose_among(
     policy: Policy, feasible: Sequence[Candidate], measures: Mapping[str, ObjectiveValue], judged: Sequence[Judged]
 ) -> dict[str, Any]:
-    """The decision among those that meet every limit."""
+    """Return the decision among those that meet every limit."""
 
     @cache
     def compared(one: str, other: str) -> Comparison:
@@ -215,7 +215,7 @@ def _choose_among(
     ordered = sorted(feasible, key=lambda one: (times[one.label], one.label))
 
     def untold(first: str) -> str | None:
-        """Why a first place is only the best so far, as in a run's own answer."""
+        """Return why a first place is only the best so far, as in a run's own answer."""
         unvouched = (measures[one.label].unvouched for one in feasible)
         others = [compared(one.label, first) for one in feasible if one.label != first]
         return next(filter(None, unvouched), None) or find_untold(others)
@@ -246,7 +246,7 @@ def _choose_among(
 
 
 def _find_flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judged: Sequence[Judged]) -> Iterator[Flip]:
-    """Of each other machine its cheapest candidate."""
+    """Yield for each other machine its cheapest candidate."""
     costs = {one.candidate: one.cost for one in judged if one.cost}
     mine, seen = costs.get(chosen), set[Machine]()
     machines = {one.label: one.machine for one in feasible}
@@ -258,7 +258,7 @@ def _find_flips(policy: Policy, chosen: str, feasible: Sequence[Candidate], judg
 
 
 def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
-    """The nearest first: those with one broken limit, then the others by their worst one."""
+    """Return the nearest first: those with one broken limit, then the others by their worst one."""
     found = []
     for one in judged:
         broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
@@ -271,7 +271,7 @@ def _find_misses(judged: Sequence[Judged]) -> tuple[Miss, ...]:
 
 
 def _command_to_settle(candidate: Candidate, found: ObjectiveValue, findings: Sequence[Finding]) -> str | None:
-    """What measures all that isn't known of a candidate; None where no run would tell."""
+    """Return what measures all that isn't known of a candidate; None where no run would tell."""
     needs = [one.needs for one in findings if one.standing is Standing.UNKNOWN and one.needs]
     needs += [found.needs] if found.needs else []
     words: dict[str, list[str]] = {}
@@ -286,12 +286,12 @@ def _command_to_settle(candidate: Candidate, found: ObjectiveValue, findings: Se
 
 
 def _pair_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Flags and their values."""
+    """Yield flags and their values."""
     return zip(words[::2], words[1::2], strict=True)
 
 
 def _command_to_part(measures: Mapping[str, ObjectiveValue], chosen: str, tied: Sequence[str]) -> str | None:
-    """What would tell the chosen one from the nearest that is tied with it."""
+    """Return what would tell the chosen one from the nearest that is tied with it."""
     mine = measures[chosen].play
     if mine is None:
         return None

@@ -85,14 +85,14 @@ class _Asked:
 
 
 def wanted_limits(policy: Policy) -> dict[Limit, float]:
-    """The policy's limits; where it has none on what outputs are worth, they must be as good as plain FP32's."""
+    """Return the policy's limits; where it has none on what outputs are worth, they must be as good as plain FP32's."""
     if FIDELITY & policy.limits.keys():
         return dict(policy.limits)
     return {**policy.limits, Limit.DROP: MARGIN}
 
 
 def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple[Finding, ...]:
-    """How a candidate stands to each limit.
+    """Return how a candidate stands to each limit.
 
     Args:
         candidates: how many there are in all, which share the chance of an error.
@@ -111,7 +111,7 @@ def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple
 
 
 def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
-    """A figure's bounds against a limit."""
+    """Return a figure's bounds against a limit."""
     is_most = LIMITS[limit].side == "most"
     standing = judge_limit(figure.low, figure.high, wanted, at_most=is_most)
     best = figure.low if is_most else figure.high
@@ -132,7 +132,7 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
 
 
 def _explain_between(limit: Limit, figure: Bounds) -> str:
-    """Why bounds that are known don't tell."""
+    """Return why bounds that are known don't tell."""
     told = LIMITS[limit].unit.told
     if figure.low is None or figure.high is None:
         return "the limit is nearer than is known of it"
@@ -149,7 +149,7 @@ def _bound_p99(asked: _Asked) -> Bounds:
 
 
 def _bound_p99_of_calls(asked: _Asked) -> Bounds:
-    """One call after another."""
+    """Return one call after another."""
     play = asked.candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if timing is None:
@@ -164,7 +164,7 @@ def _bound_p99_of_calls(asked: _Asked) -> Bounds:
 
 
 def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
-    """Why there is no p99 of calls, and what would tell it."""
+    """Return why there is no p99 of calls, and what would tell it."""
     if timing.restarts < LEAST_TAILS:
         return _tell_count(timing.restarts, "restarts"), MORE
     wanted = least_calls(0.99)
@@ -219,7 +219,7 @@ def _bound_accuracy(asked: _Asked) -> Bounds:
 
 
 def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
-    """A share's interval that errs on either side with `alpha` in all.
+    """Return a share's interval that errs on either side with `alpha` in all.
 
     Source: Wilson 1927, JASA 22.
     """
@@ -230,7 +230,7 @@ def wilson(right: int, count: int, alpha: float) -> tuple[float, float]:
 
 
 def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
-    """How many labelled rows would tell, if the share stayed; None: no number that anybody has."""
+    """Return how many labelled rows would tell, if the share stayed; None: no number that anybody has."""
     count = 1
     while count <= MOST_ROWS:
         low, high = wilson(round(share * count), count, asked.alpha)
@@ -247,7 +247,7 @@ def _told_rows(count: int, needed: int | None) -> str:
 
 
 def _bound_drop(asked: _Asked) -> Bounds:
-    """Against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
+    """Compare with plain FP32, in pairs of rows; of plain FP32 itself it is none."""
     if is_plain(asked.row):
         return Bounds(value=0.0, low=0.0, high=0.0)
     play, against = next(_with_reference(asked.candidate), (None, ""))
@@ -306,7 +306,7 @@ def _bound_agreement(asked: _Asked) -> Bounds:
 
 
 def _bound_metric(asked: _Asked) -> Bounds:
-    """The mean of the user's own scores, with the interval that the shared chance of an error leaves it."""
+    """Return the mean of the user's own scores, with the interval that the shared chance of an error leaves it."""
     plays = (play.row.fidelity.metric for play in asked.candidate.plays if play.row.fidelity)
     found = next((one for one in plays if one), None)
     if found is None:
@@ -322,7 +322,7 @@ def _bound_metric(asked: _Asked) -> Bounds:
 
 
 def _bound_memory(asked: _Asked) -> Bounds:
-    """The most of all restarts of all its plays; its instances are in that process."""
+    """Return the most of all restarts of all its plays; its instances are in that process."""
     found = [play.row.memory_bytes for play in asked.candidate.plays if play.row.memory_bytes is not None]
     return _exact_bounds(max(found, default=None), "its memory isn't known")
 
@@ -337,7 +337,7 @@ def _bound_install(asked: _Asked) -> Bounds:
 
 
 def _bound_ready(asked: _Asked) -> Bounds:
-    """The slowest of at least four starts."""
+    """Return the slowest of at least four starts."""
     rows = [play.row for play in asked.candidate.plays if play.row.ready_s is not None]
     if not rows:
         return Bounds(reason="its start isn't known")
@@ -361,7 +361,7 @@ def _bound_rate(asked: _Asked) -> Bounds:
 
 
 def _tell_given_rate(rate: float) -> str:
-    """Why a rate has no upper end."""
+    """Return why a rate has no upper end."""
     return f"was given {number(rate)}/s, and may do more"
 
 

@@ -74,7 +74,7 @@ class ObjectiveValue:
 
 
 def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
-    """A candidate's objective."""
+    """Return a candidate's objective."""
     found = _measure_objective(policy, candidate)
     if (play := found.play) and len(candidate.plays) > 1:
         timed = [one for one in candidate.plays if one.row.end_to_end and _kind_of_times(one) == _kind_of_times(play)]
@@ -88,12 +88,12 @@ def measure(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 
 
 def asks_time(policy: Policy) -> bool:
-    """Whether the objective or a limit rests on how long calls take."""
+    """Tell whether the objective or a limit rests on how long calls take."""
     return policy.objective not in EXACT or bool(TIMED & policy.limits.keys())
 
 
 def _find_play_fault(policy: Policy, play: Play) -> str | None:
-    """What stands against a row; where nothing asks for a time, it needs no steady one."""
+    """Return what stands against a row; where nothing asks for a time, it needs no steady one."""
     row = play.row.model_copy(update={"serve": None})  # the limit on p99 is the policy's
     if row.cause is NotRunKind.OFF_LIMITS:  # of the run's own policy: this one judges by the figures
         return _left_early(policy, row)
@@ -104,7 +104,7 @@ def _find_play_fault(policy: Policy, play: Play) -> str | None:
 
 
 def _left_early(policy: Policy, row: Row) -> str | None:
-    """Of an arm that broke a limit of its run: too few restarts to compare times by."""
+    """Explain an arm that broke a limit of its run: too few restarts to compare times by."""
     played = row.end_to_end.restarts if row.end_to_end else 0
     if played >= LEAST_TAILS or not asks_time(policy):
         return None
@@ -112,7 +112,7 @@ def _left_early(policy: Policy, row: Row) -> str | None:
 
 
 def _kind_of_times(play: Play) -> tuple[str, bool]:
-    """What its times are: of a rate that was searched a request's, of one that was given the p99."""
+    """Return what its times are: of a rate that was searched a request's, of one that was given the p99."""
     return play.row.scenario, play.row.serve is not None and play.row.serve.searched
 
 
@@ -141,7 +141,7 @@ def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 
 
 def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
-    """The median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
+    """Return the median call; under a load the p99 of requests that arrive by themselves, at that rate or more."""
     play = candidate.under(policy.load) if policy.load else candidate.best(Scenario.LATENCY)
     timing = play.row.end_to_end if play else None
     if play is None or timing is None:
@@ -159,7 +159,7 @@ def _measure_latency(policy: Policy, candidate: Candidate) -> ObjectiveValue:
 
 
 def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue]) -> dict[str, float]:
-    """What orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
+    """Return what orders candidates, by label: ratios to the baseline, from shared restarts, where all have one."""
     timings = {one.label: play.row.end_to_end if (play := measures[one.label].play) else None for one in candidates}
     plays = [measures[one.label].play for one in candidates]
     by_steps = any(measures[one.label].cost for one in candidates)
@@ -178,7 +178,7 @@ def order(candidates: Sequence[Candidate], measures: Mapping[str, ObjectiveValue
 
 
 def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
-    """The first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
+    """Return the first one's objective ÷ the other's: by restarts that they shared, else by their own intervals."""
     if not one.cost and not other.cost and (found := _side_by_side(one, other)):
         compared, vouched = found
         return _apply_indifference(compared, policy.indifferent) if vouched else compared
@@ -186,7 +186,7 @@ def compare(policy: Policy, one: ObjectiveValue, other: ObjectiveValue) -> Compa
 
 
 def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Comparison, bool] | None:
-    """How they compare where both ran, in most restarts, and whether verdicts stand there; None: they never met."""
+    """Return how they compare if both ran, in most restarts, and whether verdicts stand there; None: they never met."""
     pairs = (
         (mine, theirs)
         for mine in (one.play, *one.others)
@@ -202,7 +202,7 @@ def _side_by_side(one: ObjectiveValue, other: ObjectiveValue) -> tuple[Compariso
 
 
 def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:
-    """By the policy's own indifference: of two known to be no further apart either may be shipped, the slower too."""
+    """Apply the policy's own indifference: two known to be no further apart are the same."""
     if is_indifferent(found, indifferent):
         return replace(found, verdict=Verdict.SAME)
     is_told = found.verdict in (Verdict.FASTER, Verdict.SLOWER)
@@ -210,7 +210,7 @@ def _apply_indifference(found: Comparison, indifferent: float) -> Comparison:
 
 
 def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
-    """Of two that never ran side by side, or whose figures are exact."""
+    """Compare two that never ran side by side, or whose figures are exact."""
     is_step = one.exact or one.cost is not None
     floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)
     low = math.log(one.low / other.high) - floor if one.low > 0 and math.isfinite(other.high) else -math.inf
@@ -227,7 +227,7 @@ def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
 
 
 def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
-    """How many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
+    """Return how many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
 
     Returns:
         Its upper end is inf where the rate was given, and not searched: it may do more. Why nobody knows, in a few
@@ -265,7 +265,7 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
 
 
 def rate_needs(policy: Policy) -> str:
-    """What to add to `shootout run` for a rate."""
+    """Return what to add to `shootout run` for a rate."""
     limit = policy.limits.get(Limit.P99)
     return f"--scenario serve --p99 {limit / 1e6:g}ms" if limit else "--scenario throughput"
 
@@ -297,7 +297,7 @@ class Cost(Part):
 
 
 def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
-    """The cost of the policy's load on a candidate's machine; or why nobody knows it, in a few words."""
+    """Return the cost of the policy's load on a candidate's machine; or why nobody knows it, in a few words."""
     if policy.load is None:
         return "the policy gives no load"
     price = price_of(policy, candidate)
@@ -327,7 +327,7 @@ def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
 
 
 def price_of(policy: Policy, candidate: Candidate) -> Priced | None:
-    """What its machine costs; None: the policy doesn't say."""
+    """Return what its machine costs; None: the policy doesn't say."""
     machine = candidate.machine
     return next((one for one in policy.machines if one.is_for(machine.key, machine.name)), None)
 
@@ -346,7 +346,7 @@ def refuse_unpriced(policy: Policy, machines: Iterable[Machine]) -> None:
 
 
 def cost_needs(policy: Policy) -> str:
-    """Likewise for a cost, which is that of a whole machine."""
+    """Return the same for a cost, which is that of a whole machine."""
     return f"{rate_needs(policy)} --threads all"
 
 
@@ -372,7 +372,7 @@ class Flip(Part):
 
 
 def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
-    """When `other`, of another machine, costs less than the chosen one."""
+    """Return when `other`, of another machine, costs less than the chosen one."""
     for_it = _capacity_at(chosen, chosen.rate_low), _capacity_at(other, other.rate_high)
     against = _capacity_at(chosen, chosen.rate_high), _capacity_at(other, other.rate_low)
     prices = chosen.price, other.price
@@ -400,7 +400,7 @@ def _count_for_load(load: float, capacity: float) -> int:
 def _cheaper_at(
     load: float, mine: float, theirs: float, price: float, other_price: float
 ) -> tuple[float | None, float | None]:
-    """The loads nearest to `load`, below and above it, at which theirs cost less; costs change in steps of machines."""
+    """Return the loads nearest to `load`, below and above it, at which theirs cost less."""
     steps = sorted({count * capacity for capacity in (mine, theirs) for count in range(1, MOST_MACHINES + 1)})
     steps = [step for step in steps if step <= MOST_MACHINES * min(mine, theirs)]
 

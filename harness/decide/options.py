@@ -37,7 +37,7 @@ class Unit:
     most: float = float("inf")
 
     def read(self, key: str, given: Any) -> float:
-        """A value with its unit → a number in the basic one.
+        """Return a value with its unit → a number in the basic one.
 
         Raises:
             UsageError: it is none, or has no unit, or another's.
@@ -163,7 +163,7 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
 
 
 def _limit_flag(limit: Limit) -> Flag:
-    """The option of a limit."""
+    """Return the option of a limit."""
     quantity = LIMITS[limit]
     return Flag(group=Group.LIMITS, word=quantity.example, help=f"Limit, at {quantity.side}. {quantity.help}")
 

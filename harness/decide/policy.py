@@ -73,7 +73,7 @@ class Priced(BaseModel):
     as_of: date
 
     def is_for(self, key: str, name: str) -> bool:
-        """Whether it is a machine of this key and name."""
+        """Tell whether it is a machine of this key and name."""
         return self.match == key or self.match.casefold() in name.casefold()
 
 
@@ -96,19 +96,19 @@ class Policy(BaseModel):
     machines: tuple[Priced, ...] = ()
 
     def warnings(self, today: date) -> Iterable[str]:
-        """Prices that may not be so any more."""
+        """Yield prices that may not be so any more."""
         for one in self.machines:
             if (days := (today - one.as_of).days) > STALE_DAYS:
                 yield f"the price of {one.match!r} is {days} days old ({one.source}, {one.as_of})"
 
     @property
     def asks_cost(self) -> bool:
-        """Whether it counts the machines that the load takes."""
+        """Tell whether it counts the machines that the load takes."""
         return self.objective is Objective.COST or Limit.COST in self.limits
 
     @property
     def currency(self) -> str:
-        """Of all prices; "" without any."""
+        """Return the currency of all prices; "" without any."""
         return next((one.currency for one in self.machines), "")
 
 
@@ -117,7 +117,7 @@ PolicyLike = Policy | Mapping[str, Any] | str | PathLike[str]
 
 
 def as_policy(given: PolicyLike) -> Policy:
-    """The policy as such.
+    """Return the policy as such.
 
     Raises:
         UsageError: as `read_policy`, or it is none of these.
@@ -138,7 +138,7 @@ def as_policy(given: PolicyLike) -> Policy:
 
 
 def read_policy(path: Path | None, changes: Mapping[str, Any]) -> Policy:
-    """The policy of a file with changes on top, as its own keys; a limit's key changes that limit.
+    """Return the policy of a file with changes on top, as its own keys; a limit's key changes that limit.
 
     Args:
         path: None: no file, the changes are all.
@@ -208,7 +208,7 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
 
 
 def _refuse_costless(policy: Policy) -> None:
-    """What asks for a cost and gives nothing to reckon it from."""
+    """Return what asks for a cost and gives nothing to reckon it from."""
     asks = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
     if not policy.asks_cost:
         return
@@ -244,7 +244,7 @@ def _read_machine(given: Mapping[str, Any]) -> Priced:
 
 
 def make_template(study: str) -> str:
-    """The text of a policy that asks for the lowest latency and limits nothing.
+    """Return the text of a policy that asks for the lowest latency and limits nothing.
 
     Args:
         study: the file of the study that it lies beside.

@@ -31,7 +31,7 @@ BY_RATE = frozenset({Limit.RATE, Limit.COST})
 
 
 def policy_of(options: Mapping[str, Any]) -> Policy | None:
-    """The policy that a run's options name; None: none.
+    """Return the policy that a run's options name; None: none.
 
     Raises:
         UsageError: it can't be read.
@@ -40,7 +40,7 @@ def policy_of(options: Mapping[str, Any]) -> Policy | None:
 
 
 def choose_study(name: str, options: Mapping[str, Any]) -> tuple[Study, Policy | None]:
-    """The study of this name with these options on top, and with what their policy needs measured, if they have one.
+    """Return the study of this name with these options on top, and with what their policy needs measured.
 
     Raises:
         UsageError: as `selection.choose`, the policy can't be read, or the two don't fit together.
@@ -54,7 +54,7 @@ def choose_study(name: str, options: Mapping[str, Any]) -> tuple[Study, Policy |
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
-    """The study with what the policy needs measured.
+    """Return the study with what the policy needs measured.
 
     Args:
         asked: keywords of `study.options` that the user gave, which stay as they are.
@@ -134,7 +134,7 @@ def refuse_unpriced_here(policy: Policy) -> None:
 
 
 def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str]]:
-    """By group, the arms of a run in progress that are proven to break a limit: nobody waits for who of them is faster.
+    """Return by group the arms of a run in progress that are proven to break a limit.
 
     Raises:
         UsageError: the folder holds no run.
@@ -151,7 +151,7 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
 
 
 def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) -> NotRun | None:
-    """Why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
+    """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
     known = {
         Limit.ERROR: line.fidelity.relative_l2,
         Limit.AGREEMENT: line.fidelity.top1_agreement,

@@ -27,7 +27,7 @@ def find_stability(
     measures: Mapping[str, ObjectiveValue],
     compared: Callable[[str, str], Comparison],
 ) -> dict[str, float]:
-    """How often each candidate is chosen, by label, the most often first; those never chosen are left out.
+    """Return how often each candidate is chosen, by label, the most often first; those never chosen are left out.
 
     Whole restarts are drawn with replacement, for all arms of a cell alike, since they share what disturbs them.
     Limits stay as they are, and so does what is known of each pair; a candidate that isn't timed keeps its figure.
@@ -48,7 +48,7 @@ def find_stability(
 
 
 def _find_beaten(labels: Sequence[str], compared: Callable[[str, str], Comparison]) -> Array:
-    """By the loser's index and the winner's, who is known to be worse than whom: no smaller size makes up for that."""
+    """Return a matrix: whether the arm of a row is known to be worse than that of a column."""
     found = np.zeros((len(labels), len(labels)), dtype=np.bool_)
     for one, other in combinations(range(len(labels)), 2):
         verdict = compared(labels[one], labels[other]).verdict
@@ -57,13 +57,13 @@ def _find_beaten(labels: Sequence[str], compared: Callable[[str, str], Compariso
 
 
 def _seed_cells(measures: Mapping[str, ObjectiveValue]) -> dict[int, int]:
-    """A seed for each cell, so that its arms draw the same restarts."""
+    """Return a seed for each cell, so that its arms draw the same restarts."""
     cells = dict.fromkeys(id(one.play.cell) for one in measures.values() if one.play)
     return {cell: SEED + index for index, cell in enumerate(cells)}
 
 
 def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, int]) -> Array:
-    """A candidate's objective in each resample, shape (DRAWS,)."""
+    """Return a candidate's objective in each resample, shape (DRAWS,)."""
     if found.play is None:
         return np.full(DRAWS, found.value)
     play = found.play

@@ -50,17 +50,17 @@ class Limits:
 
     @property
     def shares(self) -> int:
-        """Into how many parts the chance of an error goes: the race's, the accuracy's and the policy's."""
+        """Return into how many parts the chance of an error goes: the race's, the accuracy's and the policy's."""
         return 1 + (self.accuracy_drop is not None) + bool(self.policy and self.policy.limits)
 
     @property
     def goal(self) -> Goal:
-        """What the race is for."""
+        """Return what the race is for."""
         return Goal(aim=Aim.LIMIT, within=self.slower)
 
 
 def read_limits(options: Mapping[str, Any]) -> Limits:
-    """The limits of a gate's options.
+    """Return the limits of a gate's options.
 
     Raises:
         UsageError: one has no unit, can't be kept or told, or the policy can't be read.
@@ -125,7 +125,7 @@ def find_evidence(
 
 
 def _check_outputs(mine: Row, other: Row) -> Check:
-    """The run itself held them to the FP64 reference outputs: who is out of the error bound has failed.
+    """Return the run itself held them to the FP64 reference outputs: who is out of the error bound has failed.
 
     A reference that failed in any other way says nothing of the candidate; then the race has no word either.
     """
@@ -162,12 +162,12 @@ def _is_unchecked(mine: Row, other: Row) -> bool:
 
 
 def _failure_standing(other: Row) -> Standing:
-    """What a failed candidate is: one that was ended from outside has shown nothing."""
+    """Return what a failed candidate is: one that was ended from outside has shown nothing."""
     return Standing.UNKNOWN if other.cause is NotRunKind.KILLED else Standing.BROKEN
 
 
 def _reference_strays(mine: Row) -> bool:
-    """Whether the reference was refused for its outputs."""
+    """Tell whether the reference was refused for its outputs."""
     found = mine.fidelity
     if mine.outcome != "failed" or found is None or found.standing is not BoundStanding.REFUSED:
         return False
@@ -179,7 +179,7 @@ def _reference_strays(mine: Row) -> bool:
 
 
 def _check_proof(mine: Row, other: Row, limits: Limits, *, packed: bool) -> Iterator[Check]:
-    """What ran, by each runtime's own account, or by the record in a shipped folder, which proves no candidate."""
+    """Compare what ran, by each runtime's own account or by the record in a shipped folder."""
     sides = [("reference", mine)] if packed else [("reference", mine), ("candidate", other)]
     shipped = [name for name, row in sides if row.backend.startswith(f"{SHIPPED}:")]
     recorded = f"of the {' and the '.join(shipped)} as it was recorded" if shipped else None
@@ -220,7 +220,7 @@ def _check_size(mine: Row, other: Row, limits: Limits) -> Check:
 
 
 def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
-    """In pairs of rows: they err on the same ones, mostly."""
+    """Compare in pairs of rows: they err on the same ones, mostly."""
     if limits.accuracy_drop is None and not (mine.fidelity and mine.fidelity.accuracy is not None):
         return
     shares = [row.fidelity.accuracy if row.fidelity else None for row in (mine, other)]
@@ -254,7 +254,7 @@ def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:
 
 
 def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Check]:
-    """The policy's own limits on the candidate; those that a race of single calls doesn't measure stay unknown."""
+    """Check the policy's own limits; those that a race of single calls doesn't measure stay unknown."""
     if (policy := limits.policy) is None:
         return
     question = read_question([folder])

@@ -64,12 +64,12 @@ def tell_error(error: ShootoutError, stream: TextIO, environment: Mapping[str, s
 
 
 def is_job(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a runner of GitHub's reads what is printed."""
+    """Tell whether a runner of GitHub's reads what is printed."""
     return environment.get(ACTIONS) == "true"
 
 
 def summarize(gate: Gate, document: Document | None) -> str:
-    """The outcome and the evidence, then the run, as Markdown of at most `markdown.MOST_BYTES`."""
+    """Return the outcome and the evidence, then the run, as Markdown of at most `markdown.MOST_BYTES`."""
     rows = [markdown.line(COLUMNS), markdown.line(["---"] * len(COLUMNS), raw=True), *map(markdown.line, lines(gate))]
     front = [
         f"## {markdown.escape(tell_outcome(gate))}",
@@ -90,7 +90,7 @@ def annotate(gate: Gate) -> Iterator[str]:
 
 
 def command(level: str, message: str, **properties: str) -> str:
-    """A workflow command, so escaped that nothing in it begins another one.
+    """Return a workflow command, so escaped that nothing in it begins another one.
 
     Source: actions/toolkit, packages/core/src/command.ts.
     """

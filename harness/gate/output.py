@@ -25,7 +25,7 @@ MARKS = {Standing.MET: "ok", Standing.BROKEN: "BROKEN", Standing.UNKNOWN: "unkno
 
 
 def render(gate: Gate) -> RenderableType:
-    """The whole screen."""
+    """Return the whole screen."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in COLUMNS:
         table.add_column(name, overflow="fold")
@@ -55,7 +55,7 @@ def tell_outcome(gate: Gate) -> str:
 
 
 def lines(gate: Gate) -> list[tuple[str, ...]]:
-    """The evidence, a line each: name, reference, candidate, limit, standing."""
+    """Return the evidence, a line each: name, reference, candidate, limit, standing."""
     return [_check_cells(one) for one in gate.checks]
 
 
@@ -78,7 +78,7 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
 
 
 def _make_cases(gate: Gate) -> Iterator[junit.Case]:
-    """The outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
+    """Yield the outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
     kinds: dict[Standing, junit.Kind | None] = {
         Standing.BROKEN: "failure",
         Standing.UNKNOWN: "error",

@@ -109,7 +109,7 @@ def plan_pair(study: Study, limits: Limits) -> Contest:
 
 
 def _share_alpha(plan: Plan, shares: int) -> Plan:
-    """The plan with the race's share of the chance of an error; a folder of another share holds another question."""
+    """Return the plan with the race's share of the chance of an error."""
     if shares == 1:
         return plan
     groups = [
@@ -120,7 +120,7 @@ def _share_alpha(plan: Plan, shares: int) -> Plan:
 
 
 def make_study(reference: Reference, candidate: str | None, limits: Limits, options: Mapping[str, Any]) -> Study:
-    """The study, without a look at the machine.
+    """Return the study, without a look at the machine.
 
     Raises:
         UsageError: as `plan_contest`.
@@ -156,7 +156,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
 
 
 def _refuse_sizes(study: Study, reference: Reference) -> None:
-    """A race is of one size, and that is the reference's."""
+    """Return a race is of one size, and that is the reference's."""
     sizes: Mapping[str, Sequence[object]] = {"batch": study.batch, "threads": study.threads, **study.parameters}
     for name, values in sizes.items():
         if len(values) > 1:
@@ -166,12 +166,12 @@ def _refuse_sizes(study: Study, reference: Reference) -> None:
 
 
 def _asks_spread(limits: Limits) -> bool:
-    """Whether a limit of the policy is on the worst of several restarts."""
+    """Tell whether a limit of the policy is on the worst of several restarts."""
     return bool(limits.policy and SPREAD & {Limit.P99, Limit.READY} & limits.policy.limits.keys())
 
 
 def _is_model(candidate: str) -> bool:
-    """Whether a candidate is no target; what begins like one is one."""
+    """Tell whether a candidate is no target; what begins like one is one."""
     if re.split("[+@:/]", candidate)[0] in {*backends.names(), SHIPPED}:
         return False
     return candidate in models.names() or is_file(candidate) or models.is_own(candidate)
@@ -184,7 +184,7 @@ def _refuse_another(model: str, other: str) -> None:
 
 
 def _check_files(reference: str, candidate: str) -> tuple[str, str]:
-    """The two files that race each other."""
+    """Return the two files that race each other."""
     if not (is_file(reference) and is_file(candidate)):
         raise UsageError(
             f"candidate {candidate!r} is a model: it races a shipped folder, or as an ONNX file that of a run, "

@@ -45,7 +45,7 @@ class Reference:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it is a folder that runs as it was shipped, whatever became of its model's file."""
+        """Tell whether it is a folder that runs as it was shipped, whatever became of its model's file."""
         return self.target != self.again
 
 
@@ -104,7 +104,7 @@ def read_reference(
 
 
 def _read_shipped(found: ShippedFolder) -> Reference:
-    """A shipped folder; its model by the run's document beside it."""
+    """Return a shipped folder; its model by the run's document beside it."""
     row, arm = read_row(found), found.arm
     given = {
         "model": _model_of(found, row["model"]),
@@ -137,7 +137,7 @@ def _model_of(found: ShippedFolder, said: str) -> str:
 
 
 def _options_of(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
-    """The options of `shootout run` that make this arm again, by keyword, but for the target itself."""
+    """Return the options of `shootout run` that make this arm again, by keyword, but for the target itself."""
     flags = flags_of(RunOptions)
     by_name = {flag.name: keyword for keyword, flag in flags.items()}
     words: dict[str, Any] = {}

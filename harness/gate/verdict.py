@@ -65,7 +65,7 @@ class Gate(Part):
 
 
 def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *, packed: bool = False) -> Breach:
-    """What ends the race as soon as the exact evidence is red, however fast the candidate is.
+    """Return what ends the race as soon as the exact evidence is red, however fast the candidate is.
 
     Args:
         out: the run's folder, which holds each restart before anybody is asked.
@@ -90,7 +90,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *,
 def judge_gate(
     folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, *, packed: bool = False
 ) -> Gate:
-    """What the run in a folder says of a candidate.
+    """Return what the run in a folder says of a candidate.
 
     Args:
         names: the labels of reference and candidate.
@@ -133,7 +133,7 @@ def judge_gate(
 
 
 def tell_unraced(folder: Path, names: tuple[str, str], recorded: Reference, limits: Limits, why: str) -> Gate:
-    """The word where nothing could be raced."""
+    """Return the word where nothing could be raced."""
     return Gate(
         outcome="undecided",
         reasons=(f"nothing was raced: {why}",),
@@ -166,7 +166,7 @@ def judge_ratio(ratio: Ratio, slower: float) -> Standing:
 
 
 def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
-    """Whether it is too slow, and how that is told."""
+    """Tell whether it is too slow, and how that is told."""
     if ratio is None:
         lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
         why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they never raced each other"
@@ -179,7 +179,7 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
 
 
 def _more_time(run: Analysed) -> str:
-    """What it would take to know."""
+    """Return what it would take to know."""
     nearest = run.document.nearest_open
     if nearest is None or nearest.restarts is None or nearest.seconds is None:
         return "the time was over, and nobody knows how much more would tell"
@@ -238,7 +238,7 @@ def _fold_texts(texts: Sequence[str]) -> str:
 
 
 def tell_check(one: Check) -> str:
-    """A check in a line: `size is 9 MB, reference 1 MB, limit at most 10 % more: +800 %`."""
+    """Return a check in a line: `size is 9 MB, reference 1 MB, limit at most 10 % more: +800 %`."""
     parts = [f"{one.name} is {one.candidate}" if one.candidate else one.name]
     parts += [f"reference {one.reference}"] if one.reference else []
     parts += [f"limit {one.limit}"] if one.limit else []
@@ -246,6 +246,6 @@ def tell_check(one: Check) -> str:
 
 
 def tell_ratio(ratio: Ratio) -> str:
-    """A ratio to the thousandth, which a limit of a few percent is read by."""
+    """Return a ratio to the thousandth, which a limit of a few percent is read by."""
     low, high = ("?" if end is None else f"{end:.3f}" for end in (ratio.low, ratio.high))
     return f"{ratio.value:.3f} [{low}, {high}]"

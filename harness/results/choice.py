@@ -85,7 +85,7 @@ class Cell:
     resume: str = ""
 
     def admits(self, row: Row) -> Admitted | None:
-        """Why a row may be shipped without a word about its error; None: it may not."""
+        """Return why a row may be shipped without a word about its error; None: it may not."""
         if is_plain(row):
             return "fp32"
         change = row.fidelity.accuracy_change if row.fidelity else None
@@ -93,18 +93,18 @@ class Cell:
         return "accuracy" if change and change.against in plain and keeps_accuracy(change) else None
 
     def judged(self, arm: str, other: str) -> Comparison | None:
-        """The first one's time ÷ the other's, without a verdict where none stands."""
+        """Return the first one's time ÷ the other's, without a verdict where none stands."""
         found = self.compare(arm, other)
         return replace(found, verdict=Verdict.CANT_TELL) if found and self.unvouched else found
 
     def ratio(self, arm: str, other: str) -> Ratio | None:
-        """The same, as the document shows it."""
+        """Return the same, as the document shows it."""
         found = self.compare(arm, other)
         return ratio_of(found, self.unvouched) if found else None
 
 
 def is_plain(row: Row) -> bool:
-    """Whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the error
+    """Tell whether it is the model as it is, in FP32 or the file's own precisions, its error known to be in the error
     bound.
     """
     is_met = row.fidelity is None or row.fidelity.standing is BoundStanding.MET
@@ -112,12 +112,12 @@ def is_plain(row: Row) -> bool:
 
 
 def is_judged(row: Row) -> bool:
-    """Whether its error was held against what its label explains, or may show nothing."""
+    """Tell whether its error was held against what its label explains, or may show nothing."""
     return row.fidelity is None or row.fidelity.standing is not BoundStanding.NOT_JUDGED
 
 
 def is_near(ratio: Ratio | None) -> bool:
-    """Whether the ratio measured is within the indifference, whatever its interval."""
+    """Tell whether the ratio measured is within the indifference, whatever its interval."""
     return ratio is not None and 1 / (1 + INDIFFERENT) <= ratio.value <= 1 + INDIFFERENT
 
 
@@ -131,7 +131,7 @@ def make_cells(
     given: Sequence[str] = (),
     resume: str = "",
 ) -> Iterator[tuple[str, Cell]]:
-    """Each group whose figures count: not those that select settings, or that narrow a crossover down.
+    """Yield each group whose figures count: not those that select settings, or that narrow a crossover down.
 
     Args:
         given: options that no arm tells.
@@ -196,7 +196,7 @@ AS_SOON, AS_SOON_S = 1.2, 0.05
 
 
 def choose(cell: Cell) -> Answer:
-    """The cell's answer; without one to ship where nothing sound is measured, or the control shows a bias."""
+    """Return the cell's answer; without one to ship where nothing sound is measured, or the control shows a bias."""
     mine = [row for row in cell.rows if row.group == cell.group]
     measured = [row for row in mine if row.end_to_end]
     faults = {row.arm: why for row in measured if (why := find_fault(cell, row))}
@@ -255,14 +255,14 @@ def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio
 
 
 def find_untold(rivals: Collection[Comparison | None]) -> str | None:
-    """Why a first place is only the best so far, by how the others compare with it: no interval has an end."""
+    """Return why a first place is only the best so far, by how the others compare with it: no interval has an end."""
     if not rivals or any(ratio and (ratio.low or ratio.high) for ratio in rivals):
         return None
     return f"nothing is distinguished after {counted(max(map(_restarts_of, rivals)), 'restart')}"
 
 
 def find_fault(cell: Cell, row: Row) -> str | None:
-    """Why a row's time is no ground to ship it; None where it is one."""
+    """Return why a row's time is no ground to ship it; None where it is one."""
     if row.reason and row.cause is not NotRunKind.NOT_REACHED:  # what it measured in time counts
         return f"failed: {row.reason}" if row.outcome == "failed" else row.reason
     return cell.withheld(row.arm) or _broken_limit(row)
@@ -281,7 +281,7 @@ def _broken_limit(row: Row) -> str | None:
 def _choose_leader(
     cell: Cell, rows: Sequence[Row], *, by_time: bool = False
 ) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
-    """The row to ship, what chose it among the leaders, and who of the others lost to which leader."""
+    """Return the row to ship, what chose it among the leaders, and who of the others lost to which leader."""
     found = find_leader(
         rows,
         order_times(rows, cell.baseline),
@@ -359,8 +359,9 @@ def usual_start_s(row: Row) -> float:
 
 
 def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
-    """What each row takes where it runs: its artifact and the packages that run it, or the artifacts alone where these
-    aren't known of all; and what the smaller is called.
+    """Return what each row takes where it runs, and what the smaller is called.
+
+    It is the artifact and the packages that run it, or the artifact alone if the packages aren't known of all.
     """
     artifacts, packages = ([getattr(row, name) for row in rows] for name in ("artifact_bytes", "install_bytes"))
     if None in packages:
@@ -369,7 +370,7 @@ def find_sizes(rows: Sequence[Row]) -> tuple[Chosen, list[int]]:
 
 
 def order_times(rows: Sequence[Row], baseline: str | None) -> dict[str, float]:
-    """What orders the rows: ratios to the baseline, which come from shared restarts, or else medians."""
+    """Return what orders the rows: ratios to the baseline, which come from shared restarts, or else medians."""
     timed = {row.arm: _timing_of(row) for row in rows}
     ratios = {arm: timing.ratio.value for arm, timing in timed.items() if timing.ratio}
     if set(timed) - set(ratios) <= {baseline}:
@@ -393,7 +394,7 @@ def _describe_shipped(row: Row, cell: Cell) -> Shipped:
 
 
 def _describe_passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lost_to: str | None) -> Passed:
-    """Why a sound row is not to be shipped: it is slower, or not known to keep the model."""
+    """Return why a sound row is not to be shipped: it is slower, or not known to keep the model."""
     if lost_to and not _is_slower(ratio):
         return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
     because: Literal["slower", "accuracy"] = "slower" if _is_slower(ratio) else "accuracy"
@@ -415,7 +416,7 @@ def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -
 
 
 def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed: int | None) -> str | None:
-    """What goes on with the race, or else a race of the two alone for the better one; None where neither would tell."""
+    """Return the command that goes on, or races the two alone for the better one; None if neither would tell."""
     if needed is None or needed > cell.most_restarts:
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
@@ -463,8 +464,9 @@ def _changes_by_error_limit(
 def _smaller_steps(
     cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
 ) -> tuple[SmallerStep, ...]:
-    """The rows of known error that nothing as small beats in time, from the shipped one's size down; where precisions
-    are compared.
+    """Return the rows of known error below the shipped one's size that nothing as small beats in time.
+
+    Only a cell that compares precisions has any.
     """
     if not any(_timing_of(row).own_fp32_ratio for row in sound):
         return ()
@@ -478,7 +480,7 @@ def _smaller_steps(
 
 
 def _group_not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotRaced, ...]:
-    """Arms without a time, by reason; a target that has one in another setting is none of them."""
+    """Return arms without a time, by reason; a target that has one in another setting is none of them."""
     ran = {family(row.arm) for row in measured}
     why: dict[tuple[NotRunKind, str, str | None], list[str]] = {}
     for row in rows:
@@ -491,7 +493,7 @@ def _group_not_raced(rows: Sequence[Row], measured: Sequence[Row]) -> tuple[NotR
 
 
 def _has_played(row: Row) -> bool:
-    """Whether it played a whole restart at least."""
+    """Tell whether it played a whole restart at least."""
     return row.end_to_end is not None or row.serve is not None
 
 

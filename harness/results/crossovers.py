@@ -68,7 +68,7 @@ class At:
 
     @property
     def wins(self) -> bool:
-        """Whether either of the two wins here."""
+        """Tell whether either of the two wins here."""
         return self.verdict in (Verdict.FASTER, Verdict.SLOWER)
 
 
@@ -101,13 +101,13 @@ class Outcome:
 
 
 def brackets(points: Sequence[At]) -> list[tuple[At, At]]:
-    """The neighbouring winners that differ, by rising size; `points` must be sorted by size."""
+    """Return the neighbouring winners that differ, by rising size; `points` must be sorted by size."""
     winners = [point for point in points if point.wins]
     return [(low, high) for low, high in pairwise(winners) if low.verdict is not high.verdict]
 
 
 def outcomes(points: Sequence[At]) -> list[Outcome]:
-    """What may be said of the pair: every bracket, else that there is none, else what a verdict would take."""
+    """Return what may be said of the pair: every bracket, else that there is none, else what a verdict would take."""
     if found := brackets(points):
         return [_bracket(points, low, high) for low, high in found]
     missing = [point for point in points if point.verdict is Verdict.CANT_TELL]
@@ -143,7 +143,7 @@ def _why(missing: Sequence[At]) -> str | None:
 
 
 def wanted(points: Sequence[At]) -> list[At]:
-    """The sizes whose verdict still changes the answer.
+    """Return the sizes whose verdict still changes the answer.
 
     All of them while there is no bracket; then only those inside one that is wider than an octave.
     """
@@ -182,7 +182,7 @@ def _divided(points: Sequence[At], low: At, high: At) -> tuple[int, ...]:
 
 
 def _times(points: Sequence[At], low: At, high: At) -> list[Times]:
-    """The medians at the bracket's two sides and at one neighbour of each: far away, the line is another one."""
+    """Return the medians at the bracket's two sides and at one neighbour of each: far away, the line is another one."""
     at = [index for index, point in enumerate(points) if point.size in (low.size, high.size)]
     near = points[max(at[0] - 1, 0) : at[-1] + 2]
     return [(one.size, one.a_ns, one.b_ns) for one in near if one.a_ns is not None and one.b_ns is not None]
@@ -206,7 +206,7 @@ def line(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
 
 
 def crossing(times: Sequence[Times]) -> float | None:
-    """The size at which the two fitted lines meet; None where they don't."""
+    """Return the size at which the two fitted lines meet; None where they don't."""
     sizes = [size for size, _, _ in times]
     if len(sizes) < 2:
         return None
@@ -216,7 +216,7 @@ def crossing(times: Sequence[Times]) -> float | None:
 
 
 def aim(low: int, high: int, times: Sequence[Times]) -> float:
-    """The size to race inside the bracket: beside the proposed crossover, on the side that cuts off more.
+    """Return the size to race inside the bracket: beside the proposed crossover, on the side that cuts off more.
 
     Where the fit proposes nothing inside the bracket: its geometric midpoint.
     """
@@ -230,7 +230,7 @@ def aim(low: int, high: int, times: Sequence[Times]) -> float:
 
 
 def round_sizes(low: int, high: int, target: float) -> tuple[int, ...]:
-    """The round sizes strictly between, the nearest to `target` first.
+    """Return the round sizes strictly between, the nearest to `target` first.
 
     Round means three significant bits: 1 … 8, 10, 12, 14, 16, 20 …. Different pairs then meet at the same sizes, and no
     size is odd in a way that kernels made for multiples of 8 would feel.
@@ -257,13 +257,13 @@ class Sweep:
 
 
 def key_of(record: GroupRecord, axis: str) -> Key:
-    """The line that a group lies on."""
+    """Return the line that a group lies on."""
     first = record.arms[0]
     return first.model, first.scenario, tuple(sorted(fixed_of(first, axis).items()))
 
 
 def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
-    """All sweeps of two sizes or more, in the order of the records."""
+    """Return all sweeps of two sizes or more, in the order of the records."""
     found: dict[tuple[Key, Pair], dict[int, GroupRecord]] = {}
     for record in records:
         for pair in record.pairs:
@@ -277,7 +277,7 @@ def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
 
 
 def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
-    """What is known of a pair in one group, and whether more restarts could tell more."""
+    """Return what is known of a pair in one group, and whether more restarts could tell more."""
     for label in pair:
         if setback := group.setbacks.get(label):
             return At(size=size, verdict=Verdict.CANT_TELL, reason=f"{label}: {setback.reason}")
@@ -304,7 +304,7 @@ def at(group: Group, size: int, pair: Pair, scope: Scope) -> At:
 
 
 def _goes_on(group: Group) -> bool:
-    """Whether further restarts may be played: below the limit, with a baseline and its copy."""
+    """Tell whether further restarts may be played: below the limit, with a baseline and its copy."""
     out = {group.rules.baseline, group.rules.control} & set(group.setbacks)
     return not out and group.next_restart < group.rules.max_restarts
 

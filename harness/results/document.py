@@ -43,7 +43,7 @@ class Ratio(Comparison):
 
 
 def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
-    """A comparison as the document shows it; `withheld` says why its verdict may not be given."""
+    """Return a comparison as the document shows it; `withheld` says why its verdict may not be given."""
     verdict = Verdict.CANT_TELL if withheld else found.verdict
     return Ratio(**asdict(replace(found, verdict=verdict)), reason=withheld)
 

@@ -77,7 +77,7 @@ def _explain_remainder(case: PrecisionPair) -> str | None:
 
 
 def _explain_conversions(case: PrecisionPair) -> str | None:
-    """What conversions cost beside what the products do, where they grew most; unprofiled, how many there are."""
+    """Return what conversions cost beside what the products do, if they grew most; unprofiled, how many there are."""
     before, grew = _kernel_times(case.own), _kernel_growth(case)
     if grew:
         cost = grew["conversion"]
@@ -166,7 +166,7 @@ def _explain_smaller(case: PrecisionPair) -> str | None:
 
 
 def _kernel_times(row: Row) -> dict[str, float]:
-    """A call's time by kind (product, conversion, other), in ns; empty where the runtime doesn't profile."""
+    """Return a call's time by kind (product, conversion, other), in ns; empty where the runtime doesn't profile."""
     found = (row.executed or {}).get("kernel_ns") or {}
     kinds = {"product": 0.0, "conversion": 0.0, "other": 0.0}
     for name, ns in found.items():
@@ -175,13 +175,13 @@ def _kernel_times(row: Row) -> dict[str, float]:
 
 
 def _kernel_growth(case: PrecisionPair) -> dict[str, float]:
-    """By how many ns each kind takes longer than in FP32; empty where one of the two runtimes doesn't profile."""
+    """Return by how many ns each kind takes longer than in FP32; empty if one of the two runtimes doesn't profile."""
     mine, before = _kernel_times(case.row), _kernel_times(case.own)
     return {kind: mine[kind] - before[kind] for kind in mine} if mine and before else {}
 
 
 def _tell_products(case: PrecisionPair) -> str:
-    """What became of the products' time."""
+    """Return what became of the products' time."""
     mine, before = _kernel_times(case.row)["product"], _kernel_times(case.own)["product"]
     if mine < before:
         return f"the products save {duration(before - mine)}"
@@ -193,13 +193,13 @@ def _compute_ns(row: Row) -> float | None:
 
 
 def gigaflops(row: Row) -> float | None:
-    """GFLOP/s of a whole call; operations on integers count alike. None where a figure is missing."""
+    """Return the GFLOP/s of a whole call; operations on integers count alike. None where a figure is missing."""
     flops, time = sum(((row.executed or {}).get("flops_by_precision") or {}).values()), _compute_ns(row)
     return flops / time if flops and time else None
 
 
 def _cache_level(size: int, environment: Mapping[str, Any]) -> str | None:
-    """The smallest cache that holds so many bytes."""
+    """Return the smallest cache that holds so many bytes."""
     caches = environment.get("cpu", {}).get("cache_bytes") or {}
     return next((name for name in ("L2", "L3") if size <= caches.get(name, 0)), None)
 
@@ -227,7 +227,7 @@ WORDS: Mapping[Verdict, tuple[str, tuple[Reason, ...]]] = {
 
 
 def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, Any]) -> str | None:
-    """One line on why `row` is or isn't faster than `own`; None where nothing compares the two.
+    """Return one line on why `row` is or isn't faster than `own`; None where nothing compares the two.
 
     Without a verdict the line says what the ratio looks like, and that there is none; where nothing explains that
     either, there is no line.

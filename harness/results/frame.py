@@ -19,7 +19,7 @@ _OPEN_MAPPINGS = {"executed": Executed}
 
 
 def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns, and of each row a value by column; a nested figure is `end_to_end.median_ns`.
+    """Return the columns, and of each row a value by column; a nested figure is `end_to_end.median_ns`.
 
     Returns:
         Columns that every run has, then those of what is named freely (parameters, options, precisions).
@@ -32,7 +32,7 @@ def flatten_rows(rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 def arrow_table(rows: Sequence[Row]) -> pyarrow.Table:
-    """The same as an Arrow table; a column that every run has is of the same type in all of them."""
+    """Return the same as an Arrow table; a column that every run has is of the same type in all of them."""
     import pyarrow
 
     columns, flat = flatten_rows(rows)
@@ -43,7 +43,7 @@ def arrow_table(rows: Sequence[Row]) -> pyarrow.Table:
 
 
 def _make_array(values: Sequence[Any], type_: pyarrow.DataType | None) -> pyarrow.Array:
-    """Values as an Arrow array; those that no one type holds as text."""
+    """Return values as an Arrow array; those that no one type holds as text."""
     import pyarrow
 
     try:
@@ -53,7 +53,7 @@ def _make_array(values: Sequence[Any], type_: pyarrow.DataType | None) -> pyarro
 
 
 def _arrow_type(schema: Mapping[str, Any]) -> pyarrow.DataType:
-    """The type of a leaf; what may be null is no other one."""
+    """Return the type of a leaf; what may be null is no other one."""
     import pyarrow
 
     (one,) = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
@@ -70,14 +70,14 @@ def _row_class(rows: Sequence[Row]) -> type[Row]:
 
 @cache
 def _fixed_columns(kind: type[Row]) -> dict[str, Mapping[str, Any]]:
-    """The columns that every run has, each with its schema."""
+    """Return the columns that every run has, each with its schema."""
     return dict(_list_columns(TypeAdapter(kind).json_schema(mode="serialization")))
 
 
 def _list_columns(
     schema: Mapping[str, Any], prefix: str = "", shared: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Each leaf of a schema by name; of a mapping with free keys none, since these are known only where it is."""
+    """Yield each leaf of a schema by name; of a mapping with free keys none, since these are known only if it is."""
     shared = shared or schema.get("$defs", {})
     for name, value in schema["properties"].items():
         part = _object_schema(value, shared)
@@ -90,7 +90,7 @@ def _list_columns(
 
 
 def _object_schema(value: Mapping[str, Any], shared: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema of an object, with known keys or free ones; None: it is a leaf."""
+    """Return the schema of an object, with known keys or free ones; None: it is a leaf."""
     for one in value.get("anyOf", [value]):
         found = shared[one["$ref"].rpartition("/")[2]] if "$ref" in one else one
         if found.get("type") == "object":

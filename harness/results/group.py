@@ -34,7 +34,7 @@ _SHORTEST_NS, _LONGEST_NS = 1e-9, 1e30
 
 
 def counting(rounds: int, flagged: Collection[int]) -> list[int]:
-    """Which of so many rounds a restart counts by: the unflagged ones if these are at least half of it, else all.
+    """Return the rounds that a restart counts by: the unflagged ones if these are at least half of it, else all.
 
     No restart is ever left out: those in which an arm did badly would be missing.
     """
@@ -43,7 +43,7 @@ def counting(rounds: int, flagged: Collection[int]) -> list[int]:
 
 
 def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
-    """The block medians (ns) that a restart counts by; see `counting`."""
+    """Return the block medians (ns) that a restart counts by; see `counting`."""
     return np.array(medians, dtype=np.float64)[counting(len(medians), flagged)]
 
 
@@ -52,7 +52,7 @@ def unfit(
     served: Mapping[str, Sequence[Served]],
     blocks: Mapping[str, Blocks],
 ) -> set[str]:
-    """The arms that can't be the answer, as they stand, so that nobody waits for who of them is faster.
+    """Return the arms that can't be the answer, as they stand, so that nobody waits for who of them is faster.
 
     They found no steady state in most of their restarts, or break the limit on p99 that their users set.
 
@@ -65,7 +65,7 @@ def unfit(
 
 
 def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
-    """The arms that found no steady state in most of their restarts."""
+    """Return the arms that found no steady state in most of their restarts."""
     return {label for label, starts in steady_from.items() if is_unsteady(starts)}
 
 
@@ -87,7 +87,7 @@ class Group:
     _grounds: dict[tuple[Scope, int], Ground] = field(default_factory=dict)
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
-        """Block medians in ns that count, by label and restart; restarts without any are left out."""
+        """Return the block medians in ns that count, by label and restart; restarts without any are left out."""
         return {label: self.blocks_of(scope, label) for label in self.played}
 
     def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
@@ -101,7 +101,7 @@ class Group:
         }
 
     def ground(self, scope: Scope) -> Ground:
-        """What all verdicts of this scope stand on; the race went by that of end to end."""
+        """Return what all verdicts of this scope stand on; the race went by that of end to end."""
         key = scope, sum(len(lines) for lines in self.played.values())
         if key not in self._grounds:
             self._grounds[key] = ground_of(self.blocks(scope), self.rules)
@@ -109,12 +109,12 @@ class Group:
 
     @property
     def steady_from(self) -> dict[str, list[int | None]]:
-        """By label, the first steady call of each restart that it played; None where there was none."""
+        """Return by label the first steady call of each restart that it played; None where there was none."""
         return {label: [line.steady_from for line in lines] for label, lines in self.played.items()}
 
     @property
     def served(self) -> dict[str, list[Served]]:
-        """By label, what each restart under requests came to; of arms that serve alone."""
+        """Return by label what each restart under requests came to; of arms that serve alone."""
         found = {label: [line.served for line in lines if line.served] for label, lines in self.played.items()}
         return {label: done for label, done in found.items() if done}
 
@@ -125,12 +125,12 @@ class Group:
         self.rounds.append(rounds)
 
     def players(self, restart: int) -> int:
-        """How many arms played a restart."""
+        """Return how many arms played a restart."""
         return sum(line.restart == restart for lines in self.played.values() for line in lines)
 
     @property
     def next_restart(self) -> int:
-        """One more than the last restart that left any line, so that no number is used twice."""
+        """Return one more than the last restart that left any line, so that no number is used twice."""
         seen = [line.restart for line in self.rounds]
         seen += [line.restart for lines in self.played.values() for line in lines]
         return max(seen, default=-1) + 1
@@ -169,7 +169,7 @@ class Missing:
 
 
 def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
-    """The pairs that the group's goal still waits for, the nearest first.
+    """Return the pairs that the group's goal still waits for, the nearest first.
 
     Args:
         barred: the arms that can't be chosen whatever their times, by what the run is for.
@@ -188,7 +188,7 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
 
 
 def group_of(history: History, record: GroupRecord) -> Group:
-    """All that the journal says of one group."""
+    """Return all that the journal says of one group."""
     mine = history.of_group(record.name)
     played: dict[str, list[Played]] = defaultdict(list)
     for line in _in_common([line for line in mine if isinstance(line, Played)]):
@@ -219,7 +219,7 @@ def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRu
 
 
 def _in_common(lines: Sequence[Played]) -> list[Played]:
-    """The lines with the rounds that all arms of their restart have: older runs could end in the middle of one.
+    """Return the lines with the rounds that all arms of their restart have: older runs could end in the middle of one.
 
     A round that is flagged in one of them is in all: medians are compared round by round.
     """
@@ -246,7 +246,7 @@ def _cut(line: Played, rounds: Mapping[str, int], flagged: Mapping[int, Collecti
 
 
 def rules_of(record: GroupRecord, header: Header) -> Rules:
-    """What the group's race is judged by."""
+    """Return what the group's race is judged by."""
     return Rules(
         baseline=record.baseline,
         control=next((arm.label for arm in record.arms if arm.control), None),
@@ -264,19 +264,19 @@ def rules_of(record: GroupRecord, header: Header) -> Rules:
 
 
 def compare(group: Group, scope: Scope, label: str | None) -> Comparison | None:
-    """An arm against the baseline, or None where there is nothing to compare."""
+    """Return an arm against the baseline, or None where there is nothing to compare."""
     return against(group, scope, label, group.rules.baseline)
 
 
 def compare_own(group: Group, scope: Scope, label: str) -> Comparison | None:
-    """An arm against the plain FP32 arm of its own backend, or None where there is none."""
+    """Return an arm against the plain FP32 arm of its own backend, or None where there is none."""
     return against(group, scope, label, group.record.references.get(label))
 
 
 def against(
     group: Group, scope: Scope, label: str | None, other: str | None, *, estimate: bool = True
 ) -> Comparison | None:
-    """An arm against another, or None where they have no restart in common; `estimate`: see `verdicts.compare`."""
+    """Return an arm against another, or None if they have no restart in common; `estimate`: see `verdicts.compare`."""
     if label is None or other is None or label == other:
         return None
     blocks = {name: group.blocks_of(scope, name) for name in (label, other)}

@@ -19,12 +19,12 @@ _LEAST_RESTARTS = 3
 
 
 def given_rate(done: Sequence[Served]) -> float | None:
-    """The rate that requests were given, per second; None where it was searched, or there were none."""
+    """Return the rate that requests were given, per second; None where it was searched, or there were none."""
     return next((one.given_per_s for one in done), None)
 
 
 def holds(done: Sequence[Served], time_ns: float) -> bool:
-    """Whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
+    """Tell whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
 
     Args:
         done: of each of its restarts, at least one.
@@ -39,7 +39,7 @@ def holds(done: Sequence[Served], time_ns: float) -> bool:
 
 
 def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float) -> bool | None:
-    """As `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
+    """Return as `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
 
     Args:
         disturbed_share: flagged rounds ÷ all rounds. A neighbour makes requests late; it makes none early.
@@ -50,7 +50,7 @@ def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float
 
 
 def breaks(done: Sequence[Served], time_ns: float) -> bool:
-    """Whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
+    """Tell whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
 
     Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold.
     """
@@ -60,12 +60,12 @@ def breaks(done: Sequence[Served], time_ns: float) -> bool:
 
 
 def p99_ns(done: Sequence[Served], time_ns: float) -> float:
-    """An arm's p99 at its rate, given or found; see `holds`."""
+    """Return an arm's p99 at its rate, given or found; see `holds`."""
     return time_ns if given_rate(done) else float(np.median([_found_p99_ns(one) for one in done]))
 
 
 def highest_p99_ns(done: Sequence[Served]) -> float | None:
-    """The highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up."""
+    """Return the highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up."""
     found = [_given_p99_ns(one) if one.given_per_s else _found_p99_ns(one) for one in done]
     return max(found) if len(found) >= LEAST_TAILS and math.isfinite(max(found)) else None
 
@@ -77,7 +77,7 @@ def _given_p99_ns(one: Served) -> float:
 
 
 def never_held(done: Sequence[Served]) -> bool:
-    """Whether a rate was searched, and none that was tried held in any restart."""
+    """Tell whether a rate was searched, and none that was tried held in any restart."""
     tried = [one for one in done if one.steps]
     return bool(tried) and not given_rate(done) and not any(map(_held, tried))
 

@@ -49,7 +49,7 @@ BINDS = 0.5
 
 
 def with_ceilings(rows: Sequence[Row], environment: Mapping[str, Any]) -> list[Row]:
-    """The rows, each with its share of the ceiling where that is known: for calls one after the other, on CPUs.
+    """Return the rows, each with its share of the ceiling where that is known: for calls one after the other, on CPUs.
 
     Args:
         environment: as in the document: the ceilings are those of the run's machine.
@@ -67,13 +67,13 @@ def _ceiling_of_row(row: Row, ceilings: Ceilings | None) -> Ceiling | None:
 
 
 def staged(row: Row) -> str:
-    """The precision of float inputs as a call gets them, and of outputs as it gives them."""
+    """Return the precision of float inputs as a call gets them, and of outputs as it gives them."""
     own = row.precision if row.precision in FLOATS else Precision.FP32
     return (row.executed or {}).get("staged") or own
 
 
 def precisions(row: Row) -> dict[str, float]:
-    """Shares of the operations by the precision that they ran in: the runtime's own account, else its node counts.
+    """Return shares of the operations by the precision they ran in: the runtime's account, else its node counts.
 
     A model without any product has its label's precision. What a runtime calls INT8 is dynamic under such a label.
     """
@@ -89,7 +89,7 @@ def precisions(row: Row) -> dict[str, float]:
 def ceiling(
     work: Work, measured_ns: float, shares: Mapping[str, float], ceilings: Ceilings, outside: str = "fp32"
 ) -> Ceiling | None:
-    """A call's share of the ceiling.
+    """Return a call's share of the ceiling.
 
     Args:
         measured_ns: a call's compute time.
@@ -126,7 +126,7 @@ def ceiling(
 
 
 def traffic(work: Work, outside: float, inside: float) -> tuple[float, float]:
-    """Activation bytes that a call has to move, and how many of them are needed at once.
+    """Return the activation bytes that a call has to move, and how many of them are needed at once.
 
     Inputs and outputs are moved even where no product reads them. Products' bytes beyond as many are their own.
 
@@ -145,7 +145,7 @@ def _width_of(name: str, outside: str) -> Width:
 
 
 def _weight_width(work: Work, shares: Mapping[str, float], widths: Mapping[str, Width]) -> float:
-    """What a stored weight takes, of 32 bits.
+    """Return what a stored weight takes, of 32 bits.
 
     Products of two activations, as in attention, read no weights. The narrowest are taken for those that do: quantizers
     begin with them.

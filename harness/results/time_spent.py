@@ -22,7 +22,7 @@ STEPS = {
 
 
 def find_time_spent(lines: Iterable[Line]) -> dict[str, float]:
-    """Seconds by step, in the order in which they come; steps that took none are left out.
+    """Return seconds by step, in the order in which they come; steps that took none are left out.
 
     `planning` is finding out what works here; `preparing` all outside of restarts: ceilings, exports, builds;
     `load`, `warm_up`, `rounds`, `hand_off` and `leave` are steps of restarts, `hung` the wait in them for arms that

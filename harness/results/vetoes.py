@@ -10,13 +10,13 @@ from shootout.stats.warmup import is_unsteady
 
 
 def withheld(group: Group, label: str, other: str | None) -> str | None:
-    """Why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
+    """Return why no verdict on an arm against another may be given, whatever the interval says; None when one may."""
     reasons = (unvouched(group), unfit_for(group, label), unfit_for(group, other))
     return next(filter(None, reasons), None)
 
 
 def unvouched(group: Group) -> str | None:
-    """Why no verdict of a group stands, which takes a copy that came out like its baseline; None where they stand."""
+    """Return why no verdict of a group stands: its control is missing or differs; None if they stand."""
     if why := _why_gone(group, group.rules.control):
         return f"the copy of the baseline that vouches for this group {_tell_fate(why)}: {why.reason}"
     if group.rules.control and (why := _why_gone(group, group.rules.baseline)):
@@ -35,7 +35,7 @@ def copy_holds(group: Group, found: Comparison | None) -> bool | None:
 
 
 def unfit_for(group: Group, label: str | None) -> str | None:
-    """Why no verdict on one arm may be given, whatever the other one is; None when one may."""
+    """Return why no verdict on one arm may be given, whatever the other one is; None when one may."""
     if why := _why_gone(group, label):
         return f"{label} {_tell_fate(why, 'left the race')}: {why.reason}"
     starts = group.steady_from.get(label or "", [])
@@ -45,11 +45,11 @@ def unfit_for(group: Group, label: str | None) -> str | None:
 
 
 def _why_gone(group: Group, label: str | None) -> NotRun | None:
-    """What took an arm out of the race; what it measured before the time was over counts."""
+    """Return what took an arm out of the race; what it measured before the time was over counts."""
     why = group.setbacks.get(label or "")
     return None if why and why.kind is NotRunKind.NOT_REACHED and group.played.get(label or "") else why
 
 
 def _tell_fate(why: NotRun, otherwise: str = "failed") -> str:
-    """What became of an arm that is out."""
+    """Return what became of an arm that is out."""
     return {NotRunKind.NOT_REACHED: "had no time yet", NotRunKind.SOFTWARE: "is never timed"}.get(why.kind, otherwise)

@@ -50,7 +50,7 @@ Value = TypeVar("Value", float, Array)
 
 
 def e_value(n: int, above: int | Array, distance: Value, squares: float | Array, *, prior: bool = True) -> Value:
-    """E against a shift; also of many shifts, or of many series of `n` values each, at once.
+    """Return E against a shift; also of many shifts, or of many series of `n` values each, at once.
 
     Args:
         n: restarts, at least 1.
@@ -64,7 +64,7 @@ def e_value(n: int, above: int | Array, distance: Value, squares: float | Array,
 
 @lru_cache(maxsize=4_096)
 def ceiling(n: int, *, prior: bool = True) -> float:
-    """The most that E can reach with `n` restarts: one sign, no spread.
+    """Return the most that E can reach with `n` restarts: one sign, no spread.
 
     56,748 at n = 2; without E_P it is 3, 15, 114 and 1,060 at n = 2, 3, 4, 5.
     """
@@ -72,12 +72,12 @@ def ceiling(n: int, *, prior: bool = True) -> float:
 
 
 def bonferroni(comparisons: int, alpha: float = ALPHA) -> float:
-    """The error probability each of `comparisons` verdicts may have, so that the whole group keeps to `alpha`."""
+    """Return the error probability that each of `comparisons` verdicts may have, if all together keep to `alpha`."""
     return alpha / max(comparisons, 1)
 
 
 def min_restarts(comparisons: int, *, prior: bool = True) -> int:
-    """The fewest restarts with which E can pass comparisons / α: 2 for up to 2,837 comparisons, 5 without E_P."""
+    """Return the fewest restarts for a verdict: 2 for up to 2,837 comparisons, 5 without E_P."""
     n = LEAST_RESTARTS
     while ceiling(n, prior=prior) <= 1 / bonferroni(comparisons):
         n += 1
@@ -85,7 +85,7 @@ def min_restarts(comparisons: int, *, prior: bool = True) -> int:
 
 
 def prior_holds(log_ratios: Array, *, least_degrees: int = 1) -> Array:
-    """After each restart: whether E_P counts, the group's pooled SD having been above 20 % at no look so far.
+    """Tell after each restart whether E_P counts, the group's pooled SD having been above 20 % at no look so far.
 
     A function of what was measured up to there, so that a race, a resumed one and the analysis agree.
 
@@ -108,7 +108,7 @@ def prior_holds(log_ratios: Array, *, least_degrees: int = 1) -> Array:
 
 
 def own_holds(log_ratios: Array) -> Array:
-    """Likewise for a pair by its own SD, from 3 restarts on: a wild arm hides in the pooled SD of many quiet ones.
+    """Tell the same of a pair by its own SD, from 3 restarts on: a wild arm hides in the pooled SD of many quiet ones.
 
     Args:
         log_ratios: shape (…, restarts).
@@ -120,7 +120,7 @@ def own_holds(log_ratios: Array) -> Array:
 
 
 def interval(log_ratios: Array, alpha: float, *, prior: bool = True) -> tuple[float, float]:
-    """The hull of {shift: E(log_ratios − shift) < 1/alpha}; it always holds the median.
+    """Return the hull of {shift: E(log_ratios − shift) < 1/alpha}; it always holds the median.
 
     In each gap between two neighbouring values, and at each value itself, the sign part is constant and the others
     grow with the distance from the mean. So a gap has shifts that are left if the nearest to the mean is, and where
@@ -161,7 +161,7 @@ def interval(log_ratios: Array, alpha: float, *, prior: bool = True) -> tuple[fl
 
 
 def _find_reach(outer: Callable[[float], float], near: float, far: float, room: float) -> float:
-    """The distance at which `outer`, less than `room` at `near`, gets there; `far` where it doesn't."""
+    """Return the distance at which `outer`, less than `room` at `near`, gets there; `far` where it doesn't."""
     if math.isinf(far):
         far = near + P_SD
         while outer(far) < room:
@@ -175,7 +175,7 @@ def _find_reach(outer: Callable[[float], float], near: float, far: float, room: 
 
 
 def checked(log_ratios: Array) -> Array:
-    """The log ratios as floats.
+    """Return the log ratios as floats.
 
     Raises:
         ValueError: not one finite number for each restart.
@@ -216,7 +216,7 @@ def _mixture_evidence(n: int, shift: Value, squares: float | Array, effect: floa
 
 
 def _split_pieces(ordered: Array) -> tuple[Array, Array, Array]:
-    """The gaps between the values, then the values themselves: how many lie above, lower and upper edge of each.
+    """Return the gaps between the values, then the values themselves: how many lie above, lower and upper edge of each.
 
     A value that equals the shift has no sign: ties are counted on whichever sides make the evidence weakest.
     """

@@ -53,12 +53,12 @@ class Leaders:
 
     @property
     def final(self) -> bool:
-        """Whether more restarts would change nothing that matters: any arm of `tied` may be shipped."""
+        """Tell whether more restarts would change nothing that matters: any arm of `tied` may be shipped."""
         return not self.undecided
 
 
 def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
-    """Who leads.
+    """Find the arms that lead.
 
     Args:
         times: each arm's time, in any one unit. It orders the arms and decides nothing else.
@@ -82,14 +82,14 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
 
 
 def _is_faster(found: Mapping[tuple[str, str], Comparison | None], one: str, other: str) -> bool:
-    """Whether `one` is known to be faster than `other`."""
+    """Tell whether `one` is known to be faster than `other`."""
     if (pair := found.get((one, other))) is not None:
         return pair.verdict is Verdict.FASTER
     return (pair := found.get((other, one))) is not None and pair.verdict is Verdict.SLOWER
 
 
 def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rules) -> list[Leaders]:
-    """Who leads among the arms that have played, and among those in full precision where these are only some."""
+    """Find the leaders among the arms that have played, and among those in full precision where these are only some."""
     times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
     compare = cache(partial(compare_pair, blocks, rules, ground=ground_of(blocks, rules), estimate=False))
     exact = {label: ns for label, ns in times.items() if label in rules.exact}
@@ -98,7 +98,7 @@ def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rule
 
 
 def time_ns(blocks: Blocks) -> float:
-    """An arm's time: the median of its restarts' medians."""
+    """Return an arm's time: the median of its restarts' medians."""
     return float(np.median([np.median(values) for values in blocks.values()])) if blocks else math.inf
 
 
@@ -111,7 +111,7 @@ def compare_pair(
     ground: Ground | None = None,
     estimate: bool = True,
 ) -> Comparison | None:
-    """Two arms of which either may be shipped where they lie within `INDIFFERENT`; None without a shared restart.
+    """Compare two arms, of which either may be shipped if they lie within `INDIFFERENT`; None without a shared restart.
 
     `restarts_needed` then is for knowing that, or which one is faster; `ground`: see `verdicts.comparison`.
     """
@@ -121,7 +121,7 @@ def compare_pair(
 
 
 def is_indifferent(found: Comparison | None, within: float = INDIFFERENT) -> bool:
-    """Whether the ratio is known to be so near to 1 that either of the two may be shipped."""
+    """Tell whether the ratio is known to be so near to 1 that either of the two may be shipped."""
     if found is None or found.low is None or found.high is None:
         return False
     return max(1 / found.low, found.high) <= 1 + within
@@ -134,7 +134,7 @@ def find_open(
     unsound: Collection[str] = (),
     unsteady: Collection[str] = (),
 ) -> list[Pair]:
-    """The pairs that a race still has to tell apart: for its goal, and arms from their own FP32; crossovers aside.
+    """Return the pairs that a race still has to distinguish, for its goal or from their own FP32.
 
     Args:
         labels: the arms that have not failed, the control among them. Where they are unopposed nothing is open.
@@ -147,7 +147,7 @@ def find_open(
 
 
 def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
-    """Whether no verdict can be had: without the baseline, or without the copy that should vouch for it."""
+    """Tell whether no verdict can be had: without the baseline, or without the copy that should vouch for it."""
     return rules.baseline not in labels or (rules.control is not None and rules.control not in labels)
 
 
@@ -158,7 +158,7 @@ def restarts_left(
     unsound: Collection[str],
     unsteady: Collection[str],
 ) -> dict[Pair, float]:
-    """The restarts that each open pair may still take, if the rest are like those so far; inf: nobody knows.
+    """Return the restarts that each open pair may still take, if the rest are like those so far; inf: nobody knows.
 
     A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
     """
@@ -179,7 +179,7 @@ def _select_asked(
     unsound: Collection[str],
     unsteady: Collection[str],
 ) -> list[Pair]:
-    """Those that are open for the goal."""
+    """Return those that are open for the goal."""
     if rules.narrows or is_unopposed(labels, rules):
         return []
     nobody = {rules.control, *(unsound if rules.goal.aim is Aim.BEST else ())}
@@ -192,7 +192,7 @@ def _select_asked(
 
 
 def _untold_own_fp32(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
-    """Those of an arm and its own FP32 that have no verdict yet; a pair that is held to a limit is asked no more."""
+    """Return the pairs of an arm and its own FP32 without a verdict; a pair held to a limit needs no more."""
     if is_unopposed(labels, rules):
         return []
     own = [pair for pair in rules.references.items() if set(pair) <= set(labels) and not rules.crosses(*pair)]
@@ -201,7 +201,7 @@ def _untold_own_fp32(blocks: Mapping[str, Blocks], labels: Collection[str], rule
 
 
 def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
-    """The pairs, each in the first order that it comes in."""
+    """Return the pairs, each in the first order that it comes in."""
     first: dict[frozenset[str], Pair] = {}
     for pair in pairs:
         first.setdefault(frozenset(pair), pair)
@@ -209,12 +209,12 @@ def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:
-    """Those of the pairs that have no verdict yet."""
+    """Return those of the pairs that have no verdict yet."""
     return [pair for pair in pairs if not ((found := _compare_met(blocks, pair, rules)) and found.decided)]
 
 
 def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
-    """Likewise until the goal asks for a pair no more."""
+    """Return the restarts until the goal needs a pair no more."""
     if rules.goal.aim is Aim.BEST:
         return _restarts_left(compare_pair(blocks, rules, *pair))
     if rules.goal.aim is Aim.LIMIT:
@@ -228,7 +228,7 @@ def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
 
 
 def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
-    """Likewise until a pair has a verdict."""
+    """Return the restarts until a pair has a verdict."""
     return _restarts_left(_compare_met(blocks, pair, rules, estimate=True))
 
 
@@ -239,23 +239,23 @@ def _restarts_left(found: Comparison | None) -> float:
 
 
 def precision(found: Comparison) -> float:
-    """How closely a ratio is known: 0.03 is ±3 %."""
+    """Return how closely a ratio is known: 0.03 is ±3 %."""
     return math.sqrt(found.high / found.low) - 1 if found.low and found.high else math.inf
 
 
 def _untold_baseline(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
-    """Arms without a verdict against the baseline."""
+    """Return arms without a verdict against the baseline."""
     return find_untold(blocks, _beside_baseline(arms, rules), rules)
 
 
 def _unsettled_leaders(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
-    """Leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
+    """Return leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
     new = [pair for pair in _beside_baseline(arms, rules) if not blocks.get(pair[0])]
     return list(dict.fromkeys([*new, *(pair for one in leader_sets(blocks, arms, rules) for pair in one.undecided)]))
 
 
 def _wide_ratios(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
-    """Arms whose ratio to the baseline is not known as closely as asked."""
+    """Return arms whose ratio to the baseline is not known as closely as asked."""
     within = rules.goal.within or 0.0
     found = {pair: _compare_met(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
@@ -264,7 +264,7 @@ def _wide_ratios(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules
 def _near_limit(
     blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules, unsteady: Collection[str]
 ) -> list[Pair]:
-    """Arms of which it isn't known on which side of the limit they are, or may not be said yet.
+    """Return arms of which it isn't known on which side of the limit they are, or may not be said yet.
 
     While the baseline's copy comes out different nothing is said, and a few more restarts may bring it back.
     """
@@ -297,7 +297,7 @@ def _compare_met(
 
 
 def _have_met(blocks: Mapping[str, Blocks], pair: Pair) -> bool:
-    """Whether both played any one restart."""
+    """Tell whether both played any one restart."""
     return bool(set(blocks.get(pair[0], ())) & set(blocks.get(pair[1], ())))
 
 

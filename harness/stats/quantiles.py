@@ -43,13 +43,13 @@ class MedianInterval:
 
 
 def median(values: Array) -> float:
-    """The median of a handful of values, in a fifth of the time that np.median takes; shape (n,), n ≥ 1."""
+    """Return the median of a handful of values, in a fifth of the time that np.median takes; shape (n,), n ≥ 1."""
     ordered = np.sort(values)
     return float(ordered[(ordered.size - 1) // 2] + ordered[ordered.size // 2]) / 2
 
 
 def median_interval(values: Array) -> MedianInterval:
-    """The median and the narrowest symmetric pair of order statistics that holds it with at least 95 %.
+    """Return the median and the narrowest symmetric pair of order statistics that holds it with at least 95 %.
 
     Fewer than 6 values can't reach that: then low and high are their full range, and `confidence` says what it is
     worth. The values must be independent (medians of restarts are; calls of one process are not quite).
@@ -79,7 +79,7 @@ def median_interval(values: Array) -> MedianInterval:
 
 
 def percentile(values: Array, p: float) -> float:
-    """The `p` percentile (0.9 for p90) by the definition above; shape (n,), n ≥ 1."""
+    """Return the `p` percentile (0.9 for p90) by the definition above; shape (n,), n ≥ 1."""
     n, ordered = values.size, np.sort(values)
     place = round(n * p, 9)
     first, second = max(math.ceil(place) - 1, 0), min(math.floor(place), n - 1)
@@ -96,7 +96,7 @@ class PercentileBounds:
 
 
 def percentile_bounds(restarts: Sequence[Array], p: float) -> PercentileBounds | None:
-    """Lower and upper bound of a restart's `p` percentile, from the restarts' own.
+    """Return the lower and upper bound of a restart's `p` percentile, from the restarts' own.
 
     They are the order statistics of `median_interval`, the lowest and the highest of up to 5 restarts.
 
@@ -116,7 +116,7 @@ def percentile_bounds(restarts: Sequence[Array], p: float) -> PercentileBounds |
 
 
 def tail_bound(values: Array, p: float) -> float | None:
-    """The bound below which the `p` percentile lies with 99 % confidence; None where the sample is too small for one.
+    """Return the bound below which the `p` percentile lies with 99 % confidence; None if there are too few values.
 
     It is the (n−t)-th order statistic with the largest t for which P(Bin(n, 1−p) ≤ t) ≤ 1 %. At least one value must
     lie above it (t ≥ 1), which takes 64, 130 and 662 values for p = 0.90, 0.95 and 0.99.
@@ -141,13 +141,13 @@ def least_calls(p: float) -> int:
 
 
 def most_above(n: int, p: float) -> int:
-    """How many of `n` values may lie above a limit that `tail_bound` is to keep to; below 1 there is no bound."""
+    """Return how many of `n` values may lie above the limit of `tail_bound`; below 1 there is no bound."""
     return _largest_within(n, 1 - p, 1 - TAIL_CONFIDENCE)[0]
 
 
 @lru_cache(maxsize=4_096)
 def _largest_within(n: int, share: float, limit: float) -> tuple[int, float]:
-    """The largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none.
+    """Return the largest t with P(Bin(n, share) ≤ t) ≤ limit, and that probability; −1 and 0 where there is none.
 
     Only a window around the mean is summed, so a million values take as long as a thousand. (scipy.special gives the
     same to the last digit in every reference result, but its import would make `show` half as slow again.)

@@ -68,12 +68,12 @@ class Comparison:
 
     @property
     def decided(self) -> bool:
-        """Whether there is a verdict, so that no further restart is needed for it."""
+        """Tell whether there is a verdict, so that no further restart is needed for it."""
         return self.verdict is not Verdict.CANT_TELL
 
 
 def judge(low: float, high: float, *, bias_floor: float, same_within: float = SAME_WITHIN) -> Verdict:
-    """The verdict on an interval of log ratios, tested in this order: outside the bias floor, inside `same_within`.
+    """Return the verdict on an interval of log ratios: first tested against the bias floor, then `same_within`.
 
     No arms are the `same` where the floor isn't below `same_within`: the bias could hide a difference as large.
 
@@ -100,7 +100,7 @@ def compare(
     prior: bool = True,
     estimate: bool = True,
 ) -> Comparison:
-    """What the restarts so far say about an arm; may be asked after every restart.
+    """Return what the restarts so far say about an arm; may be asked after every restart.
 
     The ratio is the median's, not the mean's: one bad restart moves a mean by more than most differences, and the
     median is always inside the interval.
@@ -148,7 +148,7 @@ def foreseen(
     same_within: float = SAME_WITHIN,
     prior: bool = True,
 ) -> Verdict:
-    """The verdict on so many restarts that look as Gaussian as they can, with this middle and SD.
+    """Return the verdict on so many restarts that look as Gaussian as they can, with this middle and SD.
 
     E then rises from the middle to both sides, so it is asked at the limits of `judge` alone: no interval is sought.
     """
@@ -191,7 +191,7 @@ def judge_limit(low: float | None, high: float | None, limit: float, *, at_most:
 
 
 def smallest_visible(sd: float, restarts: int, *, alpha: float, bias_floor: float) -> float | None:
-    """The difference (0.02 = 2 %) that so many restarts call `slower` about every second time, at this SD.
+    """Return the difference (0.02 = 2 %) that so many restarts call `slower` about every second time, at this SD.
 
     Args:
         sd: standard deviation of the log ratio between restarts.
@@ -225,7 +225,7 @@ def _normal_scores(n: int) -> Array:
 
 
 def _restarts_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | None:
-    """The first total beyond `n` with a verdict, by doubling the step and then halving it; None beyond the limit."""
+    """Return the first total beyond `n` with a verdict, by doubling the step and then halving it; None if too many."""
     undecided, step = n, 1
     while verdict_at(total := min(undecided + step, MAX_ESTIMATE)) is Verdict.CANT_TELL:
         if total == MAX_ESTIMATE:
@@ -276,7 +276,7 @@ class Rules:
     least_restarts: int = 0
 
     def crosses(self, one: str, other: str | None) -> bool:
-        """Whether a crossover of these two is looked for."""
+        """Tell whether a crossover of these two is looked for."""
         return (one, other) in self.pairs or (other, one) in self.pairs
 
 
@@ -304,7 +304,7 @@ class Ground:
 
 
 def ground_of(blocks: Mapping[str, Blocks], rules: Rules) -> Ground:
-    """The ground of a group, from the blocks of all its arms."""
+    """Return the ground of a group, from the blocks of all its arms."""
     played = {label: arm for label, arm in blocks.items() if arm}
     copy = log_ratios(played.get(rules.control or "", {}), played.get(rules.baseline or "", {}))
     seen = math.expm1(abs(median(copy))) if copy.size else 0.0
@@ -330,7 +330,7 @@ def comparison(
     ground: Ground | None = None,
     estimate: bool = True,
 ) -> Comparison:
-    """One arm against another, at the group's share of α.
+    """Return one arm against another, at the group's share of α.
 
     Args:
         blocks: of all arms of the group, since its ground is theirs.
@@ -353,7 +353,7 @@ def comparison(
 def compare_with_limit(
     blocks: Mapping[str, Blocks], label: str, against: str, rules: Rules, *, limit: float, estimate: bool = True
 ) -> Comparison:
-    """One arm's time over what it may be: another's × (1 + limit). `slower` is beyond the limit, `faster` below it.
+    """Compare one arm's time with another's × (1 + limit): `slower` is beyond the limit, `faster` below it.
 
     It is the interval of `comparison` that lies on one side of the limit, or not: a limit is no claim of the harness,
     so its bias widens nothing. No arm is the `same` as a limit.

@@ -27,7 +27,7 @@ _COARSEST_CLOCK = 0.01
 
 
 def steady_from(latency_ns: Array) -> int | None:
-    """Index of the first steady call, or None where there is no steady state (yet).
+    """Return the index of the first steady call, or None if there is no steady state (yet).
 
     Fewer than 10 calls can't be split in two, so they count as steady. The answer is exact to 5 calls, above 1,000
     calls to 5 bins.
@@ -50,12 +50,12 @@ def steady_from(latency_ns: Array) -> int | None:
 
 
 def is_unsteady(starts: Sequence[int | None]) -> bool:
-    """Whether an arm is no answer, and gets no verdict: most of its restarts found no steady state (None)."""
+    """Tell whether an arm is no answer, and gets no verdict: most of its restarts found no steady state (None)."""
     return 2 * starts.count(None) > len(starts)
 
 
 def _has_drift(log_readings: Array) -> bool:
-    """Whether a segment has a trend, too slow a change for a split: over 5 % in all, and 6 standard errors.
+    """Tell whether a segment has a trend, too slow a change for a split: over 5 % in all, and 6 standard errors.
 
     Six, since neighbouring readings depend on each other, which the textbook error of a slope doesn't know.
     """
@@ -68,7 +68,7 @@ def _has_drift(log_readings: Array) -> bool:
 
 
 def _without_steps(latency_ns: Array) -> Array:
-    """Each reading put at random (seeded) inside the clock step it stands for, so that no two are equal."""
+    """Put each reading at random (seeded) inside the clock step it stands for, so that no two are equal."""
     at_least_1_ns = np.maximum(latency_ns, 1.0)
     levels = np.unique(at_least_1_ns)
     step = float(np.diff(levels).min()) if levels.size > 1 else 1.0
@@ -77,14 +77,14 @@ def _without_steps(latency_ns: Array) -> Array:
 
 
 def _bin_readings(readings: Array) -> tuple[Array, int]:
-    """At most 1,000 medians of equally many calls, and how many; a remainder at the end is left out."""
+    """Return at most 1,000 medians of equally many calls, and how many; a remainder at the end is left out."""
     per_point = math.ceil(readings.size / WARM_UP_POINTS)
     points = readings.size // per_point
     return np.median(readings[: points * per_point].reshape(points, per_point), axis=1), per_point
 
 
 def _clip_outliers(log_readings: Array) -> Array:
-    """Lone outliers pulled in to 4 SD around the running median; a change of level passes, as its neighbours do.
+    """Pull lone outliers in to 4 SD around the running median; a change of level passes, as its neighbours do.
 
     The first segment's worth stays as it is: there a lone outlier is the cold first call, which is what warm-up is for.
     """
@@ -98,7 +98,7 @@ def _clip_outliers(log_readings: Array) -> Array:
 
 
 def _noise_sd(log_readings: Array) -> float:
-    """SD from the third quartile of the steps between neighbours: blind to slow changes and to 12 % of outliers."""
+    """Return the SD from the third quartile of neighbours' steps: blind to slow changes and to 12 % of outliers."""
     third_quartile_of_gaussian_steps = 1.1503 * math.sqrt(2)
     return float(np.quantile(np.abs(np.diff(log_readings)), 0.75)) / third_quartile_of_gaussian_steps
 
