@@ -72,12 +72,16 @@ def render(sources: Sequence[Source], ending: str, found: Decided | None = None)
     if ending == ".md":
         return markdown.render([source.document for source in sources], found).encode()
     from shootout.page import page
-    from shootout.page.figures import charts, decided, intervals
+    from shootout.page.figures import charts, intervals
 
     if ending == ".html":
         return page.render(sources, found).encode()
     document = sources[0].document
-    chart = decided.draw(found.decision, narrow=False) if found else intervals.draw(document, narrow=False)
+    chart = (
+        intervals.draw_decision(found.decision, narrow=False)
+        if found
+        else intervals.draw_intervals(document, narrow=False)
+    )
     if chart is None:
         raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
     return charts.to_png(chart) if ending == ".png" else charts.to_svg(chart, background="white").encode()

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from shootout.errors import printable
 from shootout.page import markup
 from shootout.page.evidence import Table, environment, proof
-from shootout.page.figures import charts, decided, intervals, precisions, readiness, run_order, serving, sizes
+from shootout.page.figures import charts, intervals, precisions, readiness, run_order, serving, sizes
 from shootout.page.sources import Decided, Source
 from shootout.report import decision, table
 from shootout.results.document import Document
@@ -81,8 +81,8 @@ def _front(found: Decided) -> Front:
         "Objective and limits",
         "Dots are figures, bars their intervals; the shaded stripe is what counts as equal, a brown line is a limit. "
         "Blue: to ship; green: tied, or meets the limit; brown: worse, or breaks it; grey: refused, or not known.",
-        lambda narrow: decided.draw(found.decision, narrow=narrow),
-        decided.left_out(found.decision),
+        lambda narrow: intervals.draw_decision(found.decision, narrow=narrow),
+        intervals.tell_undrawn_candidates(found.decision),
     )
     return Front(screen=wide, narrow_screen=narrow, figure=figure)
 
@@ -120,8 +120,8 @@ def _intervals(document: Document) -> Figure | None:
         "Time against the arm to ship",
         "Dots are ratios, bars their intervals, the shaded stripe is what counts as equally fast. "
         "Blue: to ship; green: tied or not distinguished; brown: slower; grey: not to be shipped, and why.",
-        lambda narrow: intervals.draw(document, narrow=narrow),
-        intervals.left_out(document),
+        lambda narrow: intervals.draw_intervals(document, narrow=narrow),
+        intervals.tell_undrawn_arms(document),
     )
 
 
@@ -132,8 +132,8 @@ def _figures(source: Source) -> Iterator[Figure]:
         _figure(
             "Time by size",
             "Medians with their intervals. Shaded is the bracket in which the lead changes.",
-            lambda narrow: sizes.draw(document, narrow=narrow),
-            sizes.tell(document),
+            lambda narrow: sizes.draw_sizes(document, narrow=narrow),
+            sizes.tell_brackets(document),
         ),
         _figure(
             "Size, time and accuracy",
@@ -146,8 +146,8 @@ def _figures(source: Source) -> Iterator[Figure]:
             "Rate against p99",
             "Each rate that was offered, with p99's upper bound, the median over restarts. Dots held the limit, "
             "crosses broke it, triangles were given up early, and stand above it for that.",
-            lambda narrow: serving.draw(source, narrow=narrow),
-            serving.tell(source),
+            lambda narrow: serving.draw_serving(source, narrow=narrow),
+            serving.tell_undrawn_groups(source),
         ),
         _figure(
             "Ready, and when a later start has paid back",

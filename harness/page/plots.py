@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 from shootout.decide.decision import Decision
 from shootout.errors import UsageError, unknown
-from shootout.page.figures import decided, intervals, precisions, readiness, run_order, serving, sizes
+from shootout.page.figures import intervals, precisions, readiness, run_order, serving, sizes
 from shootout.page.figures.charts import Chart, complete
 from shootout.page.sources import Source
 
 KINDS: Mapping[str, Callable[[Source], Chart | None]] = {
-    "intervals": lambda source: intervals.draw(source.document, narrow=False),
-    "sizes": lambda source: sizes.draw(source.document, narrow=False),
+    "intervals": lambda source: intervals.draw_intervals(source.document, narrow=False),
+    "sizes": lambda source: sizes.draw_sizes(source.document, narrow=False),
     "precisions": lambda source: precisions.draw(source.document, narrow=False),
-    "serving": lambda source: serving.draw(source, narrow=False),
+    "serving": lambda source: serving.draw_serving(source, narrow=False),
     "readiness": lambda source: readiness.draw(source.document, narrow=False),
     "run order": lambda source: run_order.draw(source, narrow=False),
 }
@@ -39,6 +39,6 @@ def plot_decision(decision: Decision) -> Chart:
     Raises:
         UsageError: no candidate has a figure.
     """
-    if (chart := decided.draw(decision, narrow=False)) is None:
+    if (chart := intervals.draw_decision(decision, narrow=False)) is None:
         raise UsageError("no candidate has a figure to draw")
     return complete(chart)

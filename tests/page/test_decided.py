@@ -14,9 +14,9 @@ from shootout.decide.decision import Decision, Judged, decide
 from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
-from shootout.page.figures import decided
+from shootout.page.figures import intervals
 from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT
-from shootout.page.figures.dots import Axis, Line
+from shootout.page.figures.intervals import Axis, Line
 from shootout.page.sources import Decided
 from shootout.report import decision
 from shootout.report.answer import WIDEST
@@ -57,7 +57,7 @@ DECISION = Decision(
 
 
 def panels(found: Decision) -> dict[str, tuple[dict[str, Line], Axis]]:
-    return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in decided.find_panels(found)}
+    return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in intervals.find_panels(found)}
 
 
 def test_a_limit_is_a_line_with_who_meets_and_who_breaks_it():

@@ -46,18 +46,18 @@ def served(arm: str, rate: float, **changes: Any) -> Row:
 
 def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     found = read("batch-crossover").document
-    bracket = holding(sizes.draw(found, narrow=False), "from")
+    bracket = holding(sizes.draw_sizes(found, narrow=False), "from")
     (crossing,) = (one for one in found.crossovers if one.outcome == "bracket" and one.scope == "end_to_end")
     assert [(one["from"], one["to"]) for one in bracket] == [(crossing.low, crossing.high)]
     told = f"Shaded: {short(crossing.a)} or {short(crossing.b)}: {crossing.below} wins up to {crossing.low}, "
-    assert sizes.tell(found).startswith(told)
-    points = [one for values in inline(sizes.draw(found, narrow=True)) for one in values if "size" in one]
+    assert sizes.tell_brackets(found).startswith(told)
+    points = [one for values in inline(sizes.draw_sizes(found, narrow=True)) for one in values if "size" in one]
     assert {one["size"] for one in points} == {row.batch for row in found.rows if row.end_to_end}
 
 
 def test_one_size_is_no_sweep():
-    assert sizes.draw(PLAIN, narrow=False) is None
-    assert sizes.tell(PLAIN) == ""
+    assert sizes.draw_sizes(PLAIN, narrow=False) is None
+    assert sizes.tell_brackets(PLAIN) == ""
 
 
 def test_an_arrow_goes_from_each_backends_own_fp32():
@@ -129,7 +129,7 @@ def test_an_arm_that_failed_has_no_line_along_the_sizes():
         )
         for batch in (1, 8)
     ]
-    points = holding(sizes.draw(document(*cells), narrow=False), "size")
+    points = holding(sizes.draw_sizes(document(*cells), narrow=False), "size")
     assert [(one["arm"], one["size"]) for one in points] == [("a", 1), ("a", 8)]
 
 
@@ -171,17 +171,17 @@ def test_a_rate_that_most_held_is_drawn_where_they_held_it(held: int, gave_up: i
         for one in steps
     ]
     assert list(serving.find_points(found, lines)) == [point]
-    chart = serving.draw(Source(document(cell(found)), tuple(lines)), narrow=False)
+    chart = serving.draw_serving(Source(document(cell(found)), tuple(lines)), narrow=False)
     assert [(one["shape"] == "circle", one["ms"] < 5.0) for one in holding(chart, "rate")] == [(point[2], point[2])]
 
 
 def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
     source = Source(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
-    chart = serving.draw(source, narrow=False)
+    chart = serving.draw_serving(source, narrow=False)
     shapes = {one["arm"]: (one["shape"], one["ms"]) for one in holding(chart, "rate")}
     assert shapes == {"a": ("circle", 4.0), "b": ("triangle-up", 15.0)}
     assert holding(chart, "told")[0] == {"ms": 5.0, "told": "limit 5 ms"}
-    assert serving.draw(Source(PLAIN), narrow=False) is None
+    assert serving.draw_serving(Source(PLAIN), narrow=False) is None
 
 
 def test_rounds_stand_in_the_order_in_which_they_were_played():
@@ -239,7 +239,7 @@ def test_disturbed_rounds_without_a_gap_are_one_stretch():
 @pytest.mark.parametrize("narrow", [False, True])
 def test_no_chart_asks_for_data_elsewhere(narrow: bool):
     source = read("batch-crossover")
-    charts = (sizes.draw(source.document, narrow=narrow), run_order.draw(source, narrow=narrow))
+    charts = (sizes.draw_sizes(source.document, narrow=narrow), run_order.draw(source, narrow=narrow))
     assert all("url" not in str(chart.to_dict()["datasets"]) for chart in charts if chart)
 
 

@@ -9,8 +9,7 @@ from support.races.cells import cell, document, fidelity, row
 
 from shootout.page.figures import intervals
 from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, ticks
-from shootout.page.figures.dots import Line
-from shootout.page.figures.intervals import find_lines
+from shootout.page.figures.intervals import Line, find_lines
 from shootout.results.document import Document
 
 
@@ -50,19 +49,19 @@ def test_an_arm_never_beside_the_chosen_one_has_no_interval():
 
 def test_an_end_that_nothing_is_known_of_goes_to_the_edge():
     found = document(cell(row("slow", 2e6), row("fast", 5e5), within=float("inf")))
-    data = [one for one in inline(intervals.draw(found, narrow=False)) if one.get("known")]
+    data = [one for one in inline(intervals.draw_intervals(found, narrow=False)) if one.get("known")]
     assert data
     assert all(one["left"] and one["right"] for one in data)
 
 
 def test_what_has_no_room_is_told():
     many = document(cell(*(row(f"arm{index}", 1e6 * (1 + index)) for index in range(35))))
-    assert intervals.left_out(many) == "Not drawn: 5 more arms, which the tables have."
-    assert intervals.left_out(document(cell(row("slow", 2e6), row("fast", 5e5)))) == ""
+    assert intervals.tell_undrawn_arms(many) == "Not drawn: 5 more arms, which the tables have."
+    assert intervals.tell_undrawn_arms(document(cell(row("slow", 2e6), row("fast", 5e5)))) == ""
 
 
 def test_a_run_without_a_time_has_no_figure():
-    assert intervals.draw(document(cell(row("gone", None))), narrow=False) is None
+    assert intervals.draw_intervals(document(cell(row("gone", None))), narrow=False) is None
 
 
 def test_the_ticks_of_an_axis_are_round():

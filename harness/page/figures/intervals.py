@@ -1,35 +1,202 @@
-"""The first figure: each arm's time ÷ the chosen one's with its interval, and why the others are not to be shipped."""
+"""Arms in lines, each with a dot and its interval on one axis: those of an answer, and those of a policy's decision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
+from rich.cells import cell_len
 
-from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, Chart, cut, stack
-from shootout.page.figures.dots import MOST_ARMS, Axis, Line, panel
+from shootout.decide.decision import Decision, Judged
+from shootout.decide.limits import Finding
+from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
+from shootout.decide.policy import Objective
+from shootout.page.figures.charts import (
+    BEHIND,
+    CHOSEN,
+    EVEN,
+    INK,
+    NARROW,
+    SHADE,
+    SOFT,
+    Chart,
+    cut,
+    layer,
+    marks,
+    stack,
+    ticks,
+    widened,
+)
 from shootout.report.answer import tell_cost
+from shootout.report.decision import tell_finding, tell_objective
 from shootout.report.figures import known
 from shootout.report.screen import name_targets
 from shootout.results.document import Answer, Document, Passed, Ratio, Row
+from shootout.stats.verdicts import Standing
 from shootout.study.group import short
 from shootout.units import counted, duration
+
+MOST_ARMS = 30
+"""More would be no figure any more."""
+SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
+NAME, TOLD = 34, 50
+"""Letters of a name at the left, and of the words at the right."""
+FEW, FEW_TOLD = 52, 34
+"""Letters of both together on a phone, and of the words alone."""
+FARTHEST = 40.0
+"""A logarithmic axis ends at so many times its farthest dot or the inverse; an interval that goes on has an arrow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One arm's place in the figure.
+
+    Attributes:
+        told: its figures, or why it isn't to be shipped.
+        value: where its dot is; None: it has none.
+        low, high: of the interval; None is an end that nothing is known of.
+        is_known: whether there is an interval at all.
+    """
+
+    name: str
+    told: str
+    colour: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    is_known: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """What the dots are on.
+
+    Attributes:
+        at: where a dashed line stands; `is_limit`: it is a limit, and not what all are compared with.
+        band: a shaded stripe.
+        is_log: whether it is logarithmic; where a value isn't above 0, it isn't.
+    """
+
+    title: str
+    at: float
+    is_limit: bool = False
+    band: tuple[float, float] | None = None
+    is_log: bool = True
+
+
+def panel(lines: Sequence[Line], axis: Axis, *, narrow: bool, title: str = "") -> alt.LayerChart:
+    """The first arms in their lines, on one axis; where there are several panels, each has a title."""
+    shown = lines[:MOST_ARMS]
+    low, high, is_log = _find_domain(shown, axis)
+    width, step = (NARROW - 20, 38) if narrow else (400, 24)
+    below = 8 if narrow else 0
+    most = 5 if narrow else 7
+    steps: dict[str, Any] = {"values": ticks(low, high, most)} if is_log else {"tickCount": most}
+    drawn = alt.Axis(format="~g", grid=True, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
+    scale = alt.Scale(type="log" if is_log else "linear", domain=[low, high], nice=False)
+    y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
+    colour = alt.Color("colour:N", scale=None)
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", scale=scale, axis=drawn)
+
+    found = [_describe_line(index, one, low, high, narrow=narrow) for index, one in enumerate(shown)]
+    placed = [one for one in found if one["value"] is not None]
+    stretches = [one for one in placed if one["known"]]
+    arrows = [
+        {**one, "value": low if side == "left" else high, "turn": 270 if side == "left" else 90}
+        for one in stretches
+        for side in ("left", "right")
+        if one[side]
+    ]
+    band = [{"from": max(axis.band[0], low), "to": min(axis.band[1], high)}] if axis.band else []
+    at = marks([{"at": axis.at}]).encode(x=x("at"))
+    return layer(
+        marks(band).mark_rect(color=SHADE).encode(x=x("from"), x2="to:Q"),
+        at.mark_rule(color=BEHIND, strokeWidth=2) if axis.is_limit else at.mark_rule(color=SOFT, strokeDash=[3, 3]),
+        marks(stretches)
+        .mark_rule(strokeWidth=2.5, yOffset=below, y2Offset=below)
+        .encode(x=x("from"), x2="to:Q", color=colour, **y),
+        marks(arrows)
+        .mark_point(filled=True, shape="triangle", size=60, opacity=1, yOffset=below)
+        .encode(x=x("value"), angle=alt.Angle("turn:Q", scale=None), color=colour, **y),
+        marks(placed)
+        .mark_point(filled=True, opacity=1, size=80, yOffset=below)
+        .encode(x=x("value"), color=colour, shape=alt.Shape("shape:N", scale=None), **y),
+        *labels(found, narrow=narrow, width=width),
+        width=width,
+        height=alt.Step(step),
+        **({"title": cut(title, 44 if narrow else 90)} if title else {}),
+    )
+
+
+def labels(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
+    """Names at the left and words at the right of each `row`; where it is narrow, in a line above."""
+    y: dict[str, Any] = {"y": alt.Y("row:O", axis=None), "color": alt.Color("ink:N", scale=None)}
+    names, words = marks(found), marks(found)
+    if narrow:
+        names = names.mark_text(align="left", yOffset=-9, fontSize=11.5).encode(x=alt.value(0), text="name:N", **y)
+        words = words.mark_text(align="right", yOffset=-9, fontSize=11.5).encode(x=alt.value(width), text="told:N", **y)
+    else:
+        names = names.mark_text(align="right").encode(x=alt.value(-8), text="name:N", **y)
+        words = words.mark_text(align="left").encode(x=alt.value(width + 8), text="told:N", **y)
+    yield from (names, words)
+
+
+def words_of(name: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
+    """A line's words in the room that there is."""
+    shown = cut(told, FEW_TOLD if narrow else TOLD)
+    name = cut(name, FEW - cell_len(shown) if narrow else NAME)
+    return {"name": name, "told": shown, "ink": SOFT if is_soft else INK}
+
+
+def _find_domain(lines: Sequence[Line], axis: Axis) -> tuple[float, float, bool]:
+    """From where to where the axis goes, and whether it can be logarithmic."""
+    values = [one.value for one in lines if one.value is not None]
+    fixed = [*values, axis.at, *(axis.band or ())]
+    ends = [end for one in lines for end in (one.low, one.high) if end is not None]
+    if axis.is_log and min([*fixed, *ends]) > 0:
+        near = [end for end in ends if min(fixed) / FARTHEST <= end <= FARTHEST * max(fixed)]
+        return *widened([*fixed, *near]), True
+    low, high = min([*fixed, *ends]), max([*fixed, *ends])
+    room = 0.06 * (high - low) or max(abs(high), 1.0)
+    return low - room, high + room, False
+
+
+def _describe_line(index: int, line: Line, low: float, high: float, *, narrow: bool) -> dict[str, Any]:
+    """A line as data of the chart, its interval cut where the axis ends."""
+    ends = (low if line.low is None else line.low, high if line.high is None else line.high)
+    return {
+        "row": index,
+        **words_of(line.name, line.told, narrow=narrow, is_soft=line.colour == SOFT),
+        "colour": line.colour,
+        "shape": SHAPES[line.colour],
+        "value": line.value,
+        "known": line.is_known,
+        "from": max(ends[0], low),
+        "to": min(ends[1], high),
+        "left": line.low is None or line.low < low,
+        "right": line.high is None or line.high > high,
+    }
+
 
 MOST_CELLS = 6
 """More would be no figure any more; the tables have them all."""
 
 
-def draw(document: Document, *, narrow: bool) -> Chart | None:
+def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
     """The intervals of each cell, below each other; None where nothing has a time."""
     cells = [answer for answer in document.answer if any(line.value for line in find_lines(answer, document.rows))]
     several = len(document.answer) > 1
-    panels = [_panel(one, document.rows, narrow=narrow, several=several) for one in cells[:MOST_CELLS]]
+    panels = [_draw_cell(one, document.rows, narrow=narrow, several=several) for one in cells[:MOST_CELLS]]
     if not panels:
         return None
     return stack(panels, spacing=18)
 
 
-def left_out(document: Document) -> str:
+def tell_undrawn_arms(document: Document) -> str:
     """What the figure has no room for, in a sentence; "" where it has all."""
     cells = len(document.answer) - MOST_CELLS
     arms = max((len(find_lines(one, document.rows)) - MOST_ARMS for one in document.answer[:MOST_CELLS]), default=0)
@@ -45,7 +212,7 @@ def find_lines(answer: Answer, rows: Sequence[Row]) -> list[Line]:
         rows: of the whole run.
     """
     times = {row.arm: row.end_to_end.median_ns for row in rows if row.group == answer.group and row.end_to_end}
-    lines = [*_timed(answer, times)]
+    lines = [*_place_timed(answer, times)]
     raced = sorted((one for one in lines if one.value), key=lambda one: one.value or 0.0)
     others = [one for one in lines if not one.value]
     absent = [
@@ -54,7 +221,7 @@ def find_lines(answer: Answer, rows: Sequence[Row]) -> list[Line]:
     return [*raced, *others, *absent]
 
 
-def _timed(answer: Answer, times: Mapping[str, float]) -> Iterator[Line]:
+def _place_timed(answer: Answer, times: Mapping[str, float]) -> Iterator[Line]:
     """Whoever has a time; where nothing is to be shipped, all beside the lowest median and without an interval."""
     ship = answer.ship
     if ship is None:
@@ -68,27 +235,27 @@ def _timed(answer: Answer, times: Mapping[str, float]) -> Iterator[Line]:
     for rival in (*answer.tied, *answer.unsettled):
         if rival.ratio:
             told = known(rival.ratio) + (", tied" if rival in answer.tied else ", not distinguished")
-            yield _line(rival.arm, told, EVEN, rival.ratio)
+            yield _place_ratio(rival.arm, told, EVEN, rival.ratio)
     for one in answer.passed:
-        yield _passed(one, ship.arm, times.get(one.arm, 0.0) / ship.median_ns)
+        yield _place_passed(one, ship.arm, times.get(one.arm, 0.0) / ship.median_ns)
 
 
-def _passed(one: Passed, ship: str, quotient: float) -> Line:
+def _place_passed(one: Passed, ship: str, quotient: float) -> Line:
     """An arm that is out; without a comparison to the chosen one its place is the quotient of the medians."""
     if one.because == "unsound":
         reason = (one.reason or "").removeprefix(one.arm).strip()
         return Line(name=short(one.arm), told=reason, colour=SOFT, value=quotient or None)
     if one.because == "accuracy":
         ratio = f"{known(one.ratio)}, " if one.ratio else ""
-        return _line(one.arm, ratio + tell_cost(one), SOFT, one.ratio, quotient)
+        return _place_ratio(one.arm, ratio + tell_cost(one), SOFT, one.ratio, quotient)
     if one.against != ship:  # what it lost by is a ratio to another arm, and its dot is not
         other = short(one.against or "")
         told = f"{known(one.ratio)} × {other}'s time" if one.ratio else f"slower than {other}"
-        return _line(one.arm, told, BEHIND, None, quotient)
-    return _line(one.arm, f"{known(one.ratio) if one.ratio else ''}, slower", BEHIND, one.ratio)
+        return _place_ratio(one.arm, told, BEHIND, None, quotient)
+    return _place_ratio(one.arm, f"{known(one.ratio) if one.ratio else ''}, slower", BEHIND, one.ratio)
 
 
-def _line(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> Line:
+def _place_ratio(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> Line:
     if ratio is None:
         return Line(name=short(arm), told=told, colour=colour, value=quotient or None)
     return Line(
@@ -96,8 +263,130 @@ def _line(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float
     )
 
 
-def _panel(answer: Answer, rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
+def _draw_cell(answer: Answer, rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
     ship = cut(short(answer.ship.arm), 24) if answer.ship else "the lowest median"
     near = 1 + answer.same_within
     axis = Axis(title=f"time ÷ {ship}'s", at=1.0, band=(1 / near, near))
     return panel(find_lines(answer, rows), axis, narrow=narrow, title=answer.group if several else "")
+
+
+MOST_LIMITS = 5
+WHAT = {
+    Objective.LATENCY: "time",
+    Objective.RATE: "time an item",
+    Objective.COST: "cost",
+    Objective.SIZE: "size",
+    Objective.INSTALL: "installed bytes",
+}
+SHOWN = {
+    NANOSECONDS.what: (1e-6, "ms"),
+    BYTES.what: (1e-6, "MB"),
+    SHARE.what: (100.0, "%"),
+    POINTS.what: (100.0, "points"),
+}
+"""What a figure is multiplied by, and its unit then; others are shown as they are."""
+
+
+def draw_decision(decision: Decision, *, narrow: bool) -> Chart | None:
+    """A panel for the objective and one for each limit of the policy; None where nothing has a figure."""
+    panels = [
+        panel(lines, axis, narrow=narrow, title=title)
+        for title, lines, axis in find_panels(decision)
+        if any(line.value is not None for line in lines)
+    ]
+    if not panels:
+        return None
+    return stack(panels, spacing=18)
+
+
+def tell_undrawn_candidates(decision: Decision) -> str:
+    """What the figure has no room for."""
+    more = len(decision.candidates) - MOST_ARMS
+    return f"Not drawn: {counted(more, 'more candidate')}." if more > 0 else ""
+
+
+def find_panels(decision: Decision) -> Iterator[tuple[str, list[Line], Axis]]:
+    """(title, the candidates' lines, the axis) of each panel; the best objective first in all of them."""
+    judged = sorted(decision.candidates, key=lambda one: (one.objective is None, one.objective or 0.0))
+    best = next((one.objective for one in judged if one.objective), None)
+    base = decision.of(decision.chosen).objective if decision.chosen else best
+    if base:
+        against = f"{cut(short(decision.chosen), 24)}'s" if decision.chosen else "the least"
+        near = 1 + decision.policy.indifferent
+        axis = Axis(title=f"{WHAT[decision.policy.objective]} ÷ {against}", at=1.0, band=(1 / near, near))
+        yield f"Objective: {decision.policy.objective}", [_place_objective(decision, one, base) for one in judged], axis
+    limits = list(dict.fromkeys(one.limit for each in judged for one in each.limits if not one.implied))
+    for limit in limits[:MOST_LIMITS]:
+        yield _lay_out_limit(decision, judged, limit)
+
+
+def _place_objective(decision: Decision, one: Judged, base: float) -> Line:
+    colour = _choose_colour(decision, one)
+    why = [
+        tell_finding(finding)
+        for standing in (Standing.BROKEN, Standing.UNKNOWN)
+        for finding in one.limits
+        if finding.standing is standing
+    ]
+    if one.fault:
+        why = [one.fault]
+    elif one.unmeasured and one.objective:
+        why.append(one.unmeasured)
+    place = one.objective / base if one.objective else None
+    told = tell_objective(decision, one) if one.objective else one.unmeasured or "not measured"
+    if one.candidate == decision.chosen:
+        return Line(name=short(one.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
+    if colour == SOFT and why:
+        told = f"{told}; {why[0]}"
+    elif one.ratio:
+        told = f"{known(one.ratio)}{', tied' if colour == EVEN else ''}"
+    if one.ratio is None:
+        return Line(name=short(one.candidate), told=told, colour=colour, value=place)
+    return Line(
+        name=short(one.candidate),
+        told=told,
+        colour=colour,
+        value=one.ratio.value,
+        low=one.ratio.low,
+        high=one.ratio.high,
+        is_known=True,
+    )
+
+
+def _choose_colour(decision: Decision, one: Judged) -> str:
+    if one.candidate == decision.chosen:
+        return CHOSEN
+    if one.candidate in {rival.arm for rival in decision.tied}:
+        return EVEN
+    return BEHIND if one.standing is Standing.MET else SOFT
+
+
+def _lay_out_limit(decision: Decision, judged: list[Judged], limit: Limit) -> tuple[str, list[Line], Axis]:
+    """One limit: who meets it, who breaks it, of whom nobody knows."""
+    quantity = LIMITS[limit]
+    scale, unit = SHOWN.get(quantity.unit.what, (1.0, ""))
+    found = [(one, finding) for one in judged for finding in one.limits if finding.limit is limit]
+    wanted = found[0][1].wanted
+    side = "at most" if quantity.side == "most" else "at least"
+    is_log = quantity.unit not in (SHARE, POINTS)
+    axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
+    lines = [_place_against_limit(decision, one, finding, scale) for one, finding in found]
+    return f"Limit: {limit} {side} {quantity.unit.told(wanted)}", lines, axis
+
+
+def _place_against_limit(decision: Decision, one: Judged, finding: Finding, scale: float) -> Line:
+    told = {Standing.MET: "met", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[finding.standing]
+    words = tell_finding(finding).removeprefix(str(finding.limit)).strip(" :")
+    colour = BEHIND if finding.standing is Standing.BROKEN else SOFT
+    if finding.standing is Standing.MET:
+        colour = CHOSEN if one.candidate == decision.chosen else EVEN
+    value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
+    return Line(
+        name=short(one.candidate),
+        told=f"{told}: {words}",
+        colour=colour,
+        value=high if value is None else value,
+        low=low,
+        high=high,
+        is_known=value is not None,
+    )

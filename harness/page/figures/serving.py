@@ -30,34 +30,34 @@ from shootout.results.document import Row
 from shootout.study.group import short
 from shootout.units import counted, duration
 
-MOST_GROUPS, MOST_ARMS = 3, 14
+MOST_SERVING, MOST_CURVES = 3, 14
 GIVEN_UP = 3.0
 """So many times the limit stands for a rate that was given up early: nobody knows its p99."""
 
 
-def draw(source: Source, *, narrow: bool) -> Chart | None:
+def draw_serving(source: Source, *, narrow: bool) -> Chart | None:
     """A panel for each group that served; None where none did."""
-    panels = [_panel(rows, source.played, narrow=narrow) for rows in _groups(source)[:MOST_GROUPS]]
+    panels = [_draw_group(rows, source.played, narrow=narrow) for rows in _group_served_rows(source)[:MOST_SERVING]]
     if not panels:
         return None
     return stack(panels, spacing=24)
 
 
-def tell(source: Source) -> str:
+def tell_undrawn_groups(source: Source) -> str:
     """What has no room."""
-    more = len(_groups(source)) - MOST_GROUPS
+    more = len(_group_served_rows(source)) - MOST_SERVING
     return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
 
 
-def _groups(source: Source) -> list[list[Row]]:
+def _group_served_rows(source: Source) -> list[list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in source.document.rows:
         if row.serve and can_show(row.serve.limit_ns) and any(find_points(row, source.played)):
             found.setdefault(row.group, []).append(row)
-    return [sorted(rows, key=_rate, reverse=True)[:MOST_ARMS] for rows in found.values()]
+    return [sorted(rows, key=_rate_of, reverse=True)[:MOST_CURVES] for rows in found.values()]
 
 
-def _rate(row: Row) -> float:
+def _rate_of(row: Row) -> float:
     return row.serve.rate_per_s.value if row.serve else 0.0
 
 
@@ -82,10 +82,10 @@ def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, flo
             yield rate, middle if is_known else None, held
 
 
-def _panel(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) -> alt.LayerChart:
+def _draw_group(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) -> alt.LayerChart:
     width, height = (NARROW - 150, 300) if narrow else (WIDE - 300, 340)
     limit = next((row.serve.limit_ns for row in rows if row.serve), 0.0)
-    found = list(_data(rows, played, limit))
+    found = list(_list_rate_points(rows, played, limit))
     left, right = widened((one["rate"] for one in found), 1.15)
     low, high = widened([limit / 1e6, *(one["ms"] for one in found)], 1.2)
     x_axis = alt.Axis(values=ticks(left, right, 4 if narrow else 8), format="~g", title="requests a second")
@@ -101,14 +101,14 @@ def _panel(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) -> al
         marks(found)
         .mark_point(filled=True, size=54, opacity=1)
         .encode(x=x, y=y, color=colour, shape=alt.Shape("shape:N", scale=None)),
-        marks(_labels(found, (low, high), height, 16 if narrow else 34))
+        marks(_place_labels(found, (low, high), height, 16 if narrow else 34))
         .mark_text(align="left")
         .encode(x=alt.value(width + 6), y=y, text="name:N", color=colour),
     ]
     return layer(*parts, width=width, height=height).properties(title=cut(rows[0].group, 44 if narrow else 110))
 
 
-def _data(rows: Sequence[Row], played: Sequence[Played], limit: float) -> Iterator[dict[str, Any]]:
+def _list_rate_points(rows: Sequence[Row], played: Sequence[Played], limit: float) -> Iterator[dict[str, Any]]:
     for row, colour in zip(rows, SERIES * 2, strict=False):
         for rate, bound, held in find_points(row, played):
             shape = "circle" if held else "cross" if bound is not None else "triangle-up"
@@ -116,7 +116,7 @@ def _data(rows: Sequence[Row], played: Sequence[Played], limit: float) -> Iterat
             yield {"arm": short(row.arm), "rate": rate, "ms": ms, "shape": shape, "colour": colour}
 
 
-def _labels(
+def _place_labels(
     found: Sequence[Mapping[str, Any]], ends: tuple[float, float], height: float, letters: int
 ) -> list[dict[str, Any]]:
     last = {one["arm"]: one for one in found}

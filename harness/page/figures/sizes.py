@@ -31,52 +31,54 @@ from shootout.results.document import Crossover, Document, Row
 from shootout.study.group import short
 from shootout.units import counted
 
-MOST_SWEEPS, MOST_ARMS = 3, 14
+MOST_SWEEPS, MOST_CURVES = 3, 14
 """More would be no figure any more; the tables have them all."""
 
 
-def draw(document: Document, *, narrow: bool) -> Chart | None:
+def draw_sizes(document: Document, *, narrow: bool) -> Chart | None:
     """The sweeps of the run below each other; None where nothing was measured at two sizes."""
-    panels = [_panel(line, document, narrow=narrow) for line in _drawn(document)]
+    panels = [_draw_sweep(line, document, narrow=narrow) for line in _choose_sweeps(document)]
     if not panels:
         return None
     return stack(panels, spacing=24)
 
 
-def tell(document: Document) -> str:
+def tell_brackets(document: Document) -> str:
     """The brackets in words, and what has no room."""
-    found = [f"{short(one.a)} or {short(one.b)}: {say_crossings([one])}" for one in _brackets(document)]
+    found = [f"{short(one.a)} or {short(one.b)}: {say_crossings([one])}" for one in _find_brackets(document)]
     told = [f"Shaded: {'; '.join(found)}."] if found else []
-    more = len(_sweeps(document)) - MOST_SWEEPS
+    more = len(_find_drawn_sweeps(document)) - MOST_SWEEPS
     told += [f"Not drawn: {counted(more, 'more sweep')}, which the tables have."] if more > 0 else []
     return " ".join(told)
 
 
-def _sweeps(document: Document) -> list[Sweep]:
+def _find_drawn_sweeps(document: Document) -> list[Sweep]:
     return [
-        line for line in find_sweeps(document, more_than=1) if len({row.group for row in _rows(line, document)}) > 1
+        line
+        for line in find_sweeps(document, more_than=1)
+        if len({row.group for row in _find_timed_rows(line, document)}) > 1
     ]
 
 
-def _drawn(document: Document) -> list[Sweep]:
-    return _sweeps(document)[:MOST_SWEEPS]
+def _choose_sweeps(document: Document) -> list[Sweep]:
+    return _find_drawn_sweeps(document)[:MOST_SWEEPS]
 
 
-def _rows(line: Sweep, document: Document) -> list[Row]:
+def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
     """Those with a time, the arms that are fastest at the largest size first."""
     names = set(line.groups.values())
     return [row for row in document.rows if row.group in names and row.outcome == "measured" and row.end_to_end]
 
 
-def _brackets(document: Document) -> list[Crossover]:
+def _find_brackets(document: Document) -> list[Crossover]:
     return [one for one in document.crossovers if one.outcome is Kind.BRACKET and one.scope == Scope.END_TO_END]
 
 
-def _brackets_of(line: Sweep, document: Document) -> list[Crossover]:
+def _find_brackets_of(line: Sweep, document: Document) -> list[Crossover]:
     """Those whose arms are drawn there."""
-    rows = _rows(line, document)
+    rows = _find_timed_rows(line, document)
     found = []
-    for one in _brackets(document):
+    for one in _find_brackets(document):
         for row in rows:
             place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
             place.pop(one.axis, None)
@@ -86,10 +88,10 @@ def _brackets_of(line: Sweep, document: Document) -> list[Crossover]:
     return found
 
 
-def _points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+def _list_size_points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
     size_of = {name: size for size, name in line.groups.items()}
     last = {row.arm: row.end_to_end.median_ns for row in rows if row.end_to_end}
-    arms = sorted(last, key=lambda arm: last[arm])[:MOST_ARMS]
+    arms = sorted(last, key=lambda arm: last[arm])[:MOST_CURVES]
     colours = dict(zip(sorted(arms), SERIES * 2, strict=False))
     for row in rows:
         if row.end_to_end and row.arm in colours:
@@ -103,14 +105,14 @@ def _points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _panel(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerChart:
-    found = sorted(_points(line, _rows(line, document)), key=lambda one: (one["arm"], one["size"]))
+def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerChart:
+    found = sorted(_list_size_points(line, _find_timed_rows(line, document)), key=lambda one: (one["arm"], one["size"]))
     height, letters = (300, 16) if narrow else (340, 34)
     width = NARROW - 150 if narrow else WIDE - 300
     left, right = widened([one["size"] for one in found], 1.1)
     low, high = widened([end for one in found for end in (one["low"], one["high"])], 1.15)
     sizes = sorted({one["size"] for one in found})
-    x_axis = alt.Axis(values=_few(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
+    x_axis = alt.Axis(values=_thin_out(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
     x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
     y_axis = alt.Axis(values=ticks(low, high, 6), format="~g", title="time a call or item, ms")
     y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
@@ -119,7 +121,7 @@ def _panel(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerChart:
     colour = alt.Color("colour:N", scale=None)
     brackets = [
         {"from": max(one.low or left, left), "to": min(one.high or right, right), "told": f"→ {short(one.above or '')}"}
-        for one in _brackets_of(line, document)
+        for one in _find_brackets_of(line, document)
     ]
     shaded = marks(brackets).encode(x=alt.X("from:Q", scale=x_scale, axis=x_axis), x2="to:Q")
     parts = [
@@ -130,12 +132,12 @@ def _panel(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerChart:
         .encode(x=x, y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q", color=colour),
         marks(found).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour, detail="arm:N"),
         marks(found).mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
-        *_labels(found, (low, high), height, y, letters, width),
+        *_label_lines(found, (low, high), height, y, letters, width),
     ]
     return layer(*parts, width=width, height=height).properties(title=cut(line.fixed, 44 if narrow else 110))
 
 
-def _labels(
+def _label_lines(
     found: Sequence[Mapping[str, Any]],
     ends: tuple[float, float],
     height: int,
@@ -156,5 +158,5 @@ def _labels(
     )
 
 
-def _few(sizes: Sequence[int], most: int) -> list[int]:
+def _thin_out(sizes: Sequence[int], most: int) -> list[int]:
     return list(sizes[:: math.ceil(len(sizes) / most)])
