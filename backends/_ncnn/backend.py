@@ -7,6 +7,7 @@ arithmetic that ncnn would use.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,18 @@ import numpy as np
 
 from shootout.backends._ncnn.account import as_mat, survey
 from shootout.backends._ncnn.convert import NO_AXIS, convert
-from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.backends._ncnn.library import chosen_card, import_ncnn, version
-from shootout.backends._ncnn.net import OPTIONS, load_net, stores_half
+from shootout.backends._ncnn.net import (
+    BIN,
+    OPTIONS,
+    PARAM,
+    chosen_card,
+    import_ncnn,
+    load_net,
+    settings_of,
+    stores_half,
+)
 from shootout.backends._ncnn.session import NcnnSession
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, trial
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.errors import SkippedArm
@@ -33,13 +41,13 @@ TINY = "\n".join(("7767517", "2 2", "Input in0 0 1 in0", "BinaryOp add 1 1 in0 o
 """A net that adds one."""
 
 
-def _lacks(target: Target) -> bool:
+def _lacks_half_arithmetic(target: Target) -> bool:
     """Return whether ncnn has FP16 storage on this CPU and no FP16 arithmetic: it computes so on ARM's alone."""
     is_half = target.device is Device.CPU and target.precision is Precision.FP16 and not target.scheme
     return is_half and not import_ncnn().cpu_support_arm_asimdhp()
 
 
-FIXTURE = Fixture(lacks=_lacks, slow=frozenset({(Device.VULKAN.value, Precision.FP16)}))
+FIXTURE = Fixture(lacks=_lacks_half_arithmetic, slow=frozenset({(Device.VULKAN.value, Precision.FP16)}))
 
 
 class NcnnAdapter:
@@ -57,11 +65,11 @@ class NcnnAdapter:
     )
 
     def probe(self, device: Device) -> Availability:
-        """Run a sum."""
-        return trial("ncnn", lambda: _try(device))
+        """Add one to four zeros."""
+        return trial("ncnn", lambda: _probe_sum(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The model's `.param` and `.bin`, and what the net that they make computes in.
+        """Convert the model into a `.param` and a `.bin`, and observe what their net computes in.
 
         Raises:
             SkippedArm: pnnx is missing or can't convert the model, ncnn has no layer for it, or no arithmetic of the
@@ -80,6 +88,14 @@ class NcnnAdapter:
         return NcnnSession(built)
 
 
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy the two files, and name every switch of the net; ncnn packs the weights for whatever CPU loads them."""
+    for name in (PARAM, BIN):
+        shutil.copyfile(built.folder / name, folder / name)
+    ends = {name: built.facts[name] for name in ("takes", "gives")}
+    return Shipment(options={"files": [PARAM, BIN], "net": settings_of(built.arm), **ends})
+
+
 def _require_precision(target: Target, facts: dict[str, Any]) -> None:
     """Refuse FP16 where ncnn would only store in it, and FP16 weights where it would compute in it."""
     counts, plain = facts["compute_nodes_by_precision"], f"ncnn:{target.device}:fp16"
@@ -93,7 +109,7 @@ def _require_precision(target: Target, facts: dict[str, Any]) -> None:
         raise SkippedArm("ncnn computes in FP16 here where weights are kept so", f"ask for {plain}")
 
 
-def _try(device: Device) -> str:
+def _probe_sum(device: Device) -> str:
     require_device(device, (Device.CPU, Device.VULKAN))
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / PARAM).write_text(TINY, encoding="utf-8")
@@ -104,4 +120,5 @@ def _try(device: Device) -> str:
     failed, found = extractor.extract("out0")
     assert not failed
     assert np.array_equal(found.numpy(), np.ones(4, np.float32)), "0 + 1 isn't 1"
-    return f"{version()} on {chosen_card()}" if device is Device.VULKAN else version()
+    version = str(import_ncnn().__version__)
+    return f"{version} on {chosen_card()}" if device is Device.VULKAN else version

@@ -1,17 +1,46 @@
-"""ncnn's side of an arm: a net loaded with every option that decides a precision or the device set, and read back."""
+"""ncnn itself, its Vulkan device, and an arm's net: loaded with every option set, which are then read back."""
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.backends._ncnn.library import chosen_card, import_ncnn
 from shootout.contract import Arm, Device, Option, Precision
 from shootout.errors import SkippedArm
+from shootout.host import gpu
+from shootout.host.gpu import VulkanDevice
 
+SOFTWARE = 3
+"""ncnn's word for a device that is a CPU."""
+
+
+@cache  # each call of a session asks for it
+def import_ncnn() -> Any:
+    """Import the library; its model zoo, which downloads, is a module of its own."""
+    os.environ.setdefault(gpu.SHADER_CACHE, "1")
+    import ncnn
+
+    return ncnn
+
+
+def chosen_card() -> VulkanDevice:
+    """Return the Vulkan device that `--gpu` names, or ncnn's own choice.
+
+    Raises:
+        SkippedArm: there is none, or no such one.
+    """
+    ncnn: Any = import_ncnn()
+    count = ncnn.get_gpu_count()
+    index = gpu.vulkan_index(count, ncnn.get_default_gpu_index() if count else 0)
+    info = ncnn.get_gpu_info(index)
+    return VulkanDevice(index=index, name=info.device_name(), software=info.type() == SOFTWARE)
+
+
+PARAM, BIN = "model.param", "model.bin"
 HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic")
-"""On by default: float32 is what computes only where all are off."""
+"""On by default: a net computes in float32 only if all are off."""
 BFLOATS = ("use_bf16_packed", "use_bf16_storage")
 FILE_HALF = "fp16"
 SWITCHES = ("0", "1")
@@ -53,27 +82,25 @@ OPTIONS = (
 
 
 def stores_half(arm: Arm) -> bool:
-    """Whether the arm's file holds its matrices in float16."""
+    """Return whether the arm's file holds its matrices in float16."""
     own = arm.target.precision is Precision.FP16
     return arm.options.get(FILE_HALF, str(int(own))) == "1"
 
 
-def switches_of(arm: Arm) -> dict[str, bool]:
-    """What the arm's net is loaded with, by ncnn's names."""
-    precision = arm.target.precision
-    found = dict.fromkeys(HALVES, precision is Precision.FP16) | dict.fromkeys(BFLOATS, precision is Precision.BF16)
-    own = {name: value == "1" for name, value in arm.options.items() if name != FILE_HALF}
-    return {**found, **own}
-
-
 def settings_of(arm: Arm) -> dict[str, int | bool]:
-    """What the arm's net is told, by ncnn's names."""
-    on_vulkan = arm.target.device is Device.VULKAN
-    return {"num_threads": arm.threads, "use_vulkan_compute": on_vulkan, **switches_of(arm)}
+    """Return every option of the arm's net, by ncnn's names."""
+    precision = arm.target.precision
+    return {
+        "num_threads": arm.threads,
+        "use_vulkan_compute": arm.target.device is Device.VULKAN,
+        **dict.fromkeys(HALVES, precision is Precision.FP16),
+        **dict.fromkeys(BFLOATS, precision is Precision.BF16),
+        **{name: value == "1" for name, value in arm.options.items() if name != FILE_HALF},
+    }
 
 
 def load_net(folder: Path, arm: Arm) -> Any:
-    """The net in `folder`, as this arm runs it.
+    """Load the net in `folder` as this arm runs it.
 
     Raises:
         SkippedArm: ncnn refuses the file, or there is no Vulkan device, or it lacks the precision.

@@ -13,9 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from shootout.backends._ncnn.account import COUNTS, as_mat
-from shootout.backends._ncnn.files import BIN, PARAM
-from shootout.backends._ncnn.library import chosen_card, version
-from shootout.backends._ncnn.net import load_net
+from shootout.backends._ncnn.net import BIN, PARAM, chosen_card, import_ncnn, load_net
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out
 from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
@@ -24,8 +22,8 @@ from shootout.trace_events import Event
 
 
 @dataclass(slots=True)
-class Slot:
-    """One input set in ncnn's memory, by blob, and what came of it last."""
+class NcnnSlot:
+    """One input set in ncnn's memory, by blob, and its last outputs."""
 
     inputs: list[tuple[str, Any]] = field(default_factory=list)
     outputs: list[Any] = field(default_factory=list)
@@ -42,15 +40,15 @@ class NcnnSession:
         self._net: Any = load_net(built.folder, built.arm)
         self._card = chosen_card() if built.arm.target.device is Device.VULKAN else None
         self.gpu = GpuSide(copies="staged") if self._card else None
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, NcnnSlot] = {}
 
     @cached_property
     def executed(self) -> Executed:
-        """This net's own options; what its layers compute in as `build` saw it."""
+        """Return this net's own options, and what its layers compute in as `build` observed it."""
         folder = self._built.folder
         return Executed(
             library="ncnn",
-            version=version(),
+            version=import_ncnn().__version__,
             device=f"vulkan: {self._card.name}" if self._card else "cpu",
             software=bool(self._card and self._card.software),
             threads=self._net.opt.num_threads,
@@ -60,15 +58,15 @@ class NcnnSession:
             **{name: self._built.facts[name] for name in COUNTS},
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> NcnnSlot:
         """Copy the inputs into memory of ncnn's own: it ends the process where a first layer writes to others'."""
         check_inputs(self._inputs, inputs)
-        handle = self._slots.setdefault(slot, Slot())
+        handle = self._slots.setdefault(slot, NcnnSlot())
         handle.inputs = [(blob, as_mat(inputs[name], axis)) for blob, name, axis in self._takes]
         return handle
 
-    def execute(self, staged: Slot) -> Slot:
-        """Run the layers that the outputs need; returns when done.
+    def execute(self, staged: NcnnSlot) -> NcnnSlot:
+        """Run the layers that the outputs need, and return when they are done.
 
         Raises:
             RuntimeError: a layer failed.
@@ -85,15 +83,15 @@ class NcnnSession:
         return staged
 
     def synchronize(self) -> None:
-        """Nothing is pending when `execute` has returned."""
+        """Do nothing: nothing is pending after `execute`."""
 
-    def fetch(self, raw: Slot) -> Arrays:
-        """Copies; large outputs are handed out as they are: each call writes to memory of its own."""
-        given = zip(self._gives, raw.outputs, strict=True)
-        return {spec.name: _given(mat, spec, axis) for (_, spec, axis), mat in given}
+    def fetch(self, raw: NcnnSlot) -> Arrays:
+        """Copy the outputs; hand out large ones as they are, since each call writes to memory of its own."""
+        outputs = zip(self._gives, raw.outputs, strict=True)
+        return {spec.name: _as_model_output(mat, spec, axis) for (_, spec, axis), mat in outputs}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Nothing: ncnn's wheel is built without its layer times."""
+        """Return no events: ncnn's wheel is built without its layer times."""
         return ()
 
     def close(self) -> None:
@@ -102,8 +100,8 @@ class NcnnSession:
         self.__dict__.pop("_net", None)
 
 
-def _given(mat: Any, spec: TensorSpec, axis: int) -> Array:
-    """An output as the model's own, whatever ncnn made of its axes."""
+def _as_model_output(mat: Any, spec: TensorSpec, axis: int) -> Array:
+
     found: Array = mat.numpy("i" if "int" in spec.dtype else "f", axis)
     shaped = found.reshape(spec.shape) if found.size == math.prod(spec.shape) else found
     return shaped if is_handed_out(spec) and found.dtype == spec.dtype else shaped.astype(spec.dtype)

@@ -1,23 +1,26 @@
 """NumPy, the reference that people can read: the model's own `forward`, or an ONNX file through `onnx.reference`.
 
 The BLAS takes its thread count from the environment, which the harness sets before the process starts; here it is only
-read back.
+read back. A shipped folder has the source of `forward` with all that it calls, and its weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shootout import models
-from shootout.backends._numpy.account import nodes_of, profile_operations
-from shootout.backends.adapter import Built
+from shootout.backends._numpy.account import corrected_operators, nodes_of, profile_operations
+from shootout.backends.adapter import Built, Shipment
 from shootout.backends.common import check_inputs, check_options, require_device, trial, widen
-from shootout.backends.common_numpy import Product, blas_threads, counts, products_of
+from shootout.backends.common_numpy import BLAS_THREAD_SYMBOLS, Product, blas_threads, counts, products_of
 from shootout.contract import (
     Arm,
     Array,
@@ -58,21 +61,21 @@ class NumpyAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Multiply two small matrices."""
-        return trial("", lambda: _try(device))
+        return trial("", lambda: _probe_product(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The weights as BLAS reads them fastest (see `_store`); of an ONNX file nothing.
+        """Store the weights as BLAS reads them fastest (see `_write_weights`); of an ONNX file nothing.
 
         Raises:
             ValueError: the arm has options; NumPy takes none.
         """
         check_options(arm, self.capabilities.options)
         if Artifact.FORWARD in exported.artifacts and (weights := exported.weights()):
-            _store(weights, models.get(exported.model).tables, folder)
+            _write_weights(weights, models.get(exported.model).tables, folder)
         return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> NumpySession:
-        """The weights in memory.
+        """Read the weights, or the ONNX file.
 
         Raises:
             SkippedArm: the exported model is an ONNX file and the `onnx` package is missing.
@@ -92,7 +95,7 @@ class NumpySession:
 
     @cached_property
     def executed(self) -> Executed:
-        """Counts from one run on the first input buffer."""
+        """Count the products of one run on the first input buffer."""
         products = self._observe(self._exported.input_buffers()[0])
         return Executed(
             library="numpy",
@@ -114,14 +117,14 @@ class NumpySession:
         return self._run(staged)
 
     def synchronize(self) -> None:
-        """NumPy is done when it returns."""
+        """Do nothing: NumPy is done when it returns."""
 
     def fetch(self, raw: Mapping[str, Array]) -> Arrays:
-        """Each call made new arrays, so they are the caller's."""
+        """Hand out the outputs: each call made new arrays."""
         return {name: widen(array) for name, array in raw.items()}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - it watches operations
-        """The operations of some calls."""
+        """Time the operations of `calls` calls."""
         return profile_operations(self._run, self._exported.input_buffers()[0], calls)
 
     def close(self) -> None:
@@ -131,7 +134,7 @@ class NumpySession:
 
 
 def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
-    """NumPy's BLAS; it has no other precision that is worth asking."""
+    """Return the products of NumPy's BLAS, in float32, its only fast precision."""
 
     def make(size: int) -> Gemm:
         left, right = (np.ones((size, size), np.float32) for _ in range(2))
@@ -141,7 +144,7 @@ def gemms(threads: int) -> Gemms:  # noqa: ARG001 - its BLAS reads a variable
     return {Precision.FP32: make}
 
 
-def _store(weights: Arrays, tables: Collection[str], folder: Path) -> None:
+def _write_weights(weights: Arrays, tables: Collection[str], folder: Path) -> None:
     """Write the weights, matrices as (in, out), which is how NumPy's users keep them; `tables` are read by rows.
 
     Torch's (out, in) gives the same numbers by a transposed view, but BLAS then walks the matrix across its rows: 1.1
@@ -149,15 +152,15 @@ def _store(weights: Arrays, tables: Collection[str], folder: Path) -> None:
     """
     from safetensors.numpy import save_file
 
-    turned = _turned(weights, tables)
+    turned = _transpose_matrices(weights, tables)
     save_file({name: np.ascontiguousarray(array) for name, array in turned.items()}, folder / WEIGHTS)
 
 
-def _turned(weights: Arrays, tables: Collection[str]) -> dict[str, Array]:
+def _transpose_matrices(weights: Arrays, tables: Collection[str]) -> dict[str, Array]:
     return {name: array.T if array.ndim == MATRIX and name not in tables else array for name, array in weights.items()}
 
 
-def _stored(folder: Path, tables: Collection[str]) -> dict[str, Array]:
+def _read_weights(folder: Path, tables: Collection[str]) -> dict[str, Array]:
     """Read the weights in torch's shapes, each matrix a view of what is stored; none if the model has none.
 
     Each begins on a cache line: off it, a product of a 128 by 128 matrix takes up to 1.1 times as long, of 256 by 256
@@ -169,12 +172,12 @@ def _stored(folder: Path, tables: Collection[str]) -> dict[str, Array]:
     from safetensors import safe_open
 
     with safe_open(path, framework="numpy") as stored:  # one by one, or all would be in memory twice
-        return _turned({name: aligned(stored.get_tensor(name)) for name in stored.keys()}, tables)  # noqa: SIM118
+        return _transpose_matrices({name: aligned(stored.get_tensor(name)) for name in stored.keys()}, tables)  # noqa: SIM118
 
 
 def _from_forward(built: Built) -> tuple[Run, Observe, int]:
     exported, model = built.exported, models.get(built.exported.model)
-    weights = _stored(built.folder, model.tables)
+    weights = _read_weights(built.folder, model.tables)
     assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
     run = model.forward(np, weights, exported.parameters)
     return run, lambda inputs: products_of(run, inputs), sum(array.nbytes for array in weights.values())
@@ -183,13 +186,11 @@ def _from_forward(built: Built) -> tuple[Run, Observe, int]:
 def _from_onnx(exported: ExportedModel) -> tuple[Run, Observe, int]:
     try:
         from onnx.reference import ReferenceEvaluator
-
-        from shootout.backends._numpy.operators import CORRECTED
     except ImportError:
         reason = "NumPy runs an ONNX file through the onnx package, which is not installed"
         raise SkippedArm(reason, install("onnxruntime"), NotRunKind.NOT_INSTALLED) from None
     path, names = exported.path(Artifact.ONNX), [spec.name for spec in exported.outputs]
-    evaluator = ReferenceEvaluator(str(path), new_ops=[*CORRECTED])
+    evaluator = ReferenceEvaluator(str(path), new_ops=corrected_operators())
 
     def run(inputs: Arrays) -> Mapping[str, Array]:
         return dict(zip(names, evaluator.run(names, dict(inputs)), strict=True))
@@ -197,8 +198,99 @@ def _from_onnx(exported: ExportedModel) -> tuple[Run, Observe, int]:
     return run, lambda inputs: nodes_of(evaluator, inputs), path.stat().st_size
 
 
-def _try(device: Device) -> str:
+def _probe_product(device: Device) -> str:
     require_device(device, (Device.CPU,))
     if not np.array_equal(np.eye(2, dtype=np.float32) @ np.ones((2, 2), np.float32), np.ones((2, 2))):
         raise ArithmeticError("a 2x2 matrix product came out wrong")
     return np.__version__
+
+
+FORWARD, STORED = "forward.py", "weights.npz"
+_PLAIN = (int, float, str, bool, tuple)
+"""Constants of these types that other modules of ours define are written out; errors become Python's own."""
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Write the source of `forward` with all that it calls, and the weights as they are stored.
+
+    Raises:
+        SkippedArm: NumPy runs the model by `onnx.reference`, or its `forward` needs other code of ours.
+    """
+    exported = built.exported
+    if Artifact.FORWARD not in exported.artifacts:
+        raise SkippedArm("NumPy runs a file by onnx.reference, which is made to be read", "ship another backend")
+    model = models.get(exported.model)
+    assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
+    (folder / FORWARD).write_text(source_of(model.forward), encoding="utf-8")
+    stored: Mapping[str, Any] = {}
+    if (built.folder / WEIGHTS).exists():
+        from safetensors.numpy import load_file
+
+        stored = load_file(built.folder / WEIGHTS)
+    np.savez(folder / STORED, *stored.values())
+    turned = [name for name, array in stored.items() if array.ndim == MATRIX and name not in model.tables]
+    options = {
+        "function": model.forward.__name__,
+        "parameters": dict(exported.parameters),
+        "weights": list(stored),
+        "turned": turned,
+        "threads": [name.replace("get_num", "set_num").replace("Get_Max", "Set_Num") for name in BLAS_THREAD_SYMBOLS],
+    }
+    return Shipment(options=options, installs=("numpy",))
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """Return a function as a program of its own, after the names of its module that it uses.
+
+    Raises:
+        SkippedArm: it uses code of other modules of ours.
+    """
+    module = sys.modules[function.__module__]
+    tree = ast.parse(inspect.getsource(module))
+    own = {name: node for node in tree.body for name in _names_defined(node)}
+    wanted, waiting = set[str](), [function.__name__]
+    lines = ["from __future__ import annotations", ""]
+    while waiting:
+        name = waiting.pop()
+        if name in wanted or not (name in own or hasattr(module, name)):
+            continue
+        wanted.add(name)
+        if name in own:
+            waiting += _names_used(own[name])
+        else:
+            lines.append(_import_line(name, getattr(module, name)))
+    nodes = dict.fromkeys(node for name, node in own.items() if name in wanted)
+    return "\n".join([*lines, "", *(ast.unparse(node) + "\n" for node in tree.body if node in nodes)])
+
+
+def _names_defined(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        yield from (one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name))
+
+
+def _names_used(node: ast.AST) -> Iterator[str]:
+    """Yield the names that it reads when it runs, without those of its annotations."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    for field, value in ast.iter_fields(node):
+        if field not in ("annotation", "returns"):
+            for one in value if isinstance(value, list) else [value]:
+                if isinstance(one, ast.AST):
+                    yield from _names_used(one)
+
+
+def _import_line(name: str, found: Any) -> str:
+    """Return the line that imports or defines a name which its module imports."""
+    if inspect.ismodule(found) and not found.__name__.startswith("shootout"):
+        return f"import {found.__name__} as {name}"
+    home = getattr(found, "__module__", "")
+    if home and not home.startswith("shootout"):
+        return f"from {home} import {found.__name__} as {name}"
+    if isinstance(found, type) and issubclass(found, Exception):
+        return f"{name} = ValueError"
+    if not isinstance(found, _PLAIN):
+        raise SkippedArm(f"its NumPy code uses {name} of {home}", "ship another backend")
+    return f"{name} = {found!r}"

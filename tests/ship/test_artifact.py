@@ -14,7 +14,7 @@ from support.races.made import header, prepared
 from support.races.shipping import source_of
 
 from shootout import backends, models
-from shootout.backends._numpy import shipping
+from shootout.backends._numpy import backend
 from shootout.contract import Arm, Availability, BoundStanding, Device, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.host import environment
@@ -141,7 +141,7 @@ def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
 
 @pytest.mark.parametrize("name", [name for name in models.names() if models.get(name).forward])
 def test_a_forward_is_a_program_of_its_own(name: str):
-    text = shipping.source_of(models.get(name).forward)
+    text = backend.source_of(models.get(name).forward)
     imported = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert not [node for node in imported if str(node.module).startswith("shootout")]
     names: dict[str, Any] = {}

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from shootout import backends
-from shootout.backends._ncnn import backend, library
+from shootout.backends._ncnn import backend, net
 from shootout.contract import Arm, Artifact, Executed, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
@@ -131,7 +131,7 @@ def test_no_thread_of_a_shader_cache_leaves_the_cpus_of_an_arm(monkeypatch: pyte
     monkeypatch.setenv(gpu.SHADER_CACHE, "")
     monkeypatch.delenv(gpu.SHADER_CACHE)
     monkeypatch.setitem(sys.modules, "ncnn", Mock())
-    library.import_ncnn.__wrapped__()  # the kept one stays the library
+    net.import_ncnn.__wrapped__()  # the kept one stays the library
     assert os.environ["MESA_SHADER_CACHE_DISABLE"] == "1"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shootout.backends._ncnn.files import read_param, read_storage
+from shootout.backends._ncnn.convert import read_param, read_storage
 from shootout.errors import SkippedArm
 
 PARAM = """7767517
