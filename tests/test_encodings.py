@@ -52,7 +52,7 @@ def _is_loose(call: ast.Call) -> bool:
 
 def _opens_else(name: str) -> bool:
     """Whether it is a module, or a class that isn't Path, whose `open` opens no text."""
-    return name in OTHERS or (name.istitle() and name != "Path")
+    return name in OTHERS or (name[:1].isupper() and not name.isupper() and name != "Path")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,8 @@ def _opens_else(name: str) -> bool:
         ("Path(a).open('rb')", 0),
         ("open(a, 'w')", 1),
         ("os.open(a, b)", 0),
-        ("gpu.Gpu.open()", 0),
+        ("gpu.UsedGpu.open()", 0),
+        ("FOLDER.open('a')", 1),
         ("archive.open(name)", 0),
         ("a.open('ab' if b else 'wb')", 0),
         ("a.open(mode='w')", 1),

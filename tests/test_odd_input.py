@@ -253,7 +253,6 @@ def read_onnx(data: bytes, folder: Path) -> None:
     file = folder / "model.onnx"
     file.write_bytes(data)
     (folder / "model.onnx.data").write_bytes(BESIDE.tobytes())
-    onnx_files.header.__globals__["_header"].cache_clear()
     head = onnx_files.header(file)
     free = [
         dim.dim_param or f"{one.name}.{at}"

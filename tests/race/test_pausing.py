@@ -229,7 +229,7 @@ def test_an_arm_that_fails_in_the_trial_leaves_and_the_others_are_held() -> None
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
     monkeypatch.setitem(planted.LINES, "torch-eager", (1e5, 10.0))
-    monkeypatch.setattr("shootout.host.gpu.Gpu.open", lambda: None)
+    monkeypatch.setattr("shootout.host.gpu.UsedGpu.open", lambda: None)
     return on_stage(monkeypatch)
 
 
@@ -269,7 +269,7 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
-    monkeypatch.setattr("shootout.host.gpu.Gpu.open", lambda: card)
+    monkeypatch.setattr("shootout.host.gpu.UsedGpu.open", lambda: card)
     meters: list[Any] = []
     monkeypatch.setattr("shootout.race.runner.NoiseWatch", lambda meter: meters.append(meter) or FakeWatch())
     assert planted.run(tmp_path / "cuda", cuda_study(1))

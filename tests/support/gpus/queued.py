@@ -143,7 +143,7 @@ def plugged_in(patch: pytest.MonkeyPatch, device: Device, nvml: Nvml | None) -> 
     patch.setattr(clock, "sleep", device.sleep)
     patch.setattr(clock, "quiet_collector", lambda: None)  # which is for a process that only measures
     patch.setattr(clock, "collected_once", nullcontext)
-    patch.setattr("shootout.worker.gpu_readings.Gpu.open", lambda: nvml)
+    patch.setattr("shootout.worker.gpu_readings.UsedGpu.open", lambda: nvml)
     patch.setattr("shootout.worker.gpu_readings.make_context", device.make_context)
 
 
