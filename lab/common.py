@@ -17,7 +17,7 @@ import numpy as np
 
 from shootout import models
 from shootout.backends.adapter import Built
-from shootout.build.builder import BuiltArm, Workshop
+from shootout.build.builder import Builder, BuiltArm
 from shootout.clock import Stopwatch
 from shootout.contract import Arm, Array, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
@@ -108,7 +108,7 @@ class Bench:
 
     def prepared(self, arm: Arm) -> BuiltArm:
         """The arm's artifact, exported and built as a run does it (without the permutation probe), and what it took."""
-        workshop = Workshop(
+        builder = Builder(
             cache=cache_folder(),
             placement=self.placement,
             probes={},
@@ -116,7 +116,7 @@ class Bench:
             logs=self.folder / "logs",
         )
         exported = obtain(Request(model=arm.model, parameters=arm.parameters, batch=arm.batch))
-        return workshop.prepare(arm, exported, environment.libraries().get(arm.target.backend, ""))
+        return builder.prepare(arm, exported, environment.libraries().get(arm.target.backend, ""))
 
     def stage(self, built: Sequence[Built]) -> Launcher:
         """Return a stage for these artifacts; their arms' labels must differ."""

@@ -14,7 +14,7 @@ import numpy as np
 from rich.console import Console
 
 from lab.common import Bench, Table, Tables, medians, restart, say, watch
-from shootout.build.exports import probe_request
+from shootout.build.builder import probe_request
 from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
 from shootout.constants import MAX_RESTARTS

@@ -59,7 +59,7 @@ from shootout.page import markdown, plots, sources
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.study import plan, points, schema
-from shootout.study.look import look_at
+from shootout.study.preview import preview
 from shootout.worker.process import WorkerProcess
 
 KEPT = Path(__file__).parent / "support" / "odd_input"
@@ -264,7 +264,7 @@ def read_onnx(data: bytes, folder: Path) -> None:
     check_sizes(request)
     input_texts(str(file))
     client.check(request)
-    found = look_at(request)
+    found = preview(request)
     assert all(isinstance(one, str) for one in (*found.notes, *found.operators, *(i.text for i in found.inputs)))
     onnx_files.parameter_count(head)
 

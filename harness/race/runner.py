@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from shootout.backends.adapter import Built
-from shootout.build.cpu_pool import lanes_near
-from shootout.build.groups import Preparation
+from shootout.build.pool import lanes_near
+from shootout.build.preparation import Preparation
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
 from shootout.contract import Arm, Device, NotRun

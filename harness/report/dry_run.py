@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shootout import backends
-from shootout.build.cpu_pool import lanes, lanes_near
-from shootout.build.groups import expected_s
+from shootout.build.pool import lanes, lanes_near
+from shootout.build.preparation import expected_s
 from shootout.constants import (
     BLOCK_NS,
     COPY,
@@ -31,9 +31,9 @@ from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_restarts
 from shootout.study import axes
-from shootout.study.look import InputLook, Look, look_at
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe
+from shootout.study.preview import InputPreview, Preview, preview
 from shootout.units import counted, size, span
 
 EXPORT_S = 1.0
@@ -134,7 +134,7 @@ def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
     }
 
 
-def _group_data(planned: Plan, group: PlannedGroup, found: Look | None) -> dict[str, Any]:
+def _group_data(planned: Plan, group: PlannedGroup, found: Preview | None) -> dict[str, Any]:
     return {
         "name": group.record.name,
         "model": found and asdict(found),
@@ -167,12 +167,12 @@ def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
     return Group(*(Text(line) for line in [*lines, _measured(planned), *_end(planned, max_time_s)]))
 
 
-def _looks(planned: Plan) -> list[Look]:
+def _looks(planned: Plan) -> list[Preview]:
     """What is known of each group's model; of the first groups, where there are many."""
-    return [look_at(group.request) for group in planned.groups[:SHOWN_GROUPS]]
+    return [preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
 
 
-def _model(found: Look) -> list[str]:
+def _model(found: Preview) -> list[str]:
     """A model in a few lines."""
     lines = [f"input {one.text}{_sized(one)}, {one.filled}" for one in found.inputs]
     lines += [f"note: {note}" for note in found.notes]
@@ -188,14 +188,14 @@ def _model(found: Look) -> list[str]:
     return [*lines, *(["; ".join(facts)] if facts else [])]
 
 
-def _sized(one: InputLook) -> str:
+def _sized(one: InputPreview) -> str:
     shape = f"[{', '.join(map(str, one.shape))}]"
     return "" if one.text.endswith(shape) else f" as {shape}"
 
 
 def _each(planned: Plan) -> list[str]:
     lines: list[str] = []
-    told: Look | None = None
+    told: Preview | None = None
     for group, found in zip(planned.groups, _looks(planned), strict=True):
         lines.append(f"{group.record.name}")
         lines += [f"  {line}" for line in _model(found)] if found != told else []

@@ -13,8 +13,7 @@ from packaging.utils import canonicalize_name
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
-from shootout.build.builder import Workshop
-from shootout.build.exports import needs_of, probe_key, probe_request
+from shootout.build.builder import Builder, needs_of, probe_key, probe_request
 from shootout.contract import Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
@@ -53,7 +52,7 @@ def find_built(source: Source, progress: Progress) -> Built:
     key = probe_key(source.arm)
     probe = client.obtain_all([probe_request(*key)])[0] if key else None
     with scratch(cache_folder()) as logs:
-        workshop = Workshop(
+        builder = Builder(
             cache=cache_folder(),
             placement=place(source.arm.threads),
             probes={key: probe} if key and isinstance(probe, ExportedModel) else {},
@@ -61,9 +60,9 @@ def find_built(source: Source, progress: Progress) -> Built:
             logs=logs,
             progress=progress,
         )
-        if not workshop.holds(source.arm, model, found.version, runs=True) and (changed := _around(here, there)):
+        if not builder.holds(source.arm, model, found.version, runs=True) and (changed := _around(here, there)):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
-        return workshop.prepare(source.arm, model, found.version).built
+        return builder.prepare(source.arm, model, found.version).built
 
 
 def _model(source: Source, again: str) -> ExportedModel:

@@ -1,6 +1,10 @@
 """Study × what is available here → a plan: groups of arms that race each other, and skips.
 
 `make_plan` looks at the machine; all else is pure.
+
+For throughput a target's settings (batches, instances) compete. Picking the fastest of many is biased by luck, so it
+happens in two groups. The first one tries all settings and gives no verdict; each restart halves what is left of every
+target. The second measures each target's chosen setting, its plain one and the baseline anew.
 """
 
 from __future__ import annotations
@@ -12,29 +16,96 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shootout import backends, schemes
+from shootout import backends, models, schemes
 from shootout.backends.common import check_options
 from shootout.clock import Stopwatch
 from shootout.constants import RACING_S
-from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, Option, Target
+from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, NotRunKind, Option, Scenario, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client
-from shootout.export.client import Request
+from shootout.export.client import Request, is_file
 from shootout.export.request import check_sizes
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
-from shootout.study import settings
 from shootout.study.feasibility import Here, needed_bytes, obstacles
-from shootout.study.group import FULL, GroupRecord, count_comparisons, with_control
-from shootout.study.pairs import asked_pairs
-from shootout.study.points import Point, describe, group_name, names_of, points, request, targets_of
+from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
+from shootout.study.points import Point, crossover_pairs, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
 from shootout.worker import interpreters
 from shootout.worker.availability import known_available
 from shootout.worker.interpreters import Interpreter
+
+BATCHES = (1, 8, 64)
+"""The candidates where the study names no batch."""
+
+
+def spread_settings(study: Study, arm: Arm) -> list[Arm]:
+    """The arm itself; for throughput and serving one arm for each setting that is to be tried.
+
+    The CPUs are shared: each instance has its part of the threads.
+    """
+    if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
+        return [arm]
+    searched = arm.scenario is Scenario.THROUGHPUT
+    counts = study.instances or (_powers_of_two(arm.threads) if searched else (1,))
+    settings = [
+        (batch, count) for batch in (batches_to_try(study, arm) if searched else (arm.batch,)) for count in counts
+    ]
+    shown = len(settings) > 1
+    return [
+        replace(
+            arm,
+            batch=batch,
+            instances=count,
+            threads=max(1, arm.threads // count),
+            setting=_setting_words(arm.scenario, batch, count) if shown else "",
+        )
+        for batch, count in settings
+    ]
+
+
+def batches_to_try(study: Study, arm: Arm) -> tuple[int, ...]:
+    """The batches to try: the study's, else a few that lie far apart, where the model is known to take any."""
+    named = "batch" in study.model_fields_set or is_file(arm.model) or not models.get(arm.model).takes_batch
+    return study.batch if named else BATCHES
+
+
+def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
+    """Why arms don't fit on the CPUs, by label.
+
+    Args:
+        threads: that an arm may have, all its instances together.
+    """
+    return {
+        arm.label: NotRun(
+            NotRunKind.TOO_BIG,
+            f"{arm.instances} instances need as many threads, and a target has {threads} here",
+            "--threads all, or fewer --instances",
+        )
+        for arm in arms
+        if arm.cpus > threads
+    }
+
+
+def _powers_of_two(threads: int) -> tuple[int, ...]:
+    """1, 2, 4 … and as many as there are threads."""
+    return tuple(dict.fromkeys([*(2**n for n in range(threads.bit_length())), threads]))
+
+
+def _setting_words(scenario: Scenario, batch: int, instances: int) -> str:
+    return f"batch={batch}, instances={instances}" if scenario is Scenario.THROUGHPUT else f"instances={instances}"
+
+
+def as_selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
+    """The group as one that only selects, where some target has several settings to choose from; else as it is."""
+    searched = any(arm.scenario is Scenario.THROUGHPUT for arm in runnable)
+    if not searched or len({family(arm.label) for arm in runnable}) == len(runnable):
+        return record
+    arms = tuple(arm for arm in record.arms if not arm.control)
+    return record.model_copy(update={"arms": arms, "baseline": None, "comparisons": 0, "selects_for": record.baseline})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +243,7 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     arms = _arms(study, targets, point, here.count(point.threads))
     if study.baseline is not None:
         _meant(study, study.baseline, arms, here)
-    asked_pairs(study, arms, (), here.first(point.model))
+    crossover_pairs(study, arms, (), here.first(point.model))
 
 
 def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
@@ -287,18 +358,18 @@ def _arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, t
                 cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
-    return [one for arm in arms for one in settings.spread(study, arm)]
+    return [one for arm in arms for one in spread_settings(study, arm)]
 
 
 def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """The arms with their baseline first and its control last, and why some of them can't be asked."""
-    skips = settings.crowded(arms, here.count(point.threads)) | obstacles(arms, here)
+    skips = find_crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _baseline(study, arms, runnable, skips, here)
     ordered = with_control(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline and (study.against_own_fp32 or arm.file)]
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
-    wanted = asked_pairs(study, arms, runnable, here.first(point.model))
+    wanted = crossover_pairs(study, arms, runnable, here.first(point.model))
     goal, label = read_goal(study.aims_at), baseline.label if baseline else None
     record = GroupRecord(
         name=group_name(point) + apart,
@@ -310,7 +381,7 @@ def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str =
         references=references,
         pairs=wanted,
     )
-    record = settings.selecting(record, runnable)
+    record = as_selecting(record, runnable)
     made = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
     needs = needed_bytes(made, here)
     return PlannedGroup(record=record, request=request(study, point), skips=skips, needs_bytes=needs)

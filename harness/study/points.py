@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 from shootout import backends, models, schemes
-from shootout.contract import Capabilities, Device, Precision, Scenario, Target, Value
+from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target, Value
 from shootout.errors import UsageError, unknown
 from shootout.export.request import Request, axis_sizes_of, is_file, with_shapes
 from shootout.host.placement import Threads
 from shootout.study import axes
-from shootout.study.group import name_model
+from shootout.study.group import Pair, name_model, size_of
 from shootout.study.schema import Study, checked
 from shootout.study.target import Describe, own_words, parse_targets, refuse_namesakes, with_twins
 
 POINT_WORDS = ("model", "batch", "scenario", "threads")
 """What one of a study's points may name beside a model's parameters."""
+_SHIPPED = re.compile(r"[\w-]+")
+"""A model's name, rather than a file or code of the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,3 +247,89 @@ def group_name(point: Point) -> str:
     batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {point.batch}"
     names = " and ".join(_title(model) for model in (point.model, *point.others))
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
+
+
+def crossover_pairs(
+    study: Study, arms: Sequence[Arm], runnable: Sequence[Arm], first: Describe = describe
+) -> tuple[Pair, ...]:
+    """The pairs of one group; those named by the study are among them even where they can't run.
+
+    Args:
+        arms: of the group, without its control.
+        runnable: those that can run here; where the study names no pair, all pairs of them.
+        first: what a target is that is named without a device or precision.
+
+    Raises:
+        UsageError: the study names an arm that isn't there, an arm beside itself, or an axis that no arm has.
+    """
+    if study.crossover is None:
+        return ()
+    for arm in arms[:1]:
+        size_of(arm, study.crossover.axis)
+    if not study.crossover.pairs:
+        return tuple(combinations([arm.label for arm in runnable], 2))
+    labels = [arm.label for arm in arms]
+    pairs = study.crossover.pairs
+    named = [
+        (_label_of_pair_target(study, a, labels, first), _label_of_pair_target(study, b, labels, first))
+        for a, b in pairs
+    ]
+    for a, b in named:
+        if a == b:
+            raise UsageError(f"a crossover needs two targets, got {a!r} twice; to race one against itself, name it #2")
+    return tuple(dict.fromkeys(named))
+
+
+def _label_of_pair_target(study: Study, text: str, labels: Sequence[str], first: Describe) -> str:
+    if text in labels:
+        return text
+    found = parse_targets(text, first, study.pythons) if "#" not in text else []
+    for label in map(str, found):
+        if label in labels:
+            return label
+    raise unknown("target in the crossover's pairs", text, labels)
+
+
+def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:
+    """What is unknown or not allowed: under which key (`targets.2`), and the nearest that is known.
+
+    The user's own files are not looked into.
+    """
+    for key, check in _name_checks(study):
+        try:
+            check()
+        except UsageError as error:
+            yield key, error
+
+
+def _name_checks(study: Study) -> Iterator[tuple[str, Callable[[], object]]]:
+    for index, name in enumerate(study.model):
+        if _SHIPPED.fullmatch(name):
+            yield f"model.{index}", partial(models.get, name)
+    for key, texts in {"targets": study.targets, "backend": study.backend}.items():
+        for index, text in enumerate(texts):
+            yield f"{key}.{index}", partial(parse_targets, text, describe, study.pythons)
+    if not all(map(_SHIPPED.fullmatch, study.model)):
+        return
+    for name, values in study.parameters.items():
+        for index, value in enumerate(values):
+            yield f"parameters.{name}.{index}", partial(_check_value, study, name, value)
+    for index, point in enumerate(study.points):
+        yield f"points.{index}", partial(_check_points, study.model_copy(update={"points": (point,)}))
+
+
+def _check_points(study: Study) -> None:
+    for point in points(study):
+        request(study, point)
+
+
+def _check_value(study: Study, name: str, value: Value) -> None:
+    if name in axes.WORDS:
+        raise UsageError(f"{name} is an axis of its own: write it at the top level, not under [parameters]")
+    having = [models.get(model).parameters for model in study.model]
+    known = {parameter for parameters in having for parameter in parameters}
+    if name not in known:
+        raise unknown("parameter", name, known | set(axes.WORDS))
+    for parameters in having:
+        if name in parameters:
+            parameters[name].check(name, value)

@@ -333,10 +333,10 @@ def read_text(text: str, name: str, source: str) -> Study:
     Raises:
         UsageError: it isn't a valid study; names the key.
     """
-    from shootout.study.validate import unknowns  # which takes studies apart
+    from shootout.study.points import find_unknown_names  # which takes studies apart
 
     study = _from_text(text, name, source)
-    for key, error in unknowns(study):
+    for key, error in find_unknown_names(study):
         raise UsageError(f"{source}, {key}: {error}")
     return study
 

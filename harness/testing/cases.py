@@ -129,7 +129,7 @@ def _said(backend: str) -> Capabilities:
 
 def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
     """The target's arm, and what has to be exported for it: the model and the probe."""
-    from shootout.build.exports import probe_key, probe_request  # here, so that a fresh process of a test imports
+    from shootout.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
     from shootout.study.plan import scheme_of  # no more than it asks for
 
     row = backends.fixture(target.backend)

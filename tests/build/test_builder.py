@@ -14,8 +14,7 @@ import pytest
 
 from shootout.backends.code import code_of
 from shootout.build import builder
-from shootout.build.builder import BuiltArm, Workshop
-from shootout.build.exports import probe_key
+from shootout.build.builder import Builder, BuiltArm, probe_key
 from shootout.contract import Arm, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.host.placement import Placement
@@ -41,8 +40,10 @@ class Maker:
 def prepare(folder: Path, maker: Any, *, version: str = "1", progress: Any = None) -> BuiltArm:
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
     probes: Any = {probe_key(ARM): SimpleNamespace(key="p")}
-    shop = Workshop(cache=folder, placement=placement, probes=probes, machine="this", logs=folder, progress=progress)
-    return shop.prepare(ARM, MODEL, version, worker=maker)
+    arm_builder = Builder(
+        cache=folder, placement=placement, probes=probes, machine="this", logs=folder, progress=progress
+    )
+    return arm_builder.prepare(ARM, MODEL, version, worker=maker)
 
 
 def test_a_build_is_taken_again_only_as_it_was(tmp_path: Path):
@@ -92,7 +93,7 @@ def test_a_build_whose_process_was_killed_is_begun_anew_once(
                 raise ArmFailed("killed by SIGKILL", NotRunKind.KILLED)
             return super().ask(*given, **more)
 
-    monkeypatch.setattr(Workshop, "worker", lambda *_: nullcontext(Killed()))
+    monkeypatch.setattr(Builder, "worker", lambda *_: nullcontext(Killed()))
     if builds:
         assert not prepare(tmp_path, Killed()).cached
     else:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.gpus.fake_nvidia import FakeDriver, install
 
-from shootout.build.builder import Workshop
+from shootout.build.builder import Builder
 from shootout.contract import Arm, Device, Target
 from shootout.host import cuda_driver
 from shootout.host.placement import Placement
@@ -47,12 +47,12 @@ def test_a_gpu_is_its_name_and_compute_capability(monkeypatch: pytest.MonkeyPatc
 def keys(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Under what one arm's build is kept on two machines that differ in their GPU only."""
     placement = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1)
-    workshop = Workshop(cache=folder, placement=placement, probes={}, machine="same", logs=folder)
+    builder = Builder(cache=folder, placement=placement, probes={}, machine="same", logs=folder)
     arm, exported = Arm(target=Target(backend="onnxruntime", device=device), model="m"), SimpleNamespace(key="k")
     found = set()
     for gpu in (H200, B200):
         install(monkeypatch, NamedDriver(*gpu), None)
-        found.add(workshop._key(arm, exported, "1", True))  # type: ignore[arg-type]
+        found.add(builder._key(arm, exported, "1", True))  # type: ignore[arg-type]
     return found
 
 

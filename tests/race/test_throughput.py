@@ -30,7 +30,7 @@ from shootout.report.progress import Progress
 from shootout.results import rows
 from shootout.results.document import Timing
 from shootout.stats.verdicts import Rules
-from shootout.study import settings as search_space
+from shootout.study import plan as search_space
 from shootout.study.feasibility import Here
 from shootout.study.group import family
 from shootout.study.plan import PlannedGroup, make_plan, plan_groups
@@ -84,7 +84,7 @@ def test_a_factory_that_is_not_told_the_batch_is_tried_with_its_own(tmp_path: Pa
     path = tmp_path / "mine.py"
     path.write_text("def fixed():\n    pass\ndef free(batch):\n    pass\n")
     found = {
-        name: search_space.batches(study(model=f"{path}:{name}"), Arm(target=TORCH, model=f"{path}:{name}"))
+        name: search_space.batches_to_try(study(model=f"{path}:{name}"), Arm(target=TORCH, model=f"{path}:{name}"))
         for name in ("fixed", "free")
     }
     assert found == {"fixed": (1,), "free": search_space.BATCHES}

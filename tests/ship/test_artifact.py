@@ -81,14 +81,14 @@ def test_a_package_that_went_is_named(here: dict[str, Any]):
 def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
     here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
-    workshop = Mock()
+    builder = Mock()
     monkeypatch.setattr(artifact, "_model", Mock())
     monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
-    monkeypatch.setattr(artifact, "Workshop", Mock(return_value=workshop))
+    monkeypatch.setattr(artifact, "Builder", Mock(return_value=builder))
     monkeypatch.setattr(artifact.availability, "available", lambda pairs: dict.fromkeys(pairs, Availability()))
     source = raced(ARM, here | {"variables": {"OMP_WAIT_POLICY": "active"}})
-    assert artifact.find_built(source, Mock()) is workshop.prepare.return_value.built
-    workshop.holds.return_value = False
+    assert artifact.find_built(source, Mock()) is builder.prepare.return_value.built
+    builder.holds.return_value = False
     with pytest.raises(UsageError, match=r"gone from the cache, and it was measured with .*OMP_WAIT_POLICY=active"):
         artifact.find_built(source, Mock())
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from planning import ALL, BUILDS, group, groups, labels, study
 
-from shootout.build.exports import probe_key
+from shootout.build.builder import probe_key
 from shootout.contract import Precision
 from shootout.errors import UsageError
 from shootout.study.feasibility import Here, needed_bytes

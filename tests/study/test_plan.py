@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from planning import ALL, group, groups, labels, study
 
-from shootout.build.exports import probe_key
+from shootout.build.builder import probe_key
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import UsageError
 from shootout.study.group import exact_of, named_in

@@ -5,7 +5,7 @@ import pytest
 from shootout import backends, models
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision, Scenario, Target
 from shootout.errors import UsageError
-from shootout.study import points, schema, validate
+from shootout.study import points, schema
 from shootout.study.feasibility import Here
 from shootout.study.plan import plan_groups
 
@@ -41,7 +41,7 @@ def test_a_named_study_is_raced_for_its_verdicts_and_the_default_one_for_the_bes
 def test_a_named_study_plans_on_a_machine_without_a_gpu(name: str):
     chosen = schema.load(name)
     assert chosen.description
-    assert list(validate.unknowns(chosen)) == []
+    assert list(points.find_unknown_names(chosen)) == []
     groups = plan_groups(chosen, CPU_ONLY)
     assert all(group.record.baseline for group in groups), "every group must have something that runs on a CPU"
     for group in groups:
@@ -125,5 +125,5 @@ def test_a_point_with_an_unknown_parameter_is_refused():
     chosen = schema.checked(fields, "made")
     with pytest.raises(UsageError, match=r"unknown parameter 'hiden'.*'hidden'"):
         points.points(chosen)
-    ((key, _),) = validate.unknowns(chosen)
+    ((key, _),) = points.find_unknown_names(chosen)
     assert key == "points.0"

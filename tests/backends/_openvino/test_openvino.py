@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
 from shootout.backends._openvino.graph import listed
-from shootout.build.exports import probe_request
+from shootout.build.builder import probe_request
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request

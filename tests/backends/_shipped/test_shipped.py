@@ -13,8 +13,7 @@ from support.exports import obtain
 
 from shootout import backends
 from shootout.backends.adapter import Built
-from shootout.build.builder import _code_of
-from shootout.build.exports import probe_key
+from shootout.build.builder import _code_of, probe_key
 from shootout.contract import Arm, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm, UsageError
 from shootout.exported.model import ExportedModel, sha256

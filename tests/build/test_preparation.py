@@ -15,9 +15,8 @@ from support.adapters.shipped import make_shipped
 from support.exports import bare_exported
 
 from shootout.backends.adapter import Built
-from shootout.build import builder, cpu_pool, groups
-from shootout.build.builder import BuiltArm
-from shootout.build.exports import Exports
+from shootout.build import builder, pool, preparation
+from shootout.build.builder import BuiltArm, Exports
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import Arm, Availability, Device, NotRun, NotRunKind, Precision, Target
@@ -124,10 +123,10 @@ def hanging(shop: Shop) -> Any:
 def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     made = Shop()
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
-    monkeypatch.setattr(groups, "AT_ONCE_S", 0.01)
-    monkeypatch.setattr(groups, "Workshop", lambda **_: made)
-    monkeypatch.setattr(groups, "unfit", lambda arm, exported: None)
-    monkeypatch.setattr(groups, "unheld", lambda arms, exported_models, memory: {})
+    monkeypatch.setattr(preparation, "AT_ONCE_S", 0.01)
+    monkeypatch.setattr(preparation, "Builder", lambda **_: made)
+    monkeypatch.setattr(preparation, "unfit", lambda arm, exported: None)
+    monkeypatch.setattr(preparation, "unheld", lambda arms, exported_models, memory: {})
     return made
 
 
@@ -158,13 +157,13 @@ def prepared(
     skips: Mapping[str, NotRun] | None = None,
 ) -> tuple[dict[str, Any], Ledger]:
     """What a group comes to, its models as `export` gives them."""
-    monkeypatch.setattr(groups, "export_all", export)
+    monkeypatch.setattr(preparation, "export_all", export)
     ledger = Ledger()
     record = GroupRecord(name="g", baseline=LABELS[1] if deadline else None, comparisons=1, arms=tuple(ARMS))
     group = PlannedGroup(record=record, request=SimpleNamespace(), skips=skips or {})  # type: ignore[arg-type]
     request = SimpleNamespace(model="m", variant="", batch=1, device=Device.CPU)
     monkeypatch.setattr(PlannedGroup, "request_of", lambda self, arm: request)
-    monkeypatch.setattr(groups, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
+    monkeypatch.setattr(preparation, "lanes", lambda placement: [frozenset({cpu}) for cpu in range(cpus)])
     plan: Any = SimpleNamespace(
         groups=[group],
         placement=place(1, range(cpus)),
@@ -173,7 +172,7 @@ def prepared(
         here=SimpleNamespace(memory_bytes=0),
     )
     progress: Any = SimpleNamespace(stage=lambda _: None, detail=lambda _: None, say=lambda _: None)
-    ready = groups.Preparation(
+    ready = preparation.Preparation(
         plan=plan,
         machine="m",
         logs=Path(),
@@ -225,7 +224,7 @@ def test_a_build_gets_ready_while_its_model_is_exported(shop, monkeypatch):
 
 
 def test_a_model_out_of_the_cache_needs_no_getting_ready(shop, monkeypatch):
-    monkeypatch.setattr(groups, "AT_ONCE_S", 30.0)
+    monkeypatch.setattr(preparation, "AT_ONCE_S", 30.0)
     prepared(monkeypatch, lambda *_: all_of("model"))
     assert not shop.ready
 
@@ -295,7 +294,7 @@ def test_what_was_built_for_another_machine_is_told_and_never_raced(shop, monkey
 
 
 def test_a_build_that_overruns_is_ended_and_what_is_ready_goes_on(shop, monkeypatch):
-    monkeypatch.setattr(cpu_pool, "LOOKING_S", 0.01)
+    monkeypatch.setattr(pool, "LOOKING_S", 0.01)
     shop.slow = LABELS[3]  # begun before the two of torch-compile
     over = Left(200.0, lambda: LABELS[3] in shop.begun)
     ready, ledger = prepared(monkeypatch, lambda *_: all_of("model"), cpus=1, deadline=over)
@@ -359,6 +358,6 @@ def test_a_shipped_folder_of_other_weights_ends_the_run(tmp_path):
     plan: Any = SimpleNamespace(here=SimpleNamespace(memory_bytes=1))
     group: Any = SimpleNamespace(record=SimpleNamespace(name="g"))
     silent: Any = None
-    going = groups.Preparation(plan=plan, machine="m", logs=Path(), ledger=Ledger(), progress=silent)
+    going = preparation.Preparation(plan=plan, machine="m", logs=Path(), ledger=Ledger(), progress=silent)
     with pytest.raises(UsageError, match=r"model\.sha256 bbbbbbbbbbbb…; this race is of m, aaaaaaaaaaaa…"):
-        going._hand_out([groups.Job(group, arm)], exports)
+        going._hand_out([preparation.BuildJob(group, arm)], exports)

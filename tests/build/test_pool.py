@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from shootout.build import cpu_pool
-from shootout.build.cpu_pool import MOST_LANES, Crew, lanes, lanes_near
+from shootout.build import pool
+from shootout.build.pool import MOST_LANES, BuildPool, lanes, lanes_near
 from shootout.host.placement import place
 
 
@@ -26,10 +26,10 @@ def test_lanes_are_disjoint_and_each_as_big_as_an_arm_s(threads, allowed, expect
 
 
 def test_lanes_for_loading_stay_on_the_nodes_of_the_arms(monkeypatch):
-    monkeypatch.setattr(cpu_pool, "node_of", lambda cpu: f"node{cpu // 4}")
+    monkeypatch.setattr(pool, "node_of", lambda cpu: f"node{cpu // 4}")
     found = lanes_near(place(2, range(8)), range(8))
     assert [set(lane) for lane in found] == [{1, 2}, {0, 3}]
-    monkeypatch.setattr(cpu_pool, "node_of", lambda cpu: "")
+    monkeypatch.setattr(pool, "node_of", lambda cpu: "")
     assert len(lanes_near(place(2, range(8)), range(8))) == 4
 
 
@@ -45,10 +45,10 @@ def test_every_job_has_a_lane_to_itself():
         both.wait()
         return lane
 
-    with Crew[int, frozenset[int]]([frozenset({0}), frozenset({1})], stop=lambda: None) as crew:
+    with BuildPool[int, frozenset[int]]([frozenset({0}), frozenset({1})], stop=lambda: None) as building:
         for key in range(4):
-            crew.submit(key, job)
-        ended = {key: future.result() for key, future in crew.results()}
+            building.submit(key, job)
+        ended = {key: future.result() for key, future in building.results()}
     assert set(ended) == {0, 1, 2, 3}
     assert set(seen[:2]) == {frozenset({0}), frozenset({1})}
     assert seen.count(frozenset({0})) == seen.count(frozenset({1})) == 2
@@ -62,9 +62,9 @@ def test_an_interrupt_stops_what_runs_and_starts_nothing_more():
         assert stopped.wait(30), "the running job was never told"
 
     def interrupted() -> None:
-        with Crew[int, None]([frozenset({0})], stop=stopped.set) as crew:
+        with BuildPool[int, None]([frozenset({0})], stop=stopped.set) as building:
             for key in range(3):
-                crew.submit(key, job)
+                building.submit(key, job)
             while not begun:
                 pass
             raise KeyboardInterrupt
@@ -78,27 +78,27 @@ def test_a_job_s_exception_is_its_own():
     def job(lane: frozenset[int]) -> int:
         raise ArithmeticError
 
-    with Crew[str, int]([frozenset({0})], stop=lambda: None) as crew:
-        crew.submit("bad", job)
-        crew.submit("good", len)
-        ended = dict(crew.results())
+    with BuildPool[str, int]([frozenset({0})], stop=lambda: None) as building:
+        building.submit("bad", job)
+        building.submit("good", len)
+        ended = dict(building.results())
     assert isinstance(ended["bad"].exception(), ArithmeticError)
     assert ended["good"].result() == 1
 
 
 def test_the_limit_holds_while_one_job_after_the_other_ends(monkeypatch):
-    monkeypatch.setattr(cpu_pool, "LOOKING_S", 30.0)
+    monkeypatch.setattr(pool, "LOOKING_S", 30.0)
     begun, stopped, ended = threading.Event(), threading.Event(), {}
 
     def job(lane: frozenset[int]) -> bool:
         begun.set()
         return stopped.wait(20)
 
-    with Crew[int, bool]([frozenset({0})], stop=stopped.set) as crew:
-        crew.submit(0, lambda _: True)
+    with BuildPool[int, bool]([frozenset({0})], stop=stopped.set) as building:
+        building.submit(0, lambda _: True)
         for key in (1, 2, 3):
-            crew.submit(key, job, spared=key == 3)
-        for key, future in crew.results(lambda: not begun.wait(20)):
+            building.submit(key, job, spared=key == 3)
+        for key, future in building.results(lambda: not begun.wait(20)):
             ended[key] = None if future.cancelled() else future.result()
     assert ended == {0: True, 1: True, 2: None, 3: True}, "the last one was spared"
-    assert crew.stopped == {1, 2, 3}
+    assert building.stopped == {1, 2, 3}

@@ -18,7 +18,7 @@ from shootout.models.drawing import usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InputLook:
+class InputPreview:
     """One input.
 
     Attributes:
@@ -33,7 +33,7 @@ class InputLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Preview:
     """One model at one size.
 
     Attributes:
@@ -46,7 +46,7 @@ class Look:
         flops: operations of its matrix products in one call; None where they can't be counted, or it has no graph yet.
     """
 
-    inputs: tuple[InputLook, ...] = ()
+    inputs: tuple[InputPreview, ...] = ()
     buffers: int | None = None
     calibration: str
     notes: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Look:
     flops: float | None = None
 
 
-def look_at(request: Request) -> Look:
+def preview(request: Request) -> Preview:
     """What is known of a request's model without running any of it; a file is read but for its weights.
 
     Raises:
@@ -66,20 +66,22 @@ def look_at(request: Request) -> Look:
     if is_file(request.model):
         return _of_file(request, calibration)
     if models.is_own(request.model):
-        return Look(
+        return Preview(
             calibration=calibration or (f"rows of {request.inputs_npz}" if request.inputs_npz else "its inputs")
         )
     model = models.get(request.model)
     specs = model.inputs(request.parameters, request.batch)
-    return Look(
-        inputs=tuple(InputLook(text=_text(spec), shape=spec.shape, filled=_filled_by(model, spec)) for spec in specs),
+    return Preview(
+        inputs=tuple(
+            InputPreview(text=_text(spec), shape=spec.shape, filled=_filled_by(model, spec)) for spec in specs
+        ),
         buffers=buffer_count(specs),
         calibration=calibration or _calibrated_by(model, request),
         parameter_count=model.parameter_count(request.parameters),
     )
 
 
-def _of_file(request: Request, calibration: str) -> Look:
+def _of_file(request: Request, calibration: str) -> Preview:
     from shootout.exported import onnx_axes, onnx_files, onnx_graph
     from shootout.exported.onnx_files import header
     from shootout.models.user import onnx_inputs
@@ -99,9 +101,9 @@ def _of_file(request: Request, calibration: str) -> Look:
     onnx_axes.fix_axes(fixed, axes.sizes)
     work = onnx_graph.count(fixed)
     operators = Counter(node.op_type for node in onnx_files.every_node(head) if node.op_type != "Constant")
-    return Look(
+    return Preview(
         inputs=tuple(
-            InputLook(
+            InputPreview(
                 text=texts[spec.name],
                 shape=spec.shape,
                 filled=f"from {given}" if given else f"drawn: {ways[spec.name].told}",

@@ -12,9 +12,8 @@ from typing import Protocol
 
 from shootout import backends
 from shootout.backends.adapter import Built
-from shootout.build.builder import BuiltArm, Workshop, ask
-from shootout.build.cpu_pool import Crew, lanes
-from shootout.build.exports import Exports, ProbeKey, export_all, needs_of
+from shootout.build.builder import Builder, BuiltArm, Exports, ProbeKey, ask, export_all, needs_of
+from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
 from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
@@ -56,7 +55,7 @@ class Ledger(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class BuildJob:
     """One arm to build, on a model that is there once the export has made it; cancelled where it can't be."""
 
     group: PlannedGroup
@@ -84,7 +83,7 @@ class Preparation:
     progress: Progress
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     begun_on: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    _waiting: set[Job] = field(default_factory=set, init=False)
+    _waiting: set[BuildJob] = field(default_factory=set, init=False)
 
     def run(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         """Make everything ready; what can't be becomes a skip or a failure.
@@ -104,7 +103,7 @@ class Preparation:
         collect(store.cache_folder())
         wanted = [group for group in groups if group.building]
         probes: dict[ProbeKey, ExportedModel] = {}
-        workshop = Workshop(
+        builder = Builder(
             cache=store.cache_folder(),
             placement=self.plan.placement,
             probes=probes,
@@ -113,17 +112,17 @@ class Preparation:
             interpreters=self.plan.interpreters,
             progress=self.progress,
         )
-        jobs = [Job(group, arm) for group in wanted for arm in self._needed(group)]
+        jobs = [BuildJob(group, arm) for group in wanted for arm in self._needed(group)]
         self._waiting.update(jobs)
         self.progress.stage(self._headline(jobs))
         beside = [job for job in longest_first(jobs) if not job.arm.target.device.is_gpu]
         alone = [job for job in jobs if job not in beside]
         cpus = lanes(self.plan.placement)
-        with Crew[Job, BuiltArm](cpus, workshop.stop) as crew:
+        with BuildPool[BuildJob, BuiltArm](cpus, builder.stop) as pool:
             hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
             early = [job for job in hard if _fits(job, self.deadline) and not self._hung(job)][: len(cpus) - 1]
             for job in early:
-                crew.submit(job, partial(self._build, job, workshop))
+                pool.submit(job, partial(self._build, job, builder))
             with _called_off(jobs):
                 needs = needs_of([*self.plan.groups, *wanted])  # of all groups, since others of a model may join later
                 exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()), needs)
@@ -132,17 +131,17 @@ class Preparation:
                     self._hand_out([job for job in jobs if job.group is group], exports)
             limit = self.deadline.part(BUILD_SHARE)
             rest = [job for job in beside if job not in early]
-            kept = self._kept([*rest, *alone], workshop) if limit.seconds is not None else set[Job]()
+            kept = self._kept([*rest, *alone], builder) if limit.seconds is not None else set[BuildJob]()
             gone = [job for job in jobs if job.model.cancelled() or not _fits(job, limit)]
             self._waiting.difference_update(kept, gone)
-            self._begin(rest, kept, crew, workshop, limit)
-            ready = self._collect(crew, limit)
-        with Crew[Job, BuiltArm](cpus[:1], workshop.stop) as crew:
-            self._begin(alone, kept, crew, workshop, limit)
-            ready |= self._collect(crew, limit)
+            self._begin(rest, kept, pool, builder, limit)
+            ready = self._collect(pool, limit)
+        with BuildPool[BuildJob, BuiltArm](cpus[:1], builder.stop) as pool:
+            self._begin(alone, kept, pool, builder, limit)
+            ready |= self._collect(pool, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
-    def _headline(self, jobs: Sequence[Job]) -> str:
+    def _headline(self, jobs: Sequence[BuildJob]) -> str:
         """What there is to do, and the time for it where that is limited."""
         what = f"exporting and building, {counted(len(jobs), 'target')}"
         if self.deadline.seconds is None or not jobs:
@@ -152,13 +151,18 @@ class Preparation:
         takes = f"builds take about {span(builds_s)} where none is kept"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
-    def _kept(self, jobs: Sequence[Job], workshop: Workshop) -> set[Job]:
+    def _kept(self, jobs: Sequence[BuildJob], builder: Builder) -> set[BuildJob]:
         """Find the jobs whose builds are in the cache."""
         found = [job for job in jobs if not job.model.cancelled()]
-        return {job for job in found if workshop.holds(job.arm, job.model.result(), *self._built_with(job))}
+        return {job for job in found if builder.holds(job.arm, job.model.result(), *self._built_with(job))}
 
     def _begin(
-        self, jobs: Sequence[Job], kept: set[Job], crew: Crew[Job, BuiltArm], workshop: Workshop, limit: Deadline
+        self,
+        jobs: Sequence[BuildJob],
+        kept: set[BuildJob],
+        pool: BuildPool[BuildJob, BuiltArm],
+        builder: Builder,
+        limit: Deadline,
     ) -> None:
         """Begin the jobs that end in time, the kept ones first; note down those that would take too long."""
         found = [job for job in jobs if not job.model.cancelled()]
@@ -169,19 +173,19 @@ class Preparation:
             found = [job for job in found if job not in late]
             found.sort(key=lambda job: (job not in kept, self._hung(job), not _is_baseline(job), expected_s(job.arm)))
         for job in found:
-            crew.submit(job, partial(self._build, job, workshop), spared=job in kept)
+            pool.submit(job, partial(self._build, job, builder), spared=job in kept)
 
-    def _hung(self, job: Job) -> bool:
+    def _hung(self, job: BuildJob) -> bool:
         return self.ledger.hung(job.group.record.name, job.arm)
 
-    def _part(self, job: Job) -> Deadline:
+    def _part(self, job: BuildJob) -> Deadline:
         """Return the time that a build which begins now may take: all that builds have, if no other job waits."""
         limit = self.deadline.part(BUILD_SHARE)
         if limit.seconds is None or not self._waiting:
             return limit
         return Deadline(limit.part_of_one(expected_s(job.arm)))
 
-    def _not_reached(self, job: Job) -> None:
+    def _not_reached(self, job: BuildJob) -> None:
         """Note that there was no time for it; of an arm that can't run here all the same, why it can't."""
         self._waiting.discard(job)
         late = NotRun(NotRunKind.NOT_REACHED, "not built in the time that --max-time leaves for builds", MORE_TIME)
@@ -196,7 +200,7 @@ class Preparation:
         """The arms of a group that are built: a control is its baseline's."""
         return [arm for arm in group.building if not arm.control and not self.ledger.is_out(group.record.name, arm)]
 
-    def _hand_out(self, jobs: Sequence[Job], exports: Exports) -> None:
+    def _hand_out(self, jobs: Sequence[BuildJob], exports: Exports) -> None:
         """Give each job of one group its model, or call it off and say why."""
         exported_models: dict[str, ExportedModel] = {}
         refused: dict[str, NotRun] = {}
@@ -224,20 +228,20 @@ class Preparation:
             else:
                 job.model.set_result(exported_models[job.arm.label])
 
-    def _built_with(self, job: Job) -> tuple[str, bool]:
+    def _built_with(self, job: BuildJob) -> tuple[str, bool]:
         """The library's version, and whether the arm can run here."""
         version = self.plan.available[provider(job.arm.target)].version
         if other := self.plan.interpreters.get(job.arm.target.python):
             version += f" {other.digest}"
         return version, job.arm.label not in job.group.skips
 
-    def _build(self, job: Job, workshop: Workshop, cpus: frozenset[int]) -> BuiltArm:
+    def _build(self, job: BuildJob, builder: Builder, cpus: frozenset[int]) -> BuiltArm:
         self._waiting.discard(job)
         version, runs = self._built_with(job)
         with ExitStack() as stack:
             worker = None
             if not _soon(job.model):
-                worker = stack.enter_context(workshop.worker(job.arm, cpus))
+                worker = stack.enter_context(builder.worker(job.arm, cpus))
                 try:
                     ask(worker, "get_ready", BUILD_TIMEOUT_S, self._part(job), backend=job.arm.target.backend)
                 except Hung:
@@ -246,12 +250,12 @@ class Preparation:
                     pass  # what is wrong is told by the build
             model = job.model.result()
             limit = self._part(job)
-            return workshop.prepare(job.arm, model, version, runs=runs, cpus=cpus, worker=worker, limit=limit)
+            return builder.prepare(job.arm, model, version, runs=runs, cpus=cpus, worker=worker, limit=limit)
 
-    def _collect(self, crew: Crew[Job, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
+    def _collect(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
         """What was built, by group and label, each told to the ledger when it is there."""
         ready: dict[tuple[str, str], Built] = {}
-        waiting = crew.keys()
+        waiting = pool.keys()
         count = len(waiting)
         self._tell(waiting, count)
 
@@ -259,10 +263,10 @@ class Preparation:
             self._tell(waiting, count)
             return limit.allows(0.0)
 
-        for job, future in crew.results(look):
+        for job, future in pool.results(look):
             waiting.remove(job)
             name, why = job.group.record.name, job.group.skips.get(job.arm.label)
-            found = self._outcome(job, future, stopped=job in crew.stopped)
+            found = self._outcome(job, future, stopped=job in pool.stopped)
             self._tell(waiting, count)
             if found is None:
                 continue
@@ -282,7 +286,7 @@ class Preparation:
         controls = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
-    def _outcome(self, job: Job, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
+    def _outcome(self, job: BuildJob, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
         try:
             return future.result()
         except (CancelledError, ArmOut) as error:
@@ -292,14 +296,14 @@ class Preparation:
                 self.ledger.note(job.group.record.name, job.arm, _why_unbuilt(job, error.why))
             return None  # called off otherwise: its model can't be had, as the ledger knows
 
-    def _tell(self, waiting: Sequence[Job], count: int) -> None:
+    def _tell(self, waiting: Sequence[BuildJob], count: int) -> None:
         """Say what is being built; first come, first served, so it is the first of those that wait."""
         if waiting:
             names = ", ".join(job.arm.label for job in waiting[: len(lanes(self.plan.placement))])
             self.progress.detail(f"{count - len(waiting)} of {count} built, now {names}")
 
 
-def longest_first(jobs: Sequence[Job]) -> list[Job]:
+def longest_first(jobs: Sequence[BuildJob]) -> list[BuildJob]:
     """In the order that keeps all lanes busy to the end; equals stay as they are."""
     return sorted(jobs, key=lambda job: -expected_s(job.arm))
 
@@ -311,12 +315,12 @@ def expected_s(arm: Arm) -> float:
     return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
 
 
-def _fits(job: Job, limit: Deadline) -> bool:
+def _fits(job: BuildJob, limit: Deadline) -> bool:
     """Whether a build may be done in time."""
     return limit.allows(expected_s(job.arm))
 
 
-def _why_unbuilt(job: Job, why: NotRun) -> NotRun:
+def _why_unbuilt(job: BuildJob, why: NotRun) -> NotRun:
     """Return why an arm has no build; if it can't run here anyway, it is a skip though its build failed."""
     skip = job.group.skips.get(job.arm.label)
     if skip is None or not why.failed:
@@ -324,7 +328,7 @@ def _why_unbuilt(job: Job, why: NotRun) -> NotRun:
     return replace(skip, kind=NotRunKind.UNAVAILABLE, reason=f"{skip.reason}; its build failed too: {why.reason}")
 
 
-def _is_baseline(job: Job) -> bool:
+def _is_baseline(job: BuildJob) -> bool:
     return job.arm.label == job.group.record.baseline
 
 
@@ -338,7 +342,7 @@ def _soon(model: Future[ExportedModel]) -> bool:
 
 
 @contextmanager
-def _called_off(jobs: Sequence[Job]) -> Iterator[None]:
+def _called_off(jobs: Sequence[BuildJob]) -> Iterator[None]:
     """Let no job wait for a model that will not come."""
     try:
         yield

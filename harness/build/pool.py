@@ -41,7 +41,7 @@ def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> li
     return lanes(placement, [cpu for cpu in cpus if node_of(cpu) in nodes])
 
 
-class Crew(Generic[K, T]):
+class BuildPool(Generic[K, T]):
     """Runs jobs, one per lane at a time. On an exception inside the `with` block nothing is left running.
 
     Args:
@@ -92,7 +92,7 @@ class Crew(Generic[K, T]):
                     future.cancel()
                 self._stop()
 
-    def __enter__(self) -> Crew[K, T]:
+    def __enter__(self) -> BuildPool[K, T]:
         return self
 
     def __exit__(
