@@ -13,8 +13,8 @@ from shootout.clock import Deadline
 from shootout.commands.decide import print_decision
 from shootout.commands.output import print_answer, print_document, show_progress
 from shootout.commands.trace import trace_arms
-from shootout.decide.policy import Policy
-from shootout.decide.racing import choose_study, find_barred, find_breach, refuse_several, refuse_unpriced_here
+from shootout.decide.policy import Policy, as_policy
+from shootout.decide.racing import choose_study_for, find_barred, find_breach, refuse_several, refuse_unpriced_here
 from shootout.errors import ExitCode, Interrupted
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
@@ -33,7 +33,7 @@ from shootout.report.screen import NAMED, fold
 from shootout.results.analysis import analyse, find_nearest
 from shootout.results.document import Document
 from shootout.results.group import Group, group_of, missing
-from shootout.study import points
+from shootout.study import points, selection
 from shootout.study.group import family, named_in
 from shootout.study.options import RunOptions
 from shootout.study.plan import Plan, make_plan
@@ -93,7 +93,8 @@ def plan_run(study: str, options: RunOptions) -> tuple[Plan, Policy | None]:
         UsageError: something unknown or impossible was asked.
     """
     pass_on(options.get("env", ()))
-    chosen, policy = choose_study(study, options)
+    policy = None if (given := options.get("policy")) is None else as_policy(given)
+    chosen = choose_study_for(policy, study, options) if policy else selection.choose(study, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
     plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))
     if policy:

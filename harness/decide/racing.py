@@ -14,7 +14,7 @@ from shootout.decide.candidates import read_question
 from shootout.decide.limits import Bounds, judge_figure, judge_limits
 from shootout.decide.objective import EXACT, refuse_unpriced
 from shootout.decide.options import LIMITS, Limit
-from shootout.decide.policy import Objective, Policy, as_policy
+from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.journal.records import Played
@@ -30,27 +30,15 @@ SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
 
 
-def policy_of(options: Mapping[str, Any]) -> Policy | None:
-    """Return the policy that a run's options name; None: none.
+def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
+    """Choose the study as `selection.choose` does, and add what the policy needs measured.
 
     Raises:
-        UsageError: it can't be read.
+        UsageError: as `selection.choose`, or the policy and the study don't fit together.
     """
-    return None if (given := options.get("policy")) is None else as_policy(given)
-
-
-def choose_study(name: str, options: Mapping[str, Any]) -> tuple[Study, Policy | None]:
-    """Return the study of this name with these options on top, and with what their policy needs measured.
-
-    Raises:
-        UsageError: as `selection.choose`, the policy can't be read, or the two don't fit together.
-    """
-    policy = policy_of(options)
-    if policy is None:
-        return selection.choose(name, options), None
     # A rate that is asked for belongs to the scenario that the policy brings.
     chosen = selection.choose(name, {"scenario": tuple(_choose_scenarios(policy)), **options})
-    return fit_study(policy, chosen, options.keys()), policy
+    return fit_study(policy, chosen, options.keys())
 
 
 def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:

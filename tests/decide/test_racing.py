@@ -14,7 +14,7 @@ from support.races import made, planted
 from shootout.contract import Fidelity, NotRun, NotRunKind, Scenario
 from shootout.decide.policy import Policy, read_policy
 from shootout.decide.racing import (
-    choose_study,
+    choose_study_for,
     find_barred,
     find_breach,
     fit_study,
@@ -28,6 +28,7 @@ from shootout.journal.records import Line, not_run
 from shootout.race.recording import Recorder
 from shootout.results.analysis import analyse
 from shootout.results.group import group_of, missing
+from shootout.study import selection
 from shootout.study.schema import Study, checked
 
 ARM = made.ARMS[0]
@@ -75,13 +76,12 @@ def test_a_rate_that_is_asked_for_belongs_to_the_scenario_that_the_policy_brings
     """The policy stands above the study file, the option above both."""
     path = tmp_path / "mine.toml"
     path.write_text('model = "digits"\ntargets = ["numpy"]\nscenario = "throughput"\ngoal = "baseline"\n')
-    wanted = {"load": "200/s"}
-    found, read = choose_study(str(path), {"policy": wanted, "rate": 300.0})
+    wanted = policy(load="200/s")
+    found = choose_study_for(wanted, str(path), {"rate": 300.0})
     assert (found.scenario, found.rate, found.goal) == ((Scenario.SERVE,), 300.0, "best")
-    assert read == read_policy(None, wanted)
     with pytest.raises(UsageError, match=r"rate .* is for requests that arrive by themselves"):
-        choose_study(str(path), {"policy": wanted, "rate": 300.0, "scenario": ("latency",)})
-    assert choose_study(str(path), {})[0].scenario == (Scenario.THROUGHPUT,)
+        choose_study_for(wanted, str(path), {"rate": 300.0, "scenario": ("latency",)})
+    assert selection.choose(str(path), {}).scenario == (Scenario.THROUGHPUT,)
 
 
 def test_what_the_user_asked_for_stays():
