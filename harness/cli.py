@@ -288,7 +288,7 @@ def report(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="File to write: a page .html, Markdown .md, or a figure .svg or .png.", metavar="FILE"
+            "--out", "-o", help="File to write: a page .html, Markdown .md, or its first figure .svg.", metavar="FILE"
         ),
     ] = Path("report.html"),
     policy: Annotated[

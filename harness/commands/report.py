@@ -36,8 +36,8 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
             policy, or a library that isn't installed.
     """
     ending = out.suffix.lower()
-    if ending not in (".html", ".md", ".svg", ".png"):
-        raise UsageError(f"-o {str(out)!r}: write a name that ends in .html, .md, .svg or .png")
+    if ending not in (".html", ".md", ".svg"):
+        raise UsageError(f"-o {str(out)!r}: write a name that ends in .html, .md or .svg")
     check_file(out)
     if group and policy is None:
         raise UsageError(f"--group {group!r} names the cell that a policy decides on: give --policy FILE as well")
@@ -84,7 +84,7 @@ def render(sources: Sequence[Source], ending: str, found: Decided | None = None)
     )
     if chart is None:
         raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
-    return charts.to_png(chart) if ending == ".png" else charts.to_svg(chart, background="white").encode()
+    return charts.to_svg(chart, background="white").encode()
 
 
 def check_installed() -> None:

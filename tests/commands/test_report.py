@@ -17,9 +17,7 @@ from shootout.page.figures import charts
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 
 
-@pytest.mark.parametrize(
-    ("ending", "begins"), [(".html", b"<!doctype html>"), (".md", b"## "), (".svg", b"<svg "), (".png", b"\x89PNG")]
-)
+@pytest.mark.parametrize(("ending", "begins"), [(".html", b"<!doctype html>"), (".md", b"## "), (".svg", b"<svg ")])
 def test_a_run_is_written_in_the_form_that_its_name_asks_for(tmp_path: Path, ending: str, begins: bytes):
     out = tmp_path / f"page{ending}"
     assert report([RUN], out) == 0
@@ -27,7 +25,7 @@ def test_a_run_is_written_in_the_form_that_its_name_asks_for(tmp_path: Path, end
 
 
 def test_another_ending_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"\.html, \.md, \.svg or \.png"):
+    with pytest.raises(UsageError, match=r"\.html, \.md or \.svg"):
         report([RUN], tmp_path / "page.pdf")
 
 

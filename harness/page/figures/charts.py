@@ -1,4 +1,4 @@
-"""What all figures share: colours that a page can darken, the width, and the way from a chart to SVG and PNG.
+"""What all figures share: colours that a page can darken, the width, and the way from a chart to SVG.
 
 Whatever a stranger named is data of a chart, never a field or an expression, and nothing is fetched.
 """
@@ -80,13 +80,6 @@ def to_svg(chart: Chart, *, background: str | None = None) -> str:
     _check_room()
     svg = vl_convert.vegalite_to_svg(_spec(chart, background), allowed_base_urls=[])
     return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}" ', 1)
-
-
-def to_png(chart: Chart) -> bytes:
-    """A chart as PNG, two pixels for each of its own."""
-    _check_room()
-    found: bytes = vl_convert.vegalite_to_png(_spec(chart, "white"), scale=2, allowed_base_urls=[])
-    return found
 
 
 @cache
