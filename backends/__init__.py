@@ -27,7 +27,7 @@ from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
-_FOLDERS = "shootout.backends._shipped.backend:ShippedRunner"
+_FOLDERS = "shootout.backends._shipped:ShippedRunner"
 """Of targets that are shipped folders (`shipped:DIR`)."""
 
 

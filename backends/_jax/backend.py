@@ -18,8 +18,7 @@ import numpy as np
 
 from shootout.backends._jax import quantize, training
 from shootout.backends._jax.account import count_nodes, profile_calls, read_executed
-from shootout.backends._jax.layout import laid_out
-from shootout.backends._jax.rewrite import multiply, with_wide_sums
+from shootout.backends._jax.rewrite import laid_out, multiply, with_wide_sums
 from shootout.backends._jax.session import (
     EXECUTABLE,
     OPTIONS,

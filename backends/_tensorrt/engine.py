@@ -13,9 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shootout.backends._tensorrt.account import account
+from shootout.backends._tensorrt.account import TYPED_AS, account, read_network, require_precision
 from shootout.backends._tensorrt.library import Library, telling
-from shootout.backends._tensorrt.network import TYPED_AS, read_network, require_precision
 from shootout.backends.common_onnx import rest_note
 from shootout.backends.cuda_memory import COPIES, FIRST_FLOAT8, lacks_float8
 from shootout.contract import SCALED, Option, Precision, TensorSpec

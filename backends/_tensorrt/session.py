@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from shootout.backends._tensorrt.account import Layer, account
+from shootout.backends._tensorrt.account import Layer, Network, account
 from shootout.backends._tensorrt.library import Library
-from shootout.backends._tensorrt.network import Network
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
 from shootout.contract import Arrays, Executed, TensorSpec

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shootout.backends._torch import gpu, quantize
+from shootout.backends._torch import quantize
 from shootout.backends._torch.account import Tally, kernel_recorder
-from shootout.backends._torch.gpu import session_on
 from shootout.backends._torch.inductor import (
     breaks,
     captured_graphs,
     graph_bypassed,
     graph_parts,
+    import_inductor,
     inductor_with,
     keep,
     outside_graphs,
@@ -38,7 +38,6 @@ from shootout.backends._torch.inductor import (
     require_toolchain,
     require_triton,
 )
-from shootout.backends._torch.inductor_start import import_inductor
 from shootout.backends._torch.session import (
     FLOATS,
     RESTS,
@@ -49,10 +48,12 @@ from shootout.backends._torch.session import (
     example_of,
     module_of,
     require_torch,
+    session_on,
+    shipped_settings,
     weight_bytes,
 )
 from shootout.backends._torch.training import STEP_GRAPHS, TorchTrainingSession, compile_student
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, trial
 from shootout.backends.cuda_memory import COPIES
 from shootout.contract import (
@@ -68,6 +69,7 @@ from shootout.contract import (
     Scenario,
 )
 from shootout.errors import SkippedArm
+from shootout.host.environment import native_flags
 
 if TYPE_CHECKING:
     import torch
@@ -108,7 +110,7 @@ OPTIONS = (
         modes=frozenset({""}),
         tries=("1",),
     ),
-    *gpu.OPTIONS,
+    COPIES,
 )
 """Freezing is no float model's default: it is torch's own to leave it off, and it gains on some and costs on others."""
 OURS = frozenset({COPIES.name, UNGUARDED})
@@ -199,6 +201,12 @@ class TorchCompileAdapter:
             return load_step(built)
         is_package = built.arm.target.mode == AOTI
         return load_package(built) if is_package else load_cache(built)
+
+
+def ship_package(built: Built, folder: Path) -> Shipment:
+    """Copy the package: kernels that were compiled for this CPU, and the weights."""
+    shutil.copyfile(built.folder / PACKAGE, folder / PACKAGE)
+    return Shipment(template="load_package.txt", options=shipped_settings(built), isa=native_flags())
 
 
 def configuration(arm: Arm) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shootout.backends._torch import gpu, quantize, training
+from shootout.backends._torch import quantize, training
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     LAYOUT,
@@ -20,10 +20,12 @@ from shootout.backends._torch.session import (
     example_of,
     module_of,
     require_torch,
+    session_on,
     weight_bytes,
 )
 from shootout.backends.adapter import Built, Fixture
 from shootout.backends.common import check_options, trial
+from shootout.backends.cuda_memory import COPIES
 from shootout.contract import (
     INFERENCE,
     SCALED,
@@ -62,7 +64,7 @@ class TorchEagerAdapter:
         native=NATIVE,
         schemes=quantize.SCHEMES,
         scenarios=INFERENCE | {Scenario.TRAIN_STEP},
-        options=(LAYOUT, *gpu.OPTIONS),
+        options=(LAYOUT, COPIES),
         rest=RESTS,
     )
 
@@ -104,7 +106,7 @@ class TorchEagerAdapter:
             artifact = stored.stat().st_size if quantized else weight_bytes(module.state_dict().values())
             return {**facts, "artifact_bytes": artifact}
 
-        return gpu.session_on(module, arm, built.exported, account)
+        return session_on(module, arm, built.exported, account)
 
 
 def gemms(threads: int) -> Gemms:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import torch
 
-from shootout.backends._torch.inductor_start import import_inductor
+from shootout.backends._torch.inductor import import_inductor
 
 import_inductor()
 for name in ("torch.distributed.tensor.experimental", "torch.utils.cpp_extension", "sympy.physics.units"):

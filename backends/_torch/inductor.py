@@ -1,25 +1,28 @@
-"""Inductor: what it needs on this machine, its configuration and cache for one compilation, what it says of the graph.
+"""Inductor: what it needs on this machine, its start, the configuration and cache of one compilation, its own counters.
 
-What it needs (a C++ compiler that works, Python's headers, on a GPU Triton) is asked without Inductor itself: importing
-it takes 2 s and compiling one ReLU 8 s, too long for a question that comes before every run.
+What it needs (a C++ compiler that works, Python's headers, on a GPU Triton) is tested without Inductor
+itself: importing it takes 2 s and compiling one ReLU 8 s, too long before every run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, cached_property, partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from shootout.backends._torch.vector_units import fewest_tests
-from shootout.errors import NotRunKind, SkippedArm, pip_install
+from shootout.errors import NotRunKind, SkippedArm, UsageError, pip_install
+from shootout.host import store
+from shootout.host.environment import machine_key
 
 SOURCE = '#include <Python.h>\n#include <cmath>\nextern "C" double probe(double x) { return std::sqrt(x); }\n'
 TIMEOUT_S = 60
@@ -33,6 +36,12 @@ AOTInductor's builds 16 s, to save 3 s. More than one thread would mean helper p
 calls.
 """
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+PASSED = "vector-units.json"
+"""Beside the exported models: hashes of the tests that were passed."""
+NEEDED = ("VecISA", "valid_vec_isa_list", "x86_isa_checker", "supported_vec_isa_list")
+"""What must be in Inductor's module of the vector units."""
+CHOSEN = "ATEN_CPU_CAPABILITY"
+"""The variable by which users tell torch which unit to take."""
 _IN_USE = WeakSet[Any]()
 """Compiled models that sessions hold."""
 
@@ -91,7 +100,7 @@ def _working_toolchain(compiler: str) -> str:
 
 
 def require_triton() -> None:
-    """Inductor writes its GPU kernels in Triton, which torch's CUDA builds bring along.
+    """Require Triton, in which Inductor writes its GPU kernels; torch's CUDA builds bring it along.
 
     Raises:
         SkippedArm: it isn't installed.
@@ -102,7 +111,7 @@ def require_triton() -> None:
 
 
 def require_cuda_headers() -> None:
-    """AOTInductor's C++ includes CUDA's headers, which come with no wheel that torch looks into.
+    """Require CUDA's headers, which AOTInductor's C++ includes; no wheel that torch looks into has them.
 
     Raises:
         SkippedArm: torch finds no CUDA toolkit.
@@ -127,9 +136,54 @@ def get_ready() -> None:
         pick_vec_isa()
 
 
+@cache
+def import_inductor() -> None:
+    """Import what `torch.compile` imports in its first call, without three things that cost each process 1 s.
+
+    None of them changes what is compiled. All three are torch's internals: a version that has them otherwise starts as
+    slowly as ever.
+    """
+    with suppress(ImportError, AttributeError):
+        # Inductor parses the templates of all its GPU kernels, to use few of them or none.
+        from torch._inductor.codegen.common import KernelTemplate
+
+        kernels: Any = KernelTemplate
+        parse = kernels._template_from_string
+        kernels._template_from_string = staticmethod(lambda source: LaterTemplate(partial(parse, source)))
+
+    with suppress(ImportError, AttributeError, TypeError, RuntimeError):  # it may have its key by now
+        # It hashes all of torch's sources for its cache's keys: ours holds one build, whose key tells the versions.
+        import torch
+        from torch._inductor import codecache
+
+        key: Any = codecache.torch_key
+        key.set(hashlib.sha256(f"{torch.__version__} {torch.version.git_version}".encode()).digest())
+    with suppress(ImportError, AttributeError):
+        # It looks for garbage in all that was imported, behind each graph.
+        from torch._dynamo import config
+
+        config.run_gc_after_compile = False
+
+
+class LaterTemplate:
+    """A kernel's template that is parsed when it is first used."""
+
+    def __init__(self, parse: Callable[[], Any]) -> None:
+        self._parse = parse
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._parsed_template, name)
+
+    @cached_property
+    def _parsed_template(self) -> Any:
+        return self._parse()
+
+
 @contextmanager
 def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
-    """Inductor with this configuration, its cache in `cache`, and nothing left from an earlier compilation.
+    """Configure Inductor, with its cache in `cache` and nothing left from an earlier compilation.
 
     Only what sessions of this process still run stays: forgotten, it would be compiled again in their next call, under
     the configuration of that moment.
@@ -152,27 +206,70 @@ def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
 
 
 def keep(compiled: Any) -> None:
-    """Let no later compilation of this process forget this compiled model, as long as somebody holds it."""
+    """Let no later compilation of this process forget this compiled model, as long as it is referenced."""
     _IN_USE.add(compiled)
 
 
-def graph_bypassed() -> bool:
-    """Whether Inductor kept its graph out of the cache since it was last reset.
+@contextmanager
+def fewest_tests() -> Iterator[None]:
+    """Let Inductor test only the vector units up to the first that works, and none that passed here before.
 
-    It does so with weights in oneDNN's own layout, which it can't write: each load then makes the kernels' list anew,
-    and only the compiled code is in the cache.
+    Before it writes a kernel, Inductor compiles a few lines for each instruction set of the processor and loads the
+    result: ten tests and 12 CPU seconds for a build on a processor with AMX, and 1 s for each load, which repeats the
+    loading even if the compiled file is there. Then it takes the first that works, so those behind it aren't tested.
+    Whether a compiler and a torch can do it changes with neither model nor process, so a passed test is remembered. A
+    failed one is made again, and a wrong memory can only end in a kernel that doesn't compile or load, which is loud.
     """
-    from torch._dynamo.utils import counters
+    from torch._inductor import config, cpu_vec_isa
 
-    return bool(counters["inductor"]["fxgraph_cache_bypass"])
+    inner: Any = cpu_vec_isa
+    if not all(hasattr(inner, name) for name in NEEDED):  # torch's own affair: another version tests as it likes
+        yield
+        return
+    units, listed = inner.VecISA, inner.valid_vec_isa_list
+    made = units.check_build
+
+    def check_build(unit: Any, code: str) -> bool:
+        key = _unit_test_key(unit, code)
+        with suppress(UsageError):  # a folder that can't be used remembers nothing
+            if key in store.read_facts(PASSED):  # read each time: another build may be at the same tests
+                return True
+        if not made(unit, code):
+            return False
+        with suppress(UsageError):
+            store.write_facts(PASSED, {key: True})
+        return True
+
+    def valid_units() -> list[Any]:
+        names = inner.x86_isa_checker()  # none on other processors, which have one unit only
+        if not names or CHOSEN in os.environ or config.cpp.simdlen is not None:
+            return list(listed())
+        had = (unit for unit in inner.supported_vec_isa_list if set(str(unit).split()) <= set(names))
+        return [*islice(filter(None, had), 1)]
+
+    units.check_build, inner.valid_vec_isa_list = check_build, cache(valid_units)
+    try:
+        yield
+    finally:
+        units.check_build, inner.valid_vec_isa_list = made, listed
+
+
+def _unit_test_key(unit: Any, code: str) -> str:
+    """Return a hash of all that the test depends on: machine, torch, compiler, flags, what is compiled."""
+    import torch
+    from torch._inductor.cpp_builder import get_compiler_version_info, get_cpp_compiler
+
+    compiler = get_cpp_compiler()
+    content = (machine_key(), torch.__version__, compiler, get_compiler_version_info(compiler))
+    return hashlib.sha256(repr((*content, unit.build_arch_flags(), code)).encode()).hexdigest()
 
 
 def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:
-    """Graph breaks, and graphs beyond so many (recompilations), since this process last compiled anew; one line each.
+    """List graph breaks, and graphs beyond `graphs` (recompilations), since this process last compiled anew.
 
     Args:
         of: what was compiled, for people.
-        graphs: that it has of its own.
+        graphs: how many it has of its own.
     """
     from torch._dynamo.utils import counters
 
@@ -182,29 +279,39 @@ def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:
     return (*(f"graph break: {reason}" for reason in reasons), *again)
 
 
-def captured_graphs() -> int:
-    """How many CUDA graphs Inductor has recorded in this process and still holds."""
-    from torch._inductor import cudagraph_trees
+def graph_bypassed() -> bool:
+    """Return whether Inductor kept its graph out of the cache since it was last reset.
 
-    manager = cudagraph_trees.get_manager(0, create_if_none_exists=False)
-    return _recorded(manager.roots) if manager else 0
+    It does so with weights in oneDNN's own layout, which it can't write. Each load then makes the kernels' list anew,
+    and only the compiled code is in the cache.
+    """
+    from torch._dynamo.utils import counters
 
-
-def _recorded(nodes: Mapping[Any, Sequence[Any]]) -> int:
-    """Of recordings by function, and of those that follow each: how many hold a graph."""
-    every = [node for recordings in nodes.values() for node in recordings]
-    return sum((node.graph is not None) + _recorded(node.children) for node in every)
+    return bool(counters["inductor"]["fxgraph_cache_bypass"])
 
 
 def graph_parts() -> int:
-    """Into how many parts Inductor cut the model that was compiled last, since not all of it can be in a CUDA graph."""
+    """Count the parts into which Inductor cut the last model: not all of it can be in a CUDA graph."""
     from torch._dynamo.utils import counters
 
     return counters["inductor"]["cudagraph_partitions"] or 1
 
 
+def captured_graphs() -> int:
+    """Count the CUDA graphs that Inductor has recorded in this process and still holds."""
+    from torch._inductor import cudagraph_trees
+
+    manager = cudagraph_trees.get_manager(0, create_if_none_exists=False)
+    return _count_recorded(manager.roots) if manager else 0
+
+
+def _count_recorded(nodes: Mapping[Any, Sequence[Any]]) -> int:
+    every = [node for recordings in nodes.values() for node in recordings]
+    return sum((node.graph is not None) + _count_recorded(node.children) for node in every)
+
+
 def outside_graphs(captured: int, since: int, parts: int) -> tuple[str, ...]:
-    """What keeps a model from being one CUDA graph that is only replayed, one line each.
+    """List what keeps a model from being one CUDA graph that is only replayed.
 
     Counted graphs are the proof, not Inductor's own count of what it skipped: that one misses cases (pytorch pull
     request 193044).
@@ -212,7 +319,7 @@ def outside_graphs(captured: int, since: int, parts: int) -> tuple[str, ...]:
     Args:
         captured: CUDA graphs of this model when it was loaded.
         since: those that were captured later.
-        parts: what `graph_parts` said while it was built.
+        parts: `graph_parts()` while it was built.
     """
     from torch._dynamo.utils import counters
 

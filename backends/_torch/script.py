@@ -7,10 +7,10 @@ makes those runs, so that what is timed afterwards no longer changes.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._torch import gpu
 from shootout.backends._torch.account import count_operations
 from shootout.backends._torch.session import (
     LAYOUT,
@@ -22,9 +22,12 @@ from shootout.backends._torch.session import (
     example_of,
     module_of,
     require_torch,
+    session_on,
+    shipped_settings,
 )
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import check_options, trial
+from shootout.backends.cuda_memory import COPIES
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device
 
 if TYPE_CHECKING:
@@ -42,9 +45,7 @@ class TorchScriptAdapter:
     """A frozen TorchScript module on CPU and CUDA."""
 
     name = "torchscript"
-    capabilities = Capabilities(
-        consumes=(Artifact.MODULE,), targets=TARGETS, native=NATIVE, options=(LAYOUT, *gpu.OPTIONS)
-    )
+    capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, native=NATIVE, options=(LAYOUT, COPIES))
 
     def probe(self, device: Device) -> Availability:
         """Script, optimise and run one small linear layer."""
@@ -61,7 +62,7 @@ class TorchScriptAdapter:
 
         configure(arm)
         module = module_of(exported, arm)
-        scripted, how = _scripted(module, example_of(exported, arm))
+        scripted, how = _script_or_trace(module, example_of(exported, arm))
         torch.jit.save(torch.jit.freeze(scripted), str(folder / FILE))
         return Built(arm=arm, exported=exported, folder=folder, facts=how)
 
@@ -83,10 +84,16 @@ class TorchScriptAdapter:
             facts = count_operations(module, staged, arm.target.device).facts()
             return {**facts, "artifact_bytes": path.stat().st_size}
 
-        return gpu.session_on(module, arm, built.exported, account)
+        return session_on(module, arm, built.exported, account)
 
 
-def _scripted(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, str]]:
+def ship_script(built: Built, folder: Path) -> Shipment:
+    """Copy the file; `optimize_for_inference` optimizes it for whatever CPU loads it."""
+    shutil.copyfile(built.folder / FILE, folder / FILE)
+    return Shipment(template="load_script.txt", options={**shipped_settings(built), "first_calls": PROFILING_RUNS})
+
+
+def _script_or_trace(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, str]]:
     """Scripted, or traced where the script compiler can't take the module, with its reason."""
     import torch
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._torch.account import count_operations
-from shootout.backends._torch.gpu import OnCuda
-from shootout.backends._torch.session import Account, Facts, dtype_of, profile_calls, read_account, weight_bytes
+from shootout.backends._torch.session import Account, Facts, OnCuda, dtype_of, profile_calls, read_account, weight_bytes
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module

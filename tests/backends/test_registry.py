@@ -16,7 +16,7 @@ from shootout.backends.adapter import Fixture
 from shootout.contract import Device, Precision
 from shootout.errors import NotRunKind, SkippedArm, UsageError
 
-MODULE = "from shootout.backends._spin.backend import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
+MODULE = "from shootout.backends._spin import SpinAdapter\nclass Mine(SpinAdapter):\n    name = 'mine'\n"
 
 
 @pytest.fixture

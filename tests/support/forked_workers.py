@@ -21,7 +21,7 @@ from shootout.worker.fork_server import WORKER, Forked, ForkServer, NotForked, c
 
 ITS_OWN = ("TMPDIR", "SHOOTOUT_PADDING", "PYTEST_CURRENT_TEST")
 """Variables that differ from worker to worker, and that nothing reads while it is imported."""
-MODULES = ("shootout.backends._numpy.backend", "shootout.backends._spin.backend")
+MODULES = ("shootout.backends._numpy.backend", "shootout.backends._spin")
 _HEAD = [sys.executable, "-P", "-m", WORKER]
 _MAKER = ThreadPoolExecutor(1)
 """A process of ours ends with the thread that started it: this one stays."""

@@ -113,7 +113,7 @@ def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, 
     from jax import lax
 
     from shootout.backends._jax import backend
-    from shootout.backends._jax.layout import laid_out
+    from shootout.backends._jax.rewrite import laid_out
 
     def run(weights: Any, inputs: Any) -> tuple[Any, ...]:
         matrix, filters, kernel = weights

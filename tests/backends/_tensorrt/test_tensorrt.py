@@ -15,9 +15,8 @@ from shootout import backends
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt import library
-from shootout.backends._tensorrt.account import account
+from shootout.backends._tensorrt.account import Network, Product, account
 from shootout.backends._tensorrt.engine import Plan, compile_engine
-from shootout.backends._tensorrt.network import Network, Product
 from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel

@@ -12,8 +12,8 @@ import pytest
 from support.gpus.fake_gpu import SIZE, FakeCuda, FakeTensorRt
 
 from shootout import backends
+from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.library import Library
-from shootout.backends._tensorrt.network import Network, Product
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.testing.cases import ConformanceCase

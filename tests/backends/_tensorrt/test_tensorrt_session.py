@@ -18,8 +18,8 @@ from support.gpus.fake_gpu import ACTIVATION_BYTES, FAILED, L2_BYTES, SIZE, WEIG
 
 from shootout.backends import cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
+from shootout.backends._tensorrt.account import Network, Product
 from shootout.backends._tensorrt.library import Library
-from shootout.backends._tensorrt.network import Network, Product
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Device, Precision, Target, TensorSpec

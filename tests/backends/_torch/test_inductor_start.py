@@ -13,15 +13,15 @@ def started() -> dict[str, object]:
     from torch._inductor.codecache import torch_key
     from torch._inductor.kernel.mm import mm_template
 
-    from shootout.backends._torch.inductor_start import LaterTemplate, import_inductor
+    from shootout.backends._torch.inductor import LaterTemplate, import_inductor
 
     import_inductor.__wrapped__()  # where torch has its key already
     later = mm_template.template
-    parsed = "_template" in vars(later)
+    parsed = "_parsed_template" in vars(later)
     later.render  # noqa: B018 - as Inductor does
     return {
         "later": isinstance(later, LaterTemplate) and not parsed,
-        "parsed": type(later._template).__name__,
+        "parsed": type(later._parsed_template).__name__,
         "key": len(torch_key()),
         "collects": config.run_gc_after_compile,
     }

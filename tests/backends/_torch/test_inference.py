@@ -75,12 +75,11 @@ def accounted_in_place() -> list[float]:
     """What is read of inputs that the model writes to, after they were staged in the mode."""
     import torch
 
-    from shootout.backends._torch import inference
-    from shootout.backends._torch.session import read_account
+    from shootout.backends._torch.session import enter_inference_mode, read_account
 
     class InPlace:
         def stage(self, *_: object) -> list[torch.Tensor]:
-            inference.hold(torch)
+            enter_inference_mode(torch)
             return [torch.ones(2)]
 
         def execute(self, staged: list[torch.Tensor]) -> torch.Tensor:

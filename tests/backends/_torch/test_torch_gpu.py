@@ -19,9 +19,10 @@ from fake_torch import KERNEL_MS, FakeTorch
 from support.gpus.fake_gpu import FakeCuda
 
 from shootout import backends
-from shootout.backends._spin import backend as spin
-from shootout.backends._spin.backend import STEP_CYCLES
-from shootout.backends._torch import gpu, inductor, training
+from shootout.backends import _spin as spin
+from shootout.backends._spin import STEP_CYCLES
+from shootout.backends._torch import inductor, training
+from shootout.backends._torch import session as torch_session
 from shootout.backends._torch.compile import _captured_since, configuration, load_cache
 from shootout.backends._torch.session import Facts
 from shootout.backends.adapter import Built
@@ -50,7 +51,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda()
-    monkeypatch.setattr(gpu, "has_bindings", lambda: True)
+    monkeypatch.setattr(torch_session, "has_bindings", lambda: True)
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)  # type: ignore[arg-type]
     return fake
 
@@ -69,14 +70,14 @@ SHIPPED: Any = SimpleNamespace(inputs=(X,), outputs=(Y,), input_buffers=lambda: 
 
 def session_on(
     torch: FakeTorch, copies: str, precision: Precision = Precision.FP32, instances: int = 1
-) -> gpu.TorchGpuSession:
+) -> torch_session.TorchGpuSession:
     def account(staged: Any) -> Facts:
         return {"compute_nodes_by_precision": {str(precision): len(staged)}, "artifact_bytes": 1}
 
-    session = gpu.session_on(
+    session = torch_session.session_on(
         torch.double, replace(arm_of(precision, copies=copies), instances=instances), SHIPPED, account
     )
-    assert isinstance(session, gpu.TorchGpuSession)
+    assert isinstance(session, torch_session.TorchGpuSession)
     return session
 
 
@@ -164,7 +165,7 @@ def test_floats_travel_as_the_caller_has_them_and_are_converted_on_the_device(to
 
 
 def test_copies_are_pinned_unless_somebody_says_otherwise(torch: FakeTorch):
-    session = gpu.session_on(torch.double, arm_of(), SHIPPED, Mock())
+    session = torch_session.session_on(torch.double, arm_of(), SHIPPED, Mock())
     assert session.gpu is not None
     assert session.gpu.copies == "pinned"
 
@@ -192,7 +193,7 @@ def test_the_account_of_memory_is_torch_s_and_the_cache_is_emptied_by_memory_tha
 
 
 def test_a_cache_can_t_be_emptied_without_nvidia_s_bindings(torch: FakeTorch, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gpu, "has_bindings", lambda: False)
+    monkeypatch.setattr(torch_session, "has_bindings", lambda: False)
     assert session_on(torch, "pinned").gpu.evict is None
 
 
@@ -300,7 +301,7 @@ def node(*, graph: bool = True, **children: list[Any]) -> Any:
 
 def test_captured_graphs_are_counted_wherever_they_hang():
     roots = {"f": [node(), node(graph=False)], "g": [node(h=[node(), node(k=[node()])])]}
-    assert inductor._recorded(roots) == 5
+    assert inductor._count_recorded(roots) == 5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shootout.backends._torch.vector_units import CHOSEN, PASSED, fewest_tests
+from shootout.backends._torch.inductor import CHOSEN, PASSED, fewest_tests
 from shootout.contract import Target
 from shootout.host import store
 from shootout.testing.cases import warm_of

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from shootout.backends._spin import backend as spin
+from shootout.backends import _spin as spin
 from shootout.clock import now_ns
 from shootout.contract import Arm, Device, Target
 

@@ -1,1 +1,0 @@
-"""The harness's own instrument: calls of a known length."""
