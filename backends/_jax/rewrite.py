@@ -3,10 +3,10 @@
 Calls inside the function are run inline, so that a product in a jitted part, or in one with a derivative of its own, is
 found as well.
 
-Weights are laid out once, at build, as XLA's kernels read them. Torch stores a matrix as (out, in) and a filter as (out,
-in, height, width). XLA can't fold what turns them round into an argument: its CPU compiler copies them in every call, or
-takes a slower product. So a weight that all its readers read alike is stored as they do: matrices (in, out), filters
-(height, width, in, out), as Flax and Haiku store theirs.
+Weights are laid out once, at build, as XLA's kernels read them. Torch stores a matrix as (out, in) and a filter as
+(out, in, height, width). XLA can't fold what turns them round into an argument: its CPU compiler copies them in every
+call, or takes a slower product. So a weight that all its readers read alike is stored as they do: matrices (in, out),
+filters (height, width, in, out), as Flax and Haiku store theirs.
 """
 
 from __future__ import annotations
