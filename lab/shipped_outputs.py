@@ -16,8 +16,8 @@ from shootout import backends
 from shootout.commands.output import show_progress
 from shootout.exported.model import load_sets, save_sets
 from shootout.exported.shipped_folder import INPUTS, open_shipped
+from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.ship.artifact import find_built
-from shootout.ship.source import find_source
 from shootout.worker.verification import call_once
 
 LOAD = "--load"
@@ -26,7 +26,7 @@ LOAD = "--load"
 def find(run: str, arm: str, folder: str, file: str) -> None:
     """Find what was built, and go on as the process that loads it."""
     with show_progress() as progress:
-        built = find_built(find_source(Path(run), arm), progress)
+        built = find_built(find_arm_to_ship(Path(run), arm), progress)
     Path(file).write_bytes(pickle.dumps(built))
     environment = {**os.environ, **open_shipped(Path(folder)).runtime.environment}
     words = [sys.executable, "-m", "lab.shipped_outputs", LOAD, folder, file]

@@ -16,42 +16,42 @@ from shootout.exported.shipped_folder import CHECK, RUNTIME, ShippedFolder
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
 from shootout.page.sources import read
+from shootout.ship.arm_to_ship import ArmToShip, find_arm_to_ship
 from shootout.ship.artifact import find_built
 from shootout.ship.folder import is_there, left_out, new_folder, write_folder
-from shootout.ship.formats.layouts import FOLDER, require_layout, write_layout
-from shootout.ship.source import Source, find_source
+from shootout.ship.formats import FOLDER, require_format, write_format
 from shootout.units import size
 
 CHECK_TIMEOUT_S = 600.0
 
 
-def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: str | None, layout: str = FOLDER) -> int:
+def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: str | None, form: str = FOLDER) -> int:
     """Write the arm's folder, and run its own check once; returns the exit code.
 
     Args:
         out: the folder to make.
-        arm, policy, group: see `find_source`.
-        layout: whose form it gets; another one than our own is made of a folder that was checked.
+        arm, policy, group: see `find_arm_to_ship`.
+        form: one of `ship.formats`; another one than our own is made of a folder that was checked.
 
     Raises:
         UsageError: `out` is there already.
-        ArmFailed: the folder's own check fails here; the folder stays, but of another layout.
+        ArmFailed: the folder's own check fails here; the folder stays, unless it has another form.
     """
     if out.exists():
         raise is_there(out)
-    source = find_source(run, arm, policy, group)
+    source = find_arm_to_ship(run, arm, policy, group)
     backends.shipping(source.arm.target)  # or say why not, before anything is built
-    require_layout(layout, source.arm.target.backend)
+    require_format(form, source.arm.target.backend)
     lost: list[str] = []
     with show_progress() as progress, in_use(), ExitStack() as stack:
         progress.stage(f"shipping {source.arm.label}")
-        own = out if layout == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / FOLDER
+        own = out if form == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / FOLDER
         shipped = write_folder(source, find_built(source, progress), own, render_page(source))
-        kept = f"{out} was written" if layout == FOLDER else f"nothing was written (--format {FOLDER} keeps it)"
+        kept = f"{out} was written" if form == FOLDER else f"nothing was written (--format {FOLDER} keeps it)"
         said = check_folder(shipped, kept)
-        if layout != FOLDER:
+        if form != FOLDER:
             with new_folder(out):
-                lost = write_layout(layout, shipped, out)
+                lost = write_format(form, shipped, out)
     total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     sys.stderr.write(f"{out}: {size(total)}; checked: {said}\n")
     if shipped.arm.instances > 1:
@@ -61,12 +61,12 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
     if names := left_out(source, shipped):
         sys.stderr.write(f"variables of this machine that aren't in {RUNTIME}: {', '.join(names)}\n")
     if lost:
-        sys.stderr.write(f"not carried by {layout}:\n")
+        sys.stderr.write(f"not carried by {form}:\n")
         sys.stderr.writelines(f"  {line}\n" for line in lost)
     return 0
 
 
-def render_page(source: Source) -> str:
+def render_page(source: ArmToShip) -> str:
     """The run's report; "" where what draws it isn't installed."""
     try:
         from shootout.page import page

@@ -24,9 +24,9 @@ from shootout.exported.shipped_folder import open_shipped
 from shootout.gate.evidence import Limits
 from shootout.gate.reference import Reference
 from shootout.messages import Progress
+from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.ship.artifact import find_built
 from shootout.ship.folder import write_folder
-from shootout.ship.source import find_source
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.study.options import ModelOptions
@@ -243,7 +243,7 @@ def pack(contest: Contest, limits: Limits, folder: Path, run: Path, progress: Pr
     try:
         if not _is_whole(folder):
             shutil.rmtree(folder, ignore_errors=True)
-            source = find_source(run, target)
+            source = find_arm_to_ship(run, target)
             write_folder(source, find_built(source, progress), folder)
     except (UsageError, SkippedArm, ArmFailed) as error:
         return note_unpacked(contest, str(error))

@@ -16,7 +16,7 @@ from shootout.exported.model import sha256
 from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, open_shipped, read_row
 from shootout.journal import journal
 from shootout.models.user import hfconfig
-from shootout.ship.source import find_source
+from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.study import reproduce
 from shootout.study.options import RunOptions, flags_of, read_words
 
@@ -86,7 +86,7 @@ def read_reference(
             f"--reference-sha256 pins a shipped folder, and {str(folder)!r} is a run, which is measured again: "
             "ship it, and gate against the folder"
         )
-    source = find_source(folder, arm, None if arm else policy, group)
+    source = find_arm_to_ship(folder, arm, None if arm else policy, group)
     if source.arm.scenario is not Scenario.LATENCY:
         raise UsageError(
             f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate races one call after another"

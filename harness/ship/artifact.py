@@ -1,4 +1,4 @@
-"""A run's arm as it was built: out of the cache, or built anew from the same model for the same machine."""
+"""Find the artifact that a run raced in the cache, or build it again from the same model for the same machine."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from shootout.host.scratch import scratch
 from shootout.host.store import cache_folder
 from shootout.journal.records import Skip
 from shootout.messages import Progress
-from shootout.ship.source import Source
+from shootout.ship.arm_to_ship import ArmToShip
 from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
 from shootout.study.reproduce import words
 from shootout.study.target import provider
 from shootout.worker import availability
 
+_GIVEN_FILES = ("inputs", "labels", "calibration", "weights")
 
-def find_built(source: Source, progress: Progress) -> Built:
-    """The artifact that was raced, or one made of the same by the same on this machine.
+
+def find_built(source: ArmToShip, progress: Progress) -> Built:
+    """Return the artifact that was raced, or build the same again on this machine.
 
     Raises:
         UsageError: this is another machine, versions or the model are not what they were, or it can't be built here.
@@ -43,9 +45,9 @@ def find_built(source: Source, progress: Progress) -> Built:
     again = f"race it again here: shootout run {words(source.arm, source.history.header.given)}"
     if source.arm.target.python:
         raise UsageError(f"{source.arm.label} ran under another interpreter; {again}, under that one")
-    if differing := _differing(source.arm.target, here, there):
+    if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
-    model = _model(source, again)
+    model = _find_exported(source, again)
     found = availability.available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
         raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
@@ -60,19 +62,18 @@ def find_built(source: Source, progress: Progress) -> Built:
             logs=logs,
             progress=progress,
         )
-        if not builder.holds(source.arm, model, found.version, runs=True) and (changed := _around(here, there)):
+        if not builder.holds(source.arm, model, found.version, runs=True) and (changed := _describe_surroundings(here, there)):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
         return builder.prepare(source.arm, model, found.version).built
 
 
-def _model(source: Source, again: str) -> ExportedModel:
-    """The export that the arm was built from."""
+def _find_exported(source: ArmToShip, again: str) -> ExportedModel:
     key = source.prepared.exported
     if key and (kept := cache.lookup(key)):
         return kept
     try:
-        request = _planned(source).request_of(source.arm)
-        needs = needs_of([_planned(source)])
+        request = _plan_of_group(source).request_of(source.arm)
+        needs = needs_of([_plan_of_group(source)])
         made = client.obtain(replace(request, needs=tuple(sorted(needs))))
     except (UsageError, ModelError, SkippedArm) as error:
         raise UsageError(f"the model that was raced is gone, and can't be exported again: {error}") from None
@@ -84,18 +85,13 @@ def _model(source: Source, again: str) -> ExportedModel:
     return made
 
 
-def _planned(source: Source) -> PlannedGroup:
-    """The arm's group as its run planned it."""
+def _plan_of_group(source: ArmToShip) -> PlannedGroup:
     record, history = source.record, source.history
     skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
     given = dict(zip(history.header.given[::2], history.header.given[1::2], strict=True))
-    return PlannedGroup(record=record, request=_request(record, given), skips=skips)
-
-
-def _request(record: GroupRecord, given: Mapping[str, str]) -> Request:
+    files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN_FILES}
     first = next(arm for arm in record.arms if not arm.file)
-    files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN}
-    return Request(
+    request = Request(
         model=first.model,
         parameters=first.parameters,
         batch=first.batch,
@@ -104,31 +100,29 @@ def _request(record: GroupRecord, given: Mapping[str, str]) -> Request:
         calibration_npz=files["calibration"],
         weights=files["weights"],
     )
+    return PlannedGroup(record=record, request=request, skips=skips)
 
 
-_GIVEN = ("inputs", "labels", "calibration", "weights")
-
-
-def _differing(target: Target, here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """What the artifact rests on that isn't as it was in the run, "" where all is; other packages are no matter."""
+def _describe_differences(target: Target, here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Describe what the artifact depends on and what has changed since the run; "" if nothing has."""
     if here["machine"] != there.get("machine"):
         return "on another machine"
-    told = [f"another {word} of the CPU" for word in ("model", "flags") if here["cpu"][word] != _of(there, "cpu", word)]
-    python = _of(there, "python", "version")
+    old_cpu = there.get("cpu") or {}
+    differences = [f"another {word} of the CPU" for word in ("model", "flags") if here["cpu"][word] != old_cpu.get(word)]
+    python = (there.get("python") or {}).get("version")
     if here["python"]["version"] != python:
-        told.append(f"Python {python} ({here['python']['version']} here)")
-    then, now, ours = there.get("libraries") or {}, here["libraries"], _packages(target)
+        differences.append(f"Python {python} ({here['python']['version']} here)")
+    then, now, ours = there.get("libraries") or {}, here["libraries"], _relevant_packages(target)
     changed = (name for name in sorted({*then, *now}) if then.get(name) != now.get(name))
-    told += [
+    differences += [
         f"{name} {then.get(name, '-')} ({now.get(name, 'not installed')} here)"
         for name in changed
         if canonicalize_name(name) in ours
     ]
-    return f"with {', '.join(told)}" if told else ""
+    return f"with {', '.join(differences)}" if differences else ""
 
 
-def _packages(target: Target) -> set[str]:
-    """What may decide how its artifact is built and runs."""
+def _relevant_packages(target: Target) -> set[str]:
     row = backends.entry(target.backend)
     names = {*row.makers, *row.distributions(target)}
     with suppress(UsageError):  # what is gone is among these
@@ -136,14 +130,11 @@ def _packages(target: Target) -> set[str]:
     return {canonicalize_name(name) for name in names}
 
 
-def _around(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """What else could make another build, "" where nothing does: what is built already doesn't change with it."""
+def _describe_surroundings(here: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """Describe what else could change a new build, but no old one; "" if nothing has changed."""
     then, now = environment.variables(there.get("variables") or {}), here["variables"]
     changed = [f"{name}={then.get(name, '')}" for name in sorted({*then, *now}) if then.get(name) != now.get(name)]
-    if here["os"]["name"] != _of(there, "os", "name"):
-        changed.append(str(_of(there, "os", "name")))
+    system = (there.get("os") or {}).get("name")
+    if here["os"]["name"] != system:
+        changed.append(str(system))
     return f"it was measured with {', '.join(changed)}" if changed else ""
-
-
-def _of(facts: Mapping[str, Any], part: str, word: str) -> Any:
-    return (facts.get(part) or {}).get(word)

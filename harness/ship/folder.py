@@ -1,4 +1,4 @@
-"""The folder itself: the artifact, two programs, what they need and what was found, all sealed by one manifest."""
+"""Write the shipped folder: the artifact, two programs, their packages and the evidence, sealed by one manifest."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from shootout.host import environment
 from shootout.host.placement import THREAD_VARIABLES
 from shootout.host.store import without_home
 from shootout.results.document import FidelityFigures
-from shootout.ship.source import Source
+from shootout.ship.arm_to_ship import ArmToShip
 
 MOST_CHECKED_BYTES = 32 << 20
 """Of inputs and right answers; above that, fewer sets go along."""
@@ -51,8 +51,8 @@ _OF_THIS_MACHINE = re.compile(r"LD_PRELOAD|SHOOTOUT_GPU|(CUDA|NVIDIA|VK|MESA)_\w
 _HERE = Path(__file__).parent
 
 
-def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> ShippedFolder:
-    """Ship a built arm.
+def write_folder(source: ArmToShip, built: Built, folder: Path, page: str = "") -> ShippedFolder:
+    """Write the shipped folder of a built arm.
 
     Args:
         folder: to be made; it isn't there yet.
@@ -70,12 +70,13 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
         shipment = ship(built, folder / MODEL)
         versions = closure(arm.target, shipment.installs)
         _write_programs(folder, templates, shipment, versions)
-        sets = _few(exported.input_buffers(), exported.own_outputs())
+        sets = _choose_checked_sets(exported.input_buffers(), exported.own_outputs())
         save_sets(folder / INPUTS, [inputs for inputs, _ in sets])
         save_sets(folder / EXPECTED, [outputs for _, outputs in sets])
         _write_evidence(folder / EVIDENCE, source, page)
         row, fidelity = source.row, source.row.fidelity
         machine = machine_of(source.document.environment)
+        is_called_alone = arm.scenario is Scenario.LATENCY and arm.instances == 1  # as `check.py` times it
         return seal_shipped(
             ShippedFolder(
                 folder=folder,
@@ -99,7 +100,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
                 versions=versions,
                 isa=(*shipment.isa, *_isa_of(source)),
                 machine={"key": machine.key, "name": machine.name},
-                median_ns=row.end_to_end.median_ns if row.end_to_end and _is_called_alone(source) else None,
+                median_ns=row.end_to_end.median_ns if row.end_to_end and is_called_alone else None,
                 run=without_home(source.document.run),
                 group=row.group,
                 error_limit=error_limit(fidelity),
@@ -108,7 +109,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
                     backend=arm.target.backend,
                     threads=arm.threads,
                     affinity=arm.threads,
-                    environment=_environment(source, shipment),
+                    environment=_variables_to_ship(source, shipment),
                     options=shipment.options,
                 ),
             )
@@ -117,7 +118,7 @@ def write_folder(source: Source, built: Built, folder: Path, page: str = "") -> 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[None]:
-    """A new folder, gone where it isn't finished."""
+    """Make a folder, and remove it again if an error ends what fills it."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -132,12 +133,12 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 
 def is_there(folder: Path) -> UsageError:
-    """That a folder which is to be made is there."""
+    """Make the error that a folder which is to be made is there already."""
     return UsageError(f"{str(folder)!r} is there already: choose another -o, or remove it")
 
 
 def load_text(templates: Path, shipment: Shipment) -> str:
-    """`load.py`: what all have alike, and the adapter's own part behind it."""
+    """Return the text of `load.py`: the common part, and the adapter's own behind it."""
     body = (templates / shipment.template).read_text(encoding="utf-8")
     return (_HERE / "load.txt").read_text(encoding="utf-8").replace("BODY\n", body)
 
@@ -155,7 +156,7 @@ def _write_programs(folder: Path, templates: Path, shipment: Shipment, versions:
 
 
 def requirements_text(versions: Mapping[str, str]) -> str:
-    """What pip installs: exactly these, and where it finds PyTorch's; a build that no index has is told."""
+    """Return requirements.txt: exact versions, PyTorch's own index, and a comment on builds that no index has."""
     lines: list[str] = []
     indexes = set[str]()
     for name, version in sorted(versions.items()):
@@ -169,7 +170,7 @@ def requirements_text(versions: Mapping[str, str]) -> str:
     return "\n".join([python, *sorted(indexes), *lines, ""])
 
 
-def _write_evidence(folder: Path, source: Source, page: str) -> None:
+def _write_evidence(folder: Path, source: ArmToShip, page: str) -> None:
     data = source.document.model_dump(mode="json", by_alias=True)
     (folder / "document.json").write_text(json_text(data), encoding="utf-8")
     if source.decided and source.policy:
@@ -181,14 +182,14 @@ def _write_evidence(folder: Path, source: Source, page: str) -> None:
         (folder / "report.html").write_text(page, encoding="utf-8")
 
 
-def _few(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arrays, Arrays]]:
-    """As many sets as a folder should hold, one at least."""
+def _choose_checked_sets(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) -> list[tuple[Arrays, Arrays]]:
+    """Return as many sets as a folder should hold, at least one."""
     bytes_each = sum(array.nbytes for array in (*inputs[0].values(), *outputs[0].values()))
     return list(zip(inputs, outputs, strict=True))[: max(1, MOST_CHECKED_BYTES // max(1, bytes_each))]
 
 
 def error_limit(found: FidelityFigures | None) -> float:
-    """The gate's error bound; where that was not what let the arm play, four times the error that it had."""
+    """Return the error that `check.py` allows: the race's error bound, or four times the measured error."""
     if found is None or found.relative_l2 is None:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
     if found.standing is BoundStanding.MET and found.error_bound is not None:
@@ -201,32 +202,27 @@ def error_limit(found: FidelityFigures | None) -> float:
     return max(FIDELITY_MARGIN * found.relative_l2, FP32_BOUND_FLOOR)
 
 
-def _isa_of(source: Source) -> tuple[str, ...]:
-    """Of integers, a CPU whose sums are as wide as those of the machine that measured them."""
+def _isa_of(source: ArmToShip) -> tuple[str, ...]:
+    """Require for integers a CPU whose sums are as wide as those of the machine that measured them."""
     target, flags = source.arm.target, source.document.environment.get("cpu", {}).get("flags") or ()
     if target.device is not Device.CPU or target.precision not in INTEGERS or not environment.VNNI & set(flags):
         return ()
     return ("|".join(sorted(environment.VNNI)),)
 
 
-def _is_called_alone(source: Source) -> bool:
-    """Whether its time is that of one call after the other, as `check.py` times them."""
-    return source.arm.scenario is Scenario.LATENCY and source.arm.instances == 1
-
-
-def _environment(source: Source, shipment: Shipment) -> dict[str, str]:
-    """The variables by which its process ran: those of the run, the thread counts, the adapter's."""
+def _variables_to_ship(source: ArmToShip, shipment: Shipment) -> dict[str, str]:
+    """Return the variables of the arm's process: the run's, the thread counts, the adapter's."""
     counts = dict.fromkeys(THREAD_VARIABLES, str(source.arm.threads))
     recorded = environment.variables(source.document.environment.get("variables") or {})
     kept = {name: value for name, value in recorded.items() if not _is_of_this_machine(name, value)}
     return {**kept, **counts, **shipment.environment}
 
 
-def left_out(source: Source, shipped: ShippedFolder) -> list[str]:
-    """Names of the run's variables that the folder doesn't set."""
+def left_out(source: ArmToShip, shipped: ShippedFolder) -> list[str]:
+    """List the run's variables that the folder doesn't set."""
     return sorted((source.document.environment.get("variables") or {}).keys() - shipped.runtime.environment.keys())
 
 
 def _is_of_this_machine(name: str, value: str) -> bool:
-    """Whether a variable says nothing elsewhere: it names a device, or a place in the file system."""
+    """Tell if a variable is useless elsewhere: it names a device, or a place in the file system."""
     return bool(_OF_THIS_MACHINE.fullmatch(name)) or os.sep in value

@@ -23,7 +23,7 @@ from shootout.errors import UsageError
 from shootout.journal import samples
 from shootout.results.analysis import Analysed
 from shootout.results.document import Row
-from shootout.ship.source import find_source
+from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.stats.verdicts import Verdict
 from shootout.study.target import parse_targets
 
@@ -169,7 +169,7 @@ def test_the_race_that_is_advised_can_be_typed(tmp_path: Path, monkeypatch: pyte
     assert words[:2] == ["shootout", "gate"]
     given = dict(zip(words[3::2], words[4::2], strict=True))
     assert given["--group"] == GROUP
-    assert find_source(Path(words[2]), given["--arm"]).arm == made.A
+    assert find_arm_to_ship(Path(words[2]), given["--arm"]).arm == made.A
     able = Capabilities(consumes=(), targets=frozenset({(Device.CPU, Precision.FP32)}))
     for arm in (made.A, replace(made.A, target=Target(backend="a", python="new"))):
         words = shlex.split(settled("before", arm) or "")

@@ -19,8 +19,8 @@ from shootout.contract import Arm, Availability, BoundStanding, Device, Precisio
 from shootout.errors import SkippedArm, UsageError
 from shootout.host import environment
 from shootout.ship import artifact
+from shootout.ship.arm_to_ship import ArmToShip
 from shootout.ship.folder import error_limit
-from shootout.ship.source import Source
 
 ARM = Arm(target=Target(backend="numpy"), model="mlp", parameters=models.get("mlp").defaults, batch=1)
 
@@ -30,7 +30,7 @@ def here() -> dict[str, Any]:
     return environment.facts()
 
 
-def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> Source:
+def raced(arm: Arm, facts: dict[str, Any], key: str = "0") -> ArmToShip:
     """An arm that was raced in this environment, on the export of this key."""
     found, line = source_of(arm), header((arm,), environment=facts)
     document = found.document.model_copy(update={"environment": facts})

@@ -17,7 +17,7 @@ from support.exports import bare_exported
 from shootout.contract import Target, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported.shipped_folder import ShippedFolder, open_shipped
-from shootout.ship.formats import layouts
+from shootout.ship import formats
 
 X = TensorSpec(name="x", shape=(1, 128), dtype="float32")
 Y = TensorSpec(name="y", shape=(), dtype="int64")
@@ -43,7 +43,7 @@ def shipped(folder: Path, backend: str, options: dict[str, Any], **facts: Any) -
 
 def written(form: str, found: ShippedFolder, folder: Path) -> list[str]:
     folder.mkdir()
-    return layouts.write_layout(form, found, folder)
+    return formats.write_format(form, found, folder)
 
 
 def test_triton_is_told_that_the_graph_is_optimised_already(tmp_path: Path):
@@ -118,8 +118,8 @@ def test_mlflow_loads_the_whole_folder_by_its_own_loader(tmp_path: Path, monkeyp
 )
 def test_a_layout_that_would_run_something_else_is_refused(form: str, backend: str, says: str):
     with pytest.raises(UsageError, match=says):
-        layouts.require_layout(form, backend)
-    layouts.require_layout("mlflow", backend)
+        formats.require_format(form, backend)
+    formats.require_format("mlflow", backend)
 
 
 def test_a_dtype_that_triton_lacks_is_refused(tmp_path: Path):

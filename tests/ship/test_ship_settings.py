@@ -21,7 +21,7 @@ from shootout.contract import Arm, Scenario, Target
 from shootout.errors import ArmFailed
 from shootout.exported.shipped_folder import CHECK, LOAD, ShippedFolder, open_shipped, seal_shipped
 from shootout.ship import folder
-from shootout.ship.source import Source
+from shootout.ship.arm_to_ship import ArmToShip
 
 ARM = Arm(target=Target(backend="numpy"), model="identity")
 OF_ONE_MACHINE = {
@@ -35,14 +35,14 @@ OF_ONE_MACHINE = {
 ANSWERS_NOTHING = "def load():\n    pass\n\ndef predict(inputs):\n    return {}\n"
 
 
-def with_variables(variables: dict[str, str]) -> Source:
+def with_variables(variables: dict[str, str]) -> ArmToShip:
     found = source_of(ARM)
     environment = {**found.document.environment, "variables": variables}
     return replace(found, document=found.document.model_copy(update={"environment": environment}))
 
 
 def written(
-    source: Source, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None
+    source: ArmToShip, place: Path, monkeypatch: pytest.MonkeyPatch, shipment: Shipment | None = None
 ) -> ShippedFolder:
     """A folder whose adapter puts nothing into it."""
     built = Built(arm=source.arm, exported=obtain("identity", {}, 1), folder=place, facts={})

@@ -12,7 +12,7 @@ from support.races.made import A, B, ended, header, played, prepared, rounds
 from shootout.contract import Fidelity, Scenario
 from shootout.errors import Infeasible, Undecided, UsageError
 from shootout.journal.records import Line
-from shootout.ship.source import find_source
+from shootout.ship.arm_to_ship import find_arm_to_ship
 from shootout.study.group import GroupRecord
 
 ERROR = Fidelity(max_abs=1e-7, relative_l2=1e-7, sqnr_db=None, cosine=1.0, top1_agreement=1.0, error_bound=1e-5)
@@ -33,19 +33,19 @@ def run(folder: Path, first_ns: float, second_ns: float, arms=(A, B, made.COPY),
 
 
 def test_the_answer_is_shipped(tmp_path: Path):
-    source = find_source(run(tmp_path, 1e6, 2e6))
+    source = find_arm_to_ship(run(tmp_path, 1e6, 2e6))
     assert (source.arm, source.row.arm, source.prepared.arm) == (A, A.label, A.label)
     assert source.decided is None
 
 
 def test_a_named_arm_is_shipped_by_its_short_name(tmp_path: Path):
-    assert find_source(run(tmp_path, 1e6, 2e6), "b").arm == B
+    assert find_arm_to_ship(run(tmp_path, 1e6, 2e6), "b").arm == B
 
 
 def test_a_policy_s_choice_is_shipped_with_its_decision(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1GB"\n')
-    source = find_source(run(tmp_path, 1e6, 2e6), policy=policy)
+    source = find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=policy)
     assert source.arm == A
     assert source.decided
     assert source.decided.decision.chosen == A.label
@@ -65,7 +65,7 @@ def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):
     groups = [GroupRecord(name=name, baseline=A.label, comparisons=1, arms=tuple(arms)) for name, arms in cells.items()]
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1GB"\n')
-    source = find_source(made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended()), policy=policy)
+    source = find_arm_to_ship(made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended()), policy=policy)
     assert (source.row.group, source.arm) == ("identity, batch 1, 2 threads", replace(A, threads=2))
 
 
@@ -73,14 +73,14 @@ def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1kB"\n')
     with pytest.raises(Infeasible, match="nothing may be shipped"):
-        find_source(run(tmp_path, 1e6, 2e6), policy=policy)
+        find_arm_to_ship(run(tmp_path, 1e6, 2e6), policy=policy)
 
 
 def test_the_best_so_far_has_to_be_named(tmp_path: Path):
     folder = run(tmp_path, 1e6, 1e6, restarts=1)
     with pytest.raises(Undecided, match="--arm"):
-        find_source(folder)
-    assert find_source(folder, "a").arm == A
+        find_arm_to_ship(folder)
+    assert find_arm_to_ship(folder, "a").arm == A
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_the_best_so_far_has_to_be_named(tmp_path: Path):
 )
 def test_what_can_t_be_meant_is_refused(how: dict, words: str, tmp_path: Path):
     with pytest.raises(UsageError, match=words):
-        find_source(run(tmp_path, 1e6, 2e6), **how)
+        find_arm_to_ship(run(tmp_path, 1e6, 2e6), **how)
 
 
 def test_a_training_step_is_refused(tmp_path: Path):
     arms = tuple(replace(arm, scenario=Scenario.TRAIN_STEP) for arm in (A, B, made.COPY))
     with pytest.raises(UsageError, match="training step"):
-        find_source(run(tmp_path, 1e6, 2e6, arms), "a")
+        find_arm_to_ship(run(tmp_path, 1e6, 2e6, arms), "a")

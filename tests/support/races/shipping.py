@@ -11,8 +11,8 @@ from shootout import backends
 from shootout.contract import Arm, Target
 from shootout.exported.shipped_folder import ShippedFolder
 from shootout.host import environment
+from shootout.ship.arm_to_ship import ArmToShip
 from shootout.ship.folder import write_folder
-from shootout.ship.source import Source
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
 from shootout.testing.checks import call
 from shootout.testing.fresh import run_fresh
@@ -33,12 +33,12 @@ def ship_target(target: Target, place: Path) -> Made:
     return found
 
 
-def source_of(arm: Arm, **changes: Any) -> Source:
+def source_of(arm: Arm, **changes: Any) -> ArmToShip:
     """What is known of an arm after a run on this machine, in which it took a millisecond."""
     row = cells.row(arm.label, 1e6, fidelity=cells.fidelity(error_bound=1e-5), **changes)
     facts = {"machine": "key", "cpu": environment.cpu_facts(), "variables": {}}
     document = cells.document(cells.cell(row), environment=facts)
-    return Source(
+    return ArmToShip(
         folder=Path("made"),
         document=document,
         history=Mock(),

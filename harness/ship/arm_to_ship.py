@@ -1,4 +1,4 @@
-"""Which arm of a run is shipped: the one that is named, that a policy chooses, or that the run's own answer ships."""
+"""Find the arm of a run that is to be shipped: the named one, a policy's choice, or the run's own answer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from shootout.study.group import GroupRecord, short
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """An arm of a run that is to be shipped, and what is known of it.
+class ArmToShip:
+    """An arm of a run that is to be shipped, with its records.
 
     Attributes:
-        record: its group.
+        record: of its group.
         prepared: of its build.
-        policy, decided: a policy's file, and what it said; None without one.
+        policy, decided: a policy's file and its decision; None without one.
     """
 
     folder: Path
@@ -42,16 +42,16 @@ class Source:
     decided: Decided | None = None
 
 
-def find_source(folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None) -> Source:
-    """The arm to ship.
+def find_arm_to_ship(folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None) -> ArmToShip:
+    """Find the arm to ship.
 
     Args:
         name: of the arm, as the document or its tables have it; None: the policy's choice, or the answer's.
-        group: its cell, where there are several: its name, or how it begins.
+        group: the name of its group, or the beginning of that name; needed if there are several.
 
     Raises:
         UsageError: there is no such run, arm or cell, or the arm was not measured.
-        Undecided: nobody knows what to ship.
+        Undecided: the run can't tell what to ship.
         Infeasible: nothing meets the policy's limits.
     """
     if name and policy:
@@ -61,16 +61,16 @@ def find_source(folder: Path, name: str | None = None, policy: Path | None = Non
     if policy:
         question = read_question([folder], group)
         decided = Decided(decide(read_policy(policy, {}), question, today=date.today()), question)
-        chosen = _decided(decided.decision)
+        chosen = _require_chosen(decided.decision)
         row = next(one.row for one in question.candidates if one.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm
     elif name is None:
-        found = _answered([one for one in document.answer if one.group in {row.group for row in rows}])
+        found = _require_answer([one for one in document.answer if one.group in {row.group for row in rows}])
         rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
-    return replace(_source(folder, document, _row(rows, name)), policy=policy, decided=decided)
+    return replace(_load_records(folder, document, _find_row(rows, name)), policy=policy, decided=decided)
 
 
-def _row(rows: Sequence[Row], name: str) -> Row:
+def _find_row(rows: Sequence[Row], name: str) -> Row:
     named = [row for row in rows if name in (row.arm, short(row.arm))]
     timed = [row for row in named if row.outcome == "measured"]
     if not named:
@@ -83,14 +83,14 @@ def _row(rows: Sequence[Row], name: str) -> Row:
     return timed[0]
 
 
-def _source(folder: Path, document: Document, row: Row) -> Source:
+def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
     history = journal.read(folder)
     record = next(one for one in history.groups if one.name == row.group)
     arm = next(one for one in record.arms if one.label == row.arm)
     if arm.scenario is Scenario.TRAIN_STEP:
         raise UsageError("a training step can't be shipped: what is shipped answers calls")
     made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
-    return Source(
+    return ArmToShip(
         folder=folder,
         document=document,
         history=history,
@@ -101,8 +101,7 @@ def _source(folder: Path, document: Document, row: Row) -> Source:
     )
 
 
-def _answered(answers: Sequence[Answer]) -> Answer:
-    """The run's own answer, with something to ship."""
+def _require_answer(answers: Sequence[Answer]) -> Answer:
     if len(answers) > 1:
         cells = ", ".join(repr(one.group) for one in answers)
         raise UsageError(f"the run has an answer for each of its cells; name one with --group: {cells}")
@@ -115,8 +114,7 @@ def _answered(answers: Sequence[Answer]) -> Answer:
     return answers[0]
 
 
-def _decided(decision: Decision) -> str:
-    """The candidate that a policy chose."""
+def _require_chosen(decision: Decision) -> str:
     if decision.chosen:
         return decision.chosen
     if decision.outcome == "infeasible":
