@@ -246,7 +246,7 @@ def ship(
     """
     from shootout.commands.ship import ship
 
-    raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group, layout=layout))
+    raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group, form=layout))
 
 
 @command(GateOptions, DECIDE, GATE_EXAMPLES)

@@ -42,7 +42,9 @@ class ArmToShip:
     decided: Decided | None = None
 
 
-def find_arm_to_ship(folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None) -> ArmToShip:
+def find_arm_to_ship(
+    folder: Path, name: str | None = None, policy: Path | None = None, group: str | None = None
+) -> ArmToShip:
     """Find the arm to ship.
 
     Args:

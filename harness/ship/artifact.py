@@ -1,4 +1,4 @@
-"""Find the artifact that a run raced in the cache, or build it again from the same model for the same machine."""
+"""Find the raced artifact in the cache, or build it again from the same model for the same machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from shootout.host.store import cache_folder
 from shootout.journal.records import Skip
 from shootout.messages import Progress
 from shootout.ship.arm_to_ship import ArmToShip
-from shootout.study.group import GroupRecord
 from shootout.study.plan import PlannedGroup
 from shootout.study.reproduce import words
 from shootout.study.target import provider
@@ -62,7 +61,9 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
             logs=logs,
             progress=progress,
         )
-        if not builder.holds(source.arm, model, found.version, runs=True) and (changed := _describe_surroundings(here, there)):
+        if not builder.holds(source.arm, model, found.version, runs=True) and (
+            changed := _describe_surroundings(here, there)
+        ):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
         return builder.prepare(source.arm, model, found.version).built
 
@@ -108,7 +109,9 @@ def _describe_differences(target: Target, here: Mapping[str, Any], there: Mappin
     if here["machine"] != there.get("machine"):
         return "on another machine"
     old_cpu = there.get("cpu") or {}
-    differences = [f"another {word} of the CPU" for word in ("model", "flags") if here["cpu"][word] != old_cpu.get(word)]
+    differences = [
+        f"another {word} of the CPU" for word in ("model", "flags") if here["cpu"][word] != old_cpu.get(word)
+    ]
     python = (there.get("python") or {}).get("version")
     if here["python"]["version"] != python:
         differences.append(f"Python {python} ({here['python']['version']} here)")

@@ -71,7 +71,7 @@ def test_the_candidate_is_shipped_from_a_run_of_its_own_and_raced_as_that_folder
         make_shipped(folder, bare_exported({}, model="digits"))
         made.append(folder)
 
-    monkeypatch.setattr(racing, "find_source", lambda run, arm: (run, arm))
+    monkeypatch.setattr(racing, "find_arm_to_ship", lambda run, arm: (run, arm))
     monkeypatch.setattr(racing, "find_built", lambda *_: "built")
     monkeypatch.setattr(racing, "write_folder", write)
     for _ in range(2):
@@ -95,7 +95,7 @@ def packed(alone: list[Path], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         make_shipped(folder, bare_exported({}, model="digits"))
         folders.append(folder)
 
-    monkeypatch.setattr(racing, "find_source", lambda run, arm: (run, arm))
+    monkeypatch.setattr(racing, "find_arm_to_ship", lambda run, arm: (run, arm))
     monkeypatch.setattr(racing, "find_built", lambda *_: "built")
     monkeypatch.setattr(racing, "write_folder", write)
     return folders
@@ -160,7 +160,7 @@ def test_a_candidate_that_could_not_be_measured_is_left_to_the_race(
     def refuse(*_: object) -> None:
         raise UsageError("'numpy' was not measured, so nothing is known of it: outputs are wrong")
 
-    monkeypatch.setattr(racing, "find_source", refuse)
+    monkeypatch.setattr(racing, "find_arm_to_ship", refuse)
     found = pack_for(contest(), tmp_path / "gate")
     assert (found.packed, "outputs are wrong" in found.notes[0], len(alone)) == (False, True, 1)
 

@@ -65,7 +65,7 @@ def test_what_differs_is_named(changed: dict[str, Any], told: str, here: dict[st
 def test_what_the_arm_does_not_rest_on_is_no_matter(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     """A package that was installed after the run, a kernel, other CPUs that may be used."""
     cpu, system = here["cpu"] | {"allowed_cpus": [99]}, here["os"] | {"kernel": "1"}
-    monkeypatch.setattr(artifact, "_model", Mock(side_effect=UsageError("so far it came")))
+    monkeypatch.setattr(artifact, "_find_exported", Mock(side_effect=UsageError("so far it came")))
     with pytest.raises(UsageError, match="so far it came"):
         artifact.find_built(
             raced(ARM, here | {"libraries": here["libraries"] | {"rich": "0"}, "cpu": cpu, "os": system}), Mock()
@@ -82,7 +82,7 @@ def test_what_is_built_is_shipped_under_other_variables_and_what_is_gone_is_not(
     here: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ):
     builder = Mock()
-    monkeypatch.setattr(artifact, "_model", Mock())
+    monkeypatch.setattr(artifact, "_find_exported", Mock())
     monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
     monkeypatch.setattr(artifact, "Builder", Mock(return_value=builder))
     monkeypatch.setattr(artifact.availability, "available", lambda pairs: dict.fromkeys(pairs, Availability()))

@@ -65,7 +65,9 @@ def test_a_policy_s_choice_is_shipped_out_of_its_own_cell(tmp_path: Path):
     groups = [GroupRecord(name=name, baseline=A.label, comparisons=1, arms=tuple(arms)) for name, arms in cells.items()]
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1GB"\n')
-    source = find_arm_to_ship(made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended()), policy=policy)
+    source = find_arm_to_ship(
+        made.write(tmp_path / "run", header(groups=tuple(groups)), *lines, ended()), policy=policy
+    )
     assert (source.row.group, source.arm) == ("identity, batch 1, 2 threads", replace(A, threads=2))
 
 
