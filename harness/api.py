@@ -59,8 +59,8 @@ class Run:
         object.__setattr__(self, "_found", Path(self.document.run).absolute())
 
     @property
-    def _folder(self) -> Path:
-        """Where it is, as it was named, unless the working directory is another one since."""
+    def _absolute_folder(self) -> Path:
+        """Return the folder as it was named, or absolute if the working directory has changed."""
         named = Path(self.document.run)
         return named if named.absolute() == self._found else self._found
 
@@ -71,7 +71,7 @@ class Run:
 
     @property
     def answer(self) -> tuple[Answer, ...]:
-        """What to ship, and how sure that is: one for each group whose figures count."""
+        """Return what to ship and how sure that is, for each group whose figures count."""
         return self.document.answer
 
     @property
@@ -92,10 +92,10 @@ class Run:
         Raises:
             UsageError: there is no such arm, they are in no group together or in several, or one has no time.
         """
-        return compare_arms(self._folder, arm, other, group)
+        return compare_arms(self._absolute_folder, arm, other, group)
 
     def decide(self, policy: PolicyLike, *others: Run, group: str | None = None) -> Decided:
-        """What to ship by your own limits, as `shootout decide`; measures nothing, see docs/deciding.md.
+        """Decide what to ship by your own limits, as `shootout decide`; measures nothing, see docs/deciding.md.
 
         Args:
             policy: the path of a `deploy.toml`, or its keys as a dict: `{"load": "200/s", "limits": {"p99": "5ms"}}`.
@@ -106,11 +106,11 @@ class Run:
             UsageError: an unknown key, a value without its unit, or runs that can't be put together; says which.
         """
         wanted = as_policy(policy)
-        question = read_question([one._folder for one in (self, *others)], group)
+        question = read_question([one._absolute_folder for one in (self, *others)], group)
         return Decided(decide(wanted, question, today=date.today()), question)
 
     def compare(self, other: Run, *, history: Iterable[Run] = ()) -> Compared:
-        """What another run says of this one, as `shootout compare`: see docs/comparing.md.
+        """Compare another run with this one, as `shootout compare`: see docs/comparing.md.
 
         Args:
             history: earlier runs of the same on the same machine; 5 tell how far sessions differ.
@@ -118,7 +118,9 @@ class Run:
         Raises:
             UsageError: both are one run, or they ask different things; names the fields.
         """
-        return Compared(compare_folders(self._folder, other._folder, [one._folder for one in history]))
+        return Compared(
+            compare_folders(self._absolute_folder, other._absolute_folder, [one._absolute_folder for one in history])
+        )
 
     def plot(self, kind: str = "intervals") -> Chart:
         """One of the report's figures as an Altair chart, which a notebook shows; needs the extra `report`.
@@ -129,7 +131,7 @@ class Run:
         Raises:
             UsageError: there is no such figure, nothing in the run to show in it, or no library to draw with.
         """
-        found: Chart = _plots().plot(sources.read(self._folder, self.document), kind)
+        found: Chart = _load_plots().plot(sources.read(self._absolute_folder, self.document), kind)
         return found
 
     def to_arrow(self) -> pyarrow.Table:
@@ -152,16 +154,16 @@ class Run:
         return pandas.DataFrame(rows, columns=columns)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, and the tables to open."""
+        """Return what a notebook shows: the answer, and the tables to open."""
         return table.render_notebook(self.document)
 
     def __repr__(self) -> str:
-        """Where it is and what it says, in a line."""
-        ships = ", ".join(dict.fromkeys(map(_told, self.answer)))
+        """Return its folder and its answer in one line."""
+        ships = ", ".join(dict.fromkeys(map(_summarize_answer, self.answer)))
         return f"<Run {self.document.run!r}: {counted(len(self.rows), 'row')}; ship {ships or 'nothing'}>"
 
 
-def _told(answer: Answer) -> str:
+def _summarize_answer(answer: Answer) -> str:
     so_far = SO_FAR if answer.reason else ""
     return f"{answer.ship.arm}{so_far}" if answer.ship else "no answer"
 
@@ -185,11 +187,11 @@ class Decided:
 
     def __str__(self) -> str:
         """The whole screen, as lines."""
-        return "\n".join(line.plain for line in self._lines()).rstrip()
+        return "\n".join(line.plain for line in self._answer_lines()).rstrip()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        return screen.render_pre(*self._lines())
+        """Return what a notebook shows."""
+        return screen.render_pre(*self._answer_lines())
 
     def plot(self) -> Chart:
         """The objective and each limit of the policy, a line a candidate, as `Run.plot`.
@@ -197,10 +199,10 @@ class Decided:
         Raises:
             UsageError: no candidate has a figure, or there is no library to draw with.
         """
-        found: Chart = _plots().plot_decision(self.decision)
+        found: Chart = _load_plots().plot_decision(self.decision)
         return found
 
-    def _lines(self) -> list[Text]:
+    def _answer_lines(self) -> list[Text]:
         return render_decision(self.decision, self.question, WIDEST)
 
     def __repr__(self) -> str:
@@ -211,7 +213,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compared:
-    """What one run says of another; printed, it is what `shootout compare` prints."""
+    """One run compared with another; printed, it is what `shootout compare` prints."""
 
     document: ComparedDocument
 
@@ -220,7 +222,7 @@ class Compared:
         return screen.render_plain(*compared.render_compared(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         return screen.render_pre(*compared.render_compared(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
@@ -236,11 +238,11 @@ class Merged:
 
     @property
     def rows(self) -> tuple[PlacedRow, ...]:
-        """Those of all runs, each with its place."""
+        """Return the rows of all runs, each with its place."""
         return self.document.rows
 
     def to_arrow(self) -> pyarrow.Table:
-        """As `Run.to_arrow`, with the columns `place`, `machine` and `run`."""
+        """Return an Arrow table as `Run.to_arrow` does, with the columns `place`, `machine` and `run`."""
         return arrow_table(self.rows)
 
     def write(self, *files: str | PathLike[str]) -> None:
@@ -256,16 +258,16 @@ class Merged:
         return screen.render_plain(*compared.render_merged(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         return screen.render_pre(*compared.render_merged(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
-        """How much is in it."""
+        """Return the number of its runs and places in one line."""
         return repr(self.document).replace("MergedDocument", "Merged")
 
 
-def _plots() -> ModuleType:
-    """What draws, which needs an extra."""
+def _load_plots() -> ModuleType:
+    """Import the drawing library, which an extra installs."""
     try:
         from shootout.page import plots
     except ImportError as error:
@@ -288,7 +290,7 @@ def merge(*runs: Run | str | PathLike[str]) -> Merged:
     Raises:
         UsageError: there is but one, one comes twice, or they ask different things; says which.
     """
-    folders = (one._folder if isinstance(one, Run) else Path(one) for one in runs)
+    folders = (one._absolute_folder if isinstance(one, Run) else Path(one) for one in runs)
     return Merged(merge_runs(expand_several(folders)))
 
 
@@ -326,7 +328,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
 
 @passing_on_ends()
 def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any]:
-    """What `run` would do with these options, and roughly how long it would take, as `--dry-run --json` prints it.
+    """Return what `run` would do with these options, and for how long, as `--dry-run --json` prints it.
 
     Raises:
         UsageError: something unknown or impossible was asked.

@@ -436,7 +436,7 @@ def root(
         raise typer.Exit
 
 
-def _interrupt(*_: Any) -> NoReturn:
+def _raise_interrupt(*_: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
@@ -447,7 +447,7 @@ def main() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _interrupt)
+            signal.signal(number, _raise_interrupt)
     try:
         with standard_streams():
             app()

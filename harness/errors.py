@@ -19,7 +19,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class ExitCode(IntEnum):
-    """What a command ends with; docs/install.md tells users."""
+    """The exit codes of all commands, and nowhere else a number; docs/install.md has them for users."""
 
     OK = 0
     ERROR = 1  # it broke, or a self-test got a verdict wrong
@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 
 
 class NotRunKind(StrEnum):
-    """Why an arm has no figures, as far as programs tell it apart; `NotRun.reason` has the words for people."""
+    """The kinds of reasons for an arm without figures, for programs; `NotRun.reason` has the words for people."""
 
     UNAVAILABLE = "unavailable"  # what it needs of this machine isn't here
     NOT_INSTALLED = "not installed"  # its library, or one that it needs, isn't here
@@ -61,7 +61,7 @@ FAILURES = frozenset({NotRunKind.KILLED, NotRunKind.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """Why an arm was skipped or failed: one type from the probe to the table.
+    """The reason for which an arm was skipped or failed: one type from the probe to the table.
 
     Attributes:
         reason: why, in one line.
@@ -81,12 +81,12 @@ class NotRun:
 
     @property
     def failed(self) -> bool:
-        """Whether it was asked and broke, lied or was killed; all else is a skip."""
+        """Return True if it ran and broke, was wrong or was killed; all else is a skip."""
         return self.kind in FAILURES
 
     @property
     def builds(self) -> bool:
-        """Whether its artifact can be made here though it can't run."""
+        """Return True if its artifact can be made here though it can't run."""
         return self.kind is NotRunKind.BUILT_ONLY
 
 
@@ -124,7 +124,7 @@ class Interrupted(ShootoutError):
 
 
 class Unavailable(ShootoutError):
-    """What the whole command asked for isn't on this machine; the message ends with the fix."""
+    """The whole command needs what isn't on this machine; the message ends with the fix."""
 
     exit_code = ExitCode.UNAVAILABLE
 
@@ -200,12 +200,12 @@ class SkippedArm(ArmOut):
 
     @property
     def reason(self) -> str:
-        """Why, in one line."""
+        """Return the reason in one line."""
         return self.why.reason
 
     @property
     def fix(self) -> str:
-        """What the user can do about it, or ""."""
+        """Return what the user can do about it, or ""."""
         return self.why.fix
 
 

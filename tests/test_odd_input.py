@@ -465,7 +465,7 @@ def nothing_runs(folder: Path) -> Iterator[None]:
     def measure(*_: Any, **__: Any) -> None:
         raise WouldMeasure("this would be measured")
 
-    ends = ("run.measure", "tune._measure", "selftest.run", "doctor.examine", "doctor.obtain_ceilings")
+    ends = ("run.measure", "tune._measure_stages", "selftest.run", "doctor.examine", "doctor.obtain_ceilings")
     ends += ("sensitivity.rank_layers",)
     with ExitStack() as stack:
         stack.enter_context(patch.dict(os.environ, {"HOME": str(folder), "SHOOTOUT_CACHE": str(folder / "cache")}))

@@ -1,4 +1,4 @@
-"""What this machine can do at most: peak rate by precision, bandwidth by memory level.
+"""The most that this machine can do: peak rate by precision, bandwidth by memory level.
 
 In: a placement. Out: measured ceilings, remembered per machine.
 May use `worker`, `backends`, `host` and the root.

@@ -59,7 +59,7 @@ def obtain_ceilings(
     if not fresh and (found := read_ceilings(facts).get(placement.threads)):
         return found
     say(f"measuring this machine's ceilings at {placement.threads} thread(s), a minute or more; they are remembered")
-    found = measure_ceilings(placement, _load() if load is None else load)
+    found = measure_ceilings(placement, _load_average() if load is None else load)
     write_ceilings(found, facts)
     return found
 
@@ -67,14 +67,14 @@ def obtain_ceilings(
 def known_ceilings(
     measured_at: Iterable[int], placement: Placement, facts: Mapping[str, Any], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """What is known of this machine's ceilings, as a run's header holds it.
+    """Return this machine's ceilings as a run's header holds them.
 
     Args:
         measured_at: thread counts at which they are measured first, where they aren't remembered: minutes. One that
             can't be measured is said and left out.
         facts: `environment.facts()`.
     """
-    load = _load()
+    load = _load_average()
     for threads in measured_at:
         try:
             obtain_ceilings(placement.narrowed(threads), facts, say, load=load)
@@ -92,14 +92,14 @@ def measure_ceilings(placement: Placement, load: float) -> Ceilings:
     Raises:
         ShootoutError: no peak rate or no bandwidth could be measured; says why.
     """
-    notes = _disturbances(load)
+    notes = _describe_disturbances(load)
     peaks: dict[str, Peak] = {}
     for source in (name for name in backends.multipliers() if find_spec(name)):
-        for precision, rate in _rates(placement, source, notes).items():
+        for precision, rate in _measure_rates(placement, source, notes).items():
             if precision not in peaks or rate > peaks[precision].giga_ops:
                 peaks[precision] = Peak(giga_ops=rate, source=source)
     levels = [(name, held) for name, own in CACHES.items() if (held := environment.cache_held(own, placement.arms))]
-    bandwidth = [*_caches(placement, levels, notes), *_main_memory(placement, levels, notes)]
+    bandwidth = [*_measure_caches(placement, levels, notes), *_main_memory(placement, levels, notes)]
     if not peaks or not bandwidth:
         raise ShootoutError(f"the ceilings can't be measured here: {'; '.join(notes)}")
     return Ceilings(
@@ -112,12 +112,12 @@ def measure_ceilings(placement: Placement, load: float) -> Ceilings:
     )
 
 
-def _load() -> float:
-    """Over the last minute."""
+def _load_average() -> float:
+    """Return the load average of the last minute."""
     return os.getloadavg()[0]
 
 
-def _disturbances(load: float) -> list[str]:
+def _describe_disturbances(load: float) -> list[str]:
     if load <= BUSY_LOAD:
         return []
     return [f"the machine was busy (load average {load:.1f}), so these may be too low: measure again with --fresh"]
@@ -128,19 +128,19 @@ def working_sets(held: int, below: int) -> list[float]:
     return [share * held for share in FULL] + [float(FROM_BELOW * below)] * (0 < FROM_BELOW * below < held)
 
 
-def _rates(placement: Placement, source: str, notes: list[str]) -> dict[str, float]:
+def _measure_rates(placement: Placement, source: str, notes: list[str]) -> dict[str, float]:
     rates: dict[str, float]
     faults: list[str]
     asked = {"source": source, "threads": placement.threads}
-    rates, faults = _asked(placement, placement.threads, figures.peak_rates, asked, source, notes) or ({}, [])
+    rates, faults = _run_fresh(placement, placement.threads, figures.peak_rates, asked, source, notes) or ({}, [])
     notes += [f"{source} {fault}" for fault in faults]
     return rates
 
 
-def _caches(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
+def _measure_caches(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
     below = [0, *(held for _, held in levels)]
     found = [
-        _bandwidth(placement, name, held, working_sets(held, low), notes)
+        _measure_bandwidth(placement, name, held, working_sets(held, low), notes)
         for (name, held), low in zip(levels, below, strict=False)
     ]
     return [one for one in found if one]
@@ -152,21 +152,21 @@ def _main_memory(placement: Placement, levels: list[tuple[str, int]], notes: lis
     if wanted > most:
         notes.append(f"DRAM: {wanted:,} bytes are needed to get beyond the caches, {most:,.0f} may be used")
         return []
-    found = _bandwidth(placement, "DRAM", None, [wanted], notes)
+    found = _measure_bandwidth(placement, "DRAM", None, [wanted], notes)
     return [found] if found else []
 
 
-def _bandwidth(
+def _measure_bandwidth(
     placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str]
 ) -> Bandwidth | None:
     each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
     asked = {"bytes_each": each, "threads": placement.threads}
     # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
-    found = _asked(placement, 1, figures.bandwidth, asked, level, notes)
+    found = _run_fresh(placement, 1, figures.bandwidth, asked, level, notes)
     return Bandwidth(level=level, holds_bytes=held, read_gbs=found[0], copy_gbs=found[1]) if found else None
 
 
-def _asked(
+def _run_fresh(
     placement: Placement,
     library_threads: int,
     figure: Callable[..., Any],
@@ -174,7 +174,7 @@ def _asked(
     what: str,
     notes: list[str],
 ) -> Any:
-    """What a function of `ceilings.worker` finds in a fresh process; None, and a note, where it can't."""
+    """Run a function of `ceilings.worker` in a fresh process; return None and add a note if that fails."""
     with scratch() as folder:
         log = folder / "worker.log"
         try:

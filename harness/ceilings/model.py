@@ -1,4 +1,4 @@
-"""What this machine can do at most: peak rate by precision, bandwidth by memory level. Measured once, then remembered.
+"""The most that this machine can do: peak rate by precision, bandwidth by memory level; measured once, then remembered.
 
 They are kept for this machine, its versions and the number of threads, and go into the header of every run, so that a
 run's shares of them can be told anywhere.
@@ -30,7 +30,7 @@ class Peak(_Part):
 
 
 class Bandwidth(_Part):
-    """How fast a memory level is read and copied (10^9 bytes a second, all threads together).
+    """The rates at which a memory level is read and copied (10^9 bytes a second, all threads together).
 
     Attributes:
         holds_bytes: what fits in it, over all the threads' CPUs; None for main memory.
@@ -79,7 +79,7 @@ def parse_ceilings(facts: Any) -> Ceilings | None:
 
 
 def read_ceilings(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
-    """What was measured on this machine before, by thread count.
+    """Return what was measured on this machine before, by thread count.
 
     Args:
         facts: the environment now (`environment.facts()`); other versions or another machine have ceilings of their

@@ -35,7 +35,7 @@ Kernel = Callable[[int, int], tuple[Gemm, int]]
 
 
 def peak_rates(source: str, threads: int, sizes: Sequence[int] = SIZES) -> tuple[dict[str, float], list[str]]:
-    """What the library `source` reaches on square products.
+    """Measure the rates that the library `source` reaches on square products.
 
     Returns:
         GFLOP/s (or GOP/s) by precision, the best of `sizes`; and a line for each precision that it can't multiply in.
@@ -58,7 +58,7 @@ def bandwidth(bytes_each: Sequence[int], threads: int, call_bytes: int = CALL_BY
     """
     with ThreadPoolExecutor(threads) as pool:
         found = [
-            [_together(kernel, size, threads, pool, call_bytes) for size in bytes_each]
+            [_run_together(kernel, size, threads, pool, call_bytes) for size in bytes_each]
             for kernel in (read_with_maximum, read_with_products, copy)
         ]
     reads, copies = [*found[0], *found[1]], found[2]
@@ -87,7 +87,7 @@ def copy(size: int, passes: int) -> tuple[Gemm, int]:
     return lambda: np.copyto(onto, from_), passes * 2 * block.itemsize
 
 
-def _together(kernel: Kernel, size: int, threads: int, pool: ThreadPoolExecutor, call_bytes: int) -> float:
+def _run_together(kernel: Kernel, size: int, threads: int, pool: ThreadPoolExecutor, call_bytes: int) -> float:
     made = [kernel(size, max(1, call_bytes // (size * threads))) for _ in range(threads)]
     calls = [call for call, _ in made]
 

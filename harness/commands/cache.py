@@ -33,32 +33,34 @@ def cache(*, clear: bool, as_json: bool) -> int:
     data = {
         "folder": str(cache_folder().parent),
         "limit_bytes": limit_bytes(),
-        "size_bytes": _sum(found),
-        "removed_bytes": _sum(gone),
-        "kinds": {kind: {"number": len(some), "size_bytes": _sum(some)} for kind, some in _by_kind(found).items()},
+        "size_bytes": _total_bytes(found),
+        "removed_bytes": _total_bytes(gone),
+        "kinds": {
+            kind: {"number": len(some), "size_bytes": _total_bytes(some)} for kind, some in _by_kind(found).items()
+        },
     }
-    return print_answer(_render(found, gone, clear=clear), data, as_json=as_json)
+    return print_answer(_render_entries(found, gone, clear=clear), data, as_json=as_json)
 
 
-def _render(found: Sequence[CacheEntry], gone: Sequence[CacheEntry], *, clear: bool) -> RenderableType:
+def _render_entries(found: Sequence[CacheEntry], gone: Sequence[CacheEntry], *, clear: bool) -> RenderableType:
     folder = cache_folder().parent
-    removed = f"{folder}: {counted(len(gone), 'thing')} removed, {size(_sum(gone))}."
+    removed = f"{folder}: {counted(len(gone), 'thing')} removed, {size(_total_bytes(gone))}."
     if not found:
         return Text(removed if clear else f"{folder} is empty.")
-    lines = [_line(kind, some) for kind, some in _by_kind(found).items() if some]
-    held = f"{folder} holds {size(_sum(found))} of at most {size(limit_bytes())} ({LIMIT}, in GB)."
+    lines = [_kind_line(kind, some) for kind, some in _by_kind(found).items() if some]
+    held = f"{folder} holds {size(_total_bytes(found))} of at most {size(limit_bytes())} ({LIMIT}, in GB)."
     how = "What was used longest ago goes when a run ends above that; `shootout cache --clear` removes all of it."
     return Group(Text(held), make_table(HEADERS, lines, left=("kept",)), Text(how))
 
 
-def _line(kind: str, found: Sequence[CacheEntry]) -> dict[str, Cell]:
+def _kind_line(kind: str, found: Sequence[CacheEntry]) -> dict[str, Cell]:
     last = datetime.fromtimestamp(max(one.used_s for one in found)).astimezone().isoformat(" ", "minutes")[:16]
-    return dict(zip(HEADERS, (kind, str(len(found)), size(_sum(found)), last), strict=True))
+    return dict(zip(HEADERS, (kind, str(len(found)), size(_total_bytes(found)), last), strict=True))
 
 
 def _by_kind(found: Sequence[CacheEntry]) -> dict[str, list[CacheEntry]]:
     return {kind: [one for one in found if one.kind == kind] for kind in KINDS}
 
 
-def _sum(found: Sequence[CacheEntry]) -> int:
+def _total_bytes(found: Sequence[CacheEntry]) -> int:
     return sum(one.size_bytes for one in found)

@@ -84,9 +84,9 @@ def install() -> str:
     home = Path.home()
     if shell == "fish":
         config = Path(os.environ.get("XDG_CONFIG_HOME", home / ".config"))
-        return f"wrote {_write(config / 'fish' / 'completions' / 'shootout.fish', text)}: start a new shell"
+        return f"wrote {_write_script(config / 'fish' / 'completions' / 'shootout.fish', text)}: start a new shell"
     data = Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share"))
-    file = _write(data / "shootout" / f"completion.{shell}", text)
+    file = _write_script(data / "shootout" / f"completion.{shell}", text)
     settings = home / ".bashrc" if shell == "bash" else Path(os.environ.get("ZDOTDIR", home)) / ".zshrc"
     line = f"source {shlex.quote(str(file))}"
     if line in (settings.read_text(encoding="utf-8", errors="replace").splitlines() if settings.exists() else ()):
@@ -96,40 +96,40 @@ def install() -> str:
     return f"wrote {file}, and a line in {settings} that reads it: start a new shell"
 
 
-def _write(file: Path, text: str) -> Path:
+def _write_script(file: Path, text: str) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file
 
 
 def complete(program: Any, line: str) -> list[str]:
-    """What the last word of a command line may become.
+    """Return what the last word of a command line may become.
 
     Args:
         program: the command line's own tree of commands, as typer makes it.
         line: up to the cursor.
     """
-    *before, word = _split(line)[1:] or [""]
+    *before, word = _split_line(line)[1:] or [""]
     name = next((one for one in before if not one.startswith("-")), None)
     if name is None:
-        return _starting(word, [*_shown(program), *_flags(program)])
+        return _filter_prefix(word, [*_visible_commands(program), *_list_flags(program)])
     if (command := program.commands.get(name)) is None:
         return []
-    given, waiting = _read(command, before[before.index(name) + 1 :])
+    given, waiting = _read_words(command, before[before.index(name) + 1 :])
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if equals:
         waiting = next((one.name for one in command.params if flag in one.opts), None)
-        return [f"{flag}={one}" for one in _starting(value, _values(waiting, value, given))]
+        return [f"{flag}={one}" for one in _filter_prefix(value, _complete_value(waiting, value, given))]
     if waiting is None and word.startswith("-"):
-        return _starting(word, _flags(command))
+        return _filter_prefix(word, _list_flags(command))
     if waiting is None:
         places = [one.name for one in command.params if one.param_type_name == "argument"]
         waiting = next((place for place in places if place not in given), None)
-    return _starting(word, _values(waiting, word, given))
+    return _filter_prefix(word, _complete_value(waiting, word, given))
 
 
-def _split(line: str) -> list[str]:
-    """The words of an unfinished line; the last one may be empty."""
+def _split_line(line: str) -> list[str]:
+    """Return the words of an unfinished line; the last one may be empty."""
     try:
         words = shlex.split(line)
     except ValueError:  # a quote is open
@@ -137,20 +137,20 @@ def _split(line: str) -> list[str]:
     return words if line and not line[-1].isspace() else [*words, ""]
 
 
-def _starting(word: str, candidates: Iterable[str]) -> list[str]:
+def _filter_prefix(word: str, candidates: Iterable[str]) -> list[str]:
     return [one for one in dict.fromkeys(candidates) if one.startswith(word)]
 
 
-def _shown(program: Any) -> list[str]:
+def _visible_commands(program: Any) -> list[str]:
     return [name for name, command in program.commands.items() if not command.hidden]
 
 
-def _flags(command: Any) -> list[str]:
+def _list_flags(command: Any) -> list[str]:
     return [flag for one in command.params if one.param_type_name == "option" for flag in one.opts] + ["--help"]
 
 
-def _read(command: Any, words: list[str]) -> tuple[dict[str, str], str | None]:
-    """The words that are there by keyword, and the keyword of the option that the next word is for."""
+def _read_words(command: Any, words: list[str]) -> tuple[dict[str, str], str | None]:
+    """Return the words by keyword, and the keyword of the option that the next word is for."""
     options = {flag: one for one in command.params if one.param_type_name == "option" for flag in one.opts}
     places = iter([one.name for one in command.params if one.param_type_name == "argument"])
     given: dict[str, str] = {}
@@ -168,8 +168,8 @@ def _read(command: Any, words: list[str]) -> tuple[dict[str, str], str | None]:
     return given, waiting
 
 
-def _values(keyword: str | None, word: str, given: Given) -> Iterable[str]:
-    """Candidates for one value; what can't be read has none."""
+def _complete_value(keyword: str | None, word: str, given: Given) -> Iterable[str]:
+    """Return candidates for one value; a file that can't be read has none."""
     find = _FINDERS.get(keyword or "")
     try:
         return list(find(word, given)) if find else ()
@@ -177,35 +177,35 @@ def _values(keyword: str | None, word: str, given: Given) -> Iterable[str]:
         return ()
 
 
-def _several(find: Callable[[str], Iterable[str]], word: str) -> Iterator[str]:
-    """Candidates for the last of several values with commas between."""
+def _complete_list(find: Callable[[str], Iterable[str]], word: str) -> Iterator[str]:
+    """Return candidates for the last of several values with commas between."""
     before, comma, last = word.rpartition(",")
     return (f"{before}{comma}{one}" for one in find(last))
 
 
-def _models(word: str) -> Iterator[str]:
+def _complete_models(word: str) -> Iterator[str]:
     yield from models.names()
-    yield from _functions(word, ".onnx", ".json")
+    yield from _complete_functions(word, ".onnx", ".json")
 
 
-def _functions(word: str, *endings: str) -> Iterator[str]:
-    """A file's functions; before that Python files, and those of other endings."""
+def _complete_functions(word: str, *endings: str) -> Iterator[str]:
+    """Return a file's functions; before that Python files, and those of other endings."""
     file, colon, _ = word.partition(":")
     if colon and file.endswith(".py"):
         body = ast.parse(Path(file).read_bytes()).body
         yield from (f"{file}:{node.name}" for node in body if isinstance(node, ast.FunctionDef))
         return
-    for path in _files(word, *endings, ".py"):
+    for path in _complete_files(word, *endings, ".py"):
         yield f"{path}:" if path.endswith(".py") else path
 
 
-def _studies(word: str) -> Iterator[str]:
+def _complete_studies(word: str) -> Iterator[str]:
     yield from schema.shipped()
-    yield from _files(word, schema.SUFFIX)
+    yield from _complete_files(word, schema.SUFFIX)
 
 
-def _files(word: str, *suffixes: str) -> Iterator[str]:
-    """Files that end so, and folders, in the folder that the word names so far."""
+def _complete_files(word: str, *suffixes: str) -> Iterator[str]:
+    """Return files that end so, and folders, in the folder that the word names so far."""
     folder, slash, start = word.rpartition("/")
     for entry in sorted(os.scandir(f"{folder}{slash}" or "."), key=lambda one: one.name):
         if entry.is_dir() and (start or not entry.name.startswith(".")):
@@ -214,8 +214,8 @@ def _files(word: str, *suffixes: str) -> Iterator[str]:
             yield f"{folder}{slash}{entry.name}"
 
 
-def _targets(word: str) -> Iterator[str]:
-    """A backend's names, then `:device`, then `:precision`."""
+def _complete_targets(word: str) -> Iterator[str]:
+    """Return a backend's names, then `:device`, then `:precision`."""
     backend, *rest = word.split(":")
     name, plus, mode = backend.partition("+")
     yield from backends.names()
@@ -230,8 +230,8 @@ def _targets(word: str) -> Iterator[str]:
         yield from (f"{backend}:{device}:{precision}" for device, precision in pairs)
 
 
-def _knobs(word: str) -> Iterator[str]:
-    """`backend.`, then `KEY=`, then a value that is worth trying."""
+def _complete_options(word: str) -> Iterator[str]:
+    """Return `backend.`, then `KEY=`, then a value that is worth trying."""
     backend, dot, _ = word.partition(".")
     if not dot:
         yield from (f"{name}." for name in backends.names())
@@ -241,9 +241,9 @@ def _knobs(word: str) -> Iterator[str]:
             yield from (f"{backend}.{name}={value}" for value in (option.tries if "=" in word else ("",)))
 
 
-def _axes(word: str, given: Given) -> Iterator[str]:
-    """`key=`, then the values that a key has words for."""
-    model = _model(given)
+def _complete_axes(word: str, given: Given) -> Iterator[str]:
+    """Return `key=`, then the values that a key has words for."""
+    model = _named_model(given)
     parameters = models.get(model).parameters if model and not is_file(model) else {}
     sizes = _open_sizes(model)[0] if model and is_file(model) else []
     choices: dict[str, Iterable[str]] = {
@@ -257,17 +257,17 @@ def _axes(word: str, given: Given) -> Iterator[str]:
     key, equals, value = word.partition("=")
     if not equals:
         yield from (f"{name}=" for name in choices)
-    yield from (f"{key}={one}" for one in _several(lambda _: map(str, choices.get(key, ())), value) if equals)
+    yield from (f"{key}={one}" for one in _complete_list(lambda _: map(str, choices.get(key, ())), value) if equals)
 
 
-def _shapes(_: str, given: Given) -> Iterable[str]:
-    """A whole shape for each input that an ONNX file leaves open, to be edited."""
-    model = _model(given)
+def _complete_shapes(_: str, given: Given) -> Iterable[str]:
+    """Return a whole shape for each input that an ONNX file leaves open, to be edited."""
+    model = _named_model(given)
     return _open_sizes(model)[1] if model and is_file(model) else ()
 
 
 def _open_sizes(file: str) -> tuple[list[str], list[str]]:
-    """What an ONNX file leaves open: the names of the axes, and a shape for each input; no other place reads files."""
+    """Return the names of the axes that an ONNX file leaves open, and a shape for each input."""
     from shootout.exported import onnx_axes
     from shootout.exported.onnx_files import header
 
@@ -275,32 +275,32 @@ def _open_sizes(file: str) -> tuple[list[str], list[str]]:
     return onnx_axes.open_axes(head), onnx_axes.example_shapes(head)
 
 
-def _model(given: Given) -> str | None:
-    """The model that the line names so far, of several the first."""
+def _named_model(given: Given) -> str | None:
+    """Return the first model that the line names so far."""
     named = (given[place].partition(",")[0] for place in ("model", "study", "chosen") if given.get(place))
     return next((one for one in named if one in models.names() or is_file(one) or models.is_own(one)), None)
 
 
 _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
-    "study": lambda word, _: (*_studies(word), *_models(word)),
-    **dict.fromkeys(("model", "chosen"), lambda word, _: _models(word)),
-    "backends": lambda word, _: _several(_targets, word),
-    **dict.fromkeys(("baseline", "arm"), lambda word, _: _targets(word)),
-    "candidate": lambda word, _: (*_targets(word), *_files(word, ".onnx")),
-    "metric": lambda word, _: _functions(word),
-    "parameters": _axes,
-    "shapes": _shapes,
-    "options": lambda word, _: _knobs(word),
-    "scenario": lambda word, _: _several(lambda _: map(str, Scenario), word),
+    "study": lambda word, _: (*_complete_studies(word), *_complete_models(word)),
+    **dict.fromkeys(("model", "chosen"), lambda word, _: _complete_models(word)),
+    "backends": lambda word, _: _complete_list(_complete_targets, word),
+    **dict.fromkeys(("baseline", "arm"), lambda word, _: _complete_targets(word)),
+    "candidate": lambda word, _: (*_complete_targets(word), *_complete_files(word, ".onnx")),
+    "metric": lambda word, _: _complete_functions(word),
+    "parameters": _complete_axes,
+    "shapes": _complete_shapes,
+    "options": lambda word, _: _complete_options(word),
+    "scenario": lambda word, _: _complete_list(lambda _: map(str, Scenario), word),
     "goal": lambda *_: map(str, Aim),
     "kind": lambda *_: KINDS,
     "device": lambda *_: map(str, Device),
-    "allow": lambda word, _: _several(lambda _: map(str, Precision), word),
+    "allow": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all",),
-    **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _files(word, ".npz", ".npy")),
-    "policy": lambda word, _: _files(word, schema.SUFFIX),
+    **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _complete_files(word, ".npz", ".npy")),
+    "policy": lambda word, _: _complete_files(word, schema.SUFFIX),
     "objective": lambda *_: map(str, Objective),
-    "to": lambda word, _: _files(word, *FORMATS),
-    **dict.fromkeys(("folder", "folders", "into", "out", "reference"), lambda word, _: _files(word, "/")),
+    "to": lambda word, _: _complete_files(word, *FORMATS),
+    **dict.fromkeys(("folder", "folders", "into", "out", "reference"), lambda word, _: _complete_files(word, "/")),
 }

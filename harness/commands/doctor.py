@@ -79,7 +79,7 @@ class FolderRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendFinding:
-    """Whether one backend works on one device, and what it has code for there: precisions, options of its own."""
+    """One backend on one device: is it available, and which precisions and options has it code for."""
 
     backend: str
     device: Device
@@ -91,7 +91,7 @@ class BackendFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorReport:
-    """What `shootout doctor` found.
+    """All that `shootout doctor` found.
 
     Attributes:
         threads: compute threads an arm gets by default.
@@ -142,7 +142,7 @@ def examine() -> DoctorReport:
     memory, limits = environment.memory_available_bytes(), process_limits()
     busy = f"{holder} is measuring now: a run would wait for it, and what is heard here is mostly its noise"
     return DoctorReport(
-        findings=_findings(),
+        findings=_check_backends(),
         quiet=heard,
         threads=placement.threads,
         folders=folders,
@@ -172,32 +172,32 @@ def _choose_gpu(index: int) -> None:
         return
     gpu.choose_gpu(index, {Device.VULKAN})
     counting = (Device.VULKAN, Device.XPU)
-    answers = available([(name, one) for one in counting for name in backends.names() if one in _targets(name)])
+    answers = available([(name, one) for one in counting for name in backends.names() if one in _claimed_targets(name)])
     if not any(found.ok for found in answers.values()):
         found = next(iter(answers.values()))
         reason = found.reason.removeprefix(f"gpu {index}: ")
         raise Unavailable(f"gpu {index}: no NVIDIA driver on this machine, and for Vulkan: {reason}; {found.fix}")
 
 
-def _findings() -> tuple[BackendFinding, ...]:
-    """Every backend on every device it has code for, in the registry's order."""
-    known = {(name, device): found for name in backends.names() for device, found in _targets(name).items()}
+def _check_backends() -> tuple[BackendFinding, ...]:
+    """Check every backend on every device it has code for, in the registry's order."""
+    known = {(name, device): found for name in backends.names() for device, found in _claimed_targets(name).items()}
     answers = available(list(known))
     return tuple(
         BackendFinding(
             backend=name,
             device=device,
             availability=answers[name, device],
-            needs=_needs(name),
+            needs=_extra_of(name),
             precisions=found,
-            options=_options(name, device),
+            options=_option_names(name, device),
         )
         for (name, device), found in known.items()
     )
 
 
-def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
-    """The devices that a backend has code for, and the precisions on each; a broken one has a row to say so."""
+def _claimed_targets(name: str) -> dict[Device, tuple[Precision, ...]]:
+    """Return a backend's devices and the precisions on each; a broken backend has a row that says so."""
     found = backends.describe(name)
     targets = found.capabilities.targets
     if found.why:
@@ -209,12 +209,12 @@ def _targets(name: str) -> dict[Device, tuple[Precision, ...]]:
     }
 
 
-def _options(name: str, device: Device) -> tuple[str, ...]:
+def _option_names(name: str, device: Device) -> tuple[str, ...]:
     known = backends.capabilities(name).settable()
     return tuple(option.name for option in known.values() if device in option.devices)
 
 
-def _needs(name: str) -> str:
+def _extra_of(name: str) -> str:
     try:
         return backends.entry(name).needs
     except UsageError:
@@ -248,7 +248,7 @@ def look_at_cache() -> FolderRoom:
 
 
 def look_at(use: str, path: Path) -> FolderRoom:
-    """Whether `path` can be written, and the room on its disk."""
+    """Find out if `path` can be written, and the room on its disk."""
     try:
         free_bytes = shutil.disk_usage(path).free
     except OSError as error:
@@ -270,7 +270,7 @@ def _gpu_advice(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def room_advice(folders: Iterable[FolderRoom], memory_bytes: int) -> tuple[str, ...]:
-    """What is wrong with the folders and the memory, one line each."""
+    """Return what is wrong with the folders and the memory, one line each."""
     lines = []
     for folder in folders:
         if folder.problem:
@@ -299,7 +299,7 @@ def limit_advice(limits: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def cpu_advice(placement: Placement, cpu: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the CPUs given to us, and their clock, mean for a run; one line each.
+    """Return what our CPUs and their clock mean for a run, one line each.
 
     Args:
         placement: the default placement.
@@ -315,7 +315,7 @@ def cpu_advice(placement: Placement, cpu: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def noise_advice(quiet: Quietness) -> tuple[str, ...]:
-    """What was heard and what would help, one plain line each; empty on a quiet machine."""
+    """Return the noise measured here and what would help, one line each; empty on a quiet machine."""
     lines = []
     if (quiet.steal_share or 0.0) > STEAL_SHARE:
         lines.append(
@@ -339,7 +339,7 @@ def noise_advice(quiet: Quietness) -> tuple[str, ...]:
 
 
 def gpu_advice(gpus: Sequence[Mapping[str, Any]], state: GpuState, *, cuda: str | None, nvml: bool) -> tuple[str, ...]:
-    """What the GPU's settings mean for a run, one line each; empty on a machine without an NVIDIA driver.
+    """Return what the GPU's settings mean for a run, one line each; empty on a machine without an NVIDIA driver.
 
     Args:
         gpus: `environment.gpu_facts()`.
@@ -384,12 +384,14 @@ def state(found: Availability) -> str:
 
 
 def as_data(report: DoctorReport) -> dict[str, Any]:
-    """The report as JSON values."""
-    findings = [asdict(finding) | {"availability": _flat(finding.availability)} for finding in report.findings]
+    """Return the report as JSON values."""
+    findings = [
+        asdict(finding) | {"availability": _availability_data(finding.availability)} for finding in report.findings
+    ]
     return asdict(report) | {"findings": findings}
 
 
-def _flat(found: Availability) -> dict[str, Any]:
+def _availability_data(found: Availability) -> dict[str, Any]:
     names = ("ok", "version", "reason", "fix", "builds")
     return {name: getattr(found, name) for name in names}
 
@@ -407,22 +409,22 @@ def render(report: DoctorReport) -> RenderableType:
         # Texts, because a library's own words may look like markup.
         table.add_row(*map(Text, row))
     advice = (f"advice: {line}" for line in report.advice)
-    lines = [*_fixes(report), "", *_summary(report), *advice, *_uninstalled(report)]
+    lines = [*_list_fixes(report), "", *_summarize_findings(report), *advice, *_list_uninstalled(report)]
     return Group(table, *map(Text, lines))
 
 
-def _fixes(report: DoctorReport) -> list[str]:
-    """One line per fix, behind the backends that it helps; what need only be installed has a line of its own."""
+def _list_fixes(report: DoctorReport) -> list[str]:
+    """Return one line per fix, behind the backends that it helps; what need only be installed has a line of its own."""
     helped: dict[str, list[str]] = {}
     uninstalled = _runs_if_installed(report)
     for finding in report.findings:
         if not finding.availability.ok and not (finding.backend in uninstalled and _is_absent(finding)):
             helped.setdefault(finding.availability.fix, []).append(f"{finding.backend}:{finding.device}")
-    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu(report)
+    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu_additions(report)
 
 
-def _uninstalled(report: DoctorReport) -> list[str]:
-    """What could be tried beside what is here, and the one command for it."""
+def _list_uninstalled(report: DoctorReport) -> list[str]:
+    """Return the backends that aren't installed, and the one command that installs them."""
     names = _runs_if_installed(report)
     extras = dict.fromkeys(backends.entry(name).extra for name in names)
     return [f"Also runs here: {', '.join(names)} ({install(','.join(extras))})"] if names else []
@@ -435,7 +437,7 @@ def _runs_if_installed(report: DoctorReport) -> list[str]:
 
 
 def _is_absent(finding: BackendFinding) -> bool:
-    """Whether its own extra is all that it asks for."""
+    """Return True if its own extra is all that it lacks."""
     why = finding.availability.why
     if why is None or why.kind is not NotRunKind.NOT_INSTALLED:
         return False
@@ -443,21 +445,21 @@ def _is_absent(finding: BackendFinding) -> bool:
     return bool(extra) and why.fix == install(extra)
 
 
-def _gpu(report: DoctorReport) -> list[str]:
-    """What an NVIDIA GPU would add, where none is used: each backend's targets, and what can be built without one."""
+def _gpu_additions(report: DoctorReport) -> list[str]:
+    """Return what an NVIDIA GPU would add if none is here: each backend's targets, and what builds without one."""
     on_gpu = [finding for finding in report.findings if finding.device is Device.CUDA]
     if not on_gpu or any(finding.availability.ok for finding in on_gpu):
         return []
-    return ["", "a machine with an NVIDIA GPU would add:", *map(_addition, on_gpu)]
+    return ["", "a machine with an NVIDIA GPU would add:", *map(_describe_addition, on_gpu)]
 
 
-def _addition(finding: BackendFinding) -> str:
+def _describe_addition(finding: BackendFinding) -> str:
     version = finding.availability.version
     here = f"; builds here already, with {version}" if finding.availability.builds else ""
     return f"  {finding.backend}:cuda in {', '.join(finding.precisions) or 'no known precision'}{here}"
 
 
-def _summary(report: DoctorReport) -> list[str]:
+def _summarize_findings(report: DoctorReport) -> list[str]:
     cpu, heard = report.environment["cpu"], report.quiet
     shares = {"steal": heard.steal_share, "other programs": heard.foreign_share}
     told = [f"{name} {'not told' if share is None else f'{share:.1%}'}" for name, share in shares.items()]
@@ -467,13 +469,13 @@ def _summary(report: DoctorReport) -> list[str]:
     memory = f"memory free: {report.memory_available_bytes / 2**30:.1f} GiB"
     return [
         f"machine: {cpu['model']}, {cpus}, {memory}",
-        *_cards(report.environment),
+        *_list_cards(report.environment),
         f"noise: {', '.join(noise)}".replace("%", " %"),
     ]
 
 
-def _cards(environment: Mapping[str, Any]) -> list[str]:
-    """The GPU in use."""
+def _list_cards(environment: Mapping[str, Any]) -> list[str]:
+    """Return the lines on the GPU in use."""
     used = [gpu for gpu in environment.get("gpus", ()) if gpu.get("visible")]
     return [
         f"GPU {gpu['index']}: {gpu['name']}, driver {gpu['driver']}, CUDA {environment['cuda_driver']}" for gpu in used

@@ -47,7 +47,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     stream = sys.stderr if as_json else sys.stdout
     try:
         with github.muted(stream):
-            found = _gate(place, options)
+            found = _run_gate(place, options)
             document = analyse(Path(found.run)) if journal.begun(Path(found.run)) else None
             write_gate(found, document, to)
             print_answer(render(found), found.model_dump(mode="json", by_alias=True), as_json=as_json)
@@ -58,7 +58,7 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     return found.exit_code
 
 
-def _gate(place: Path, options: GateOptions) -> Gate:
+def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))

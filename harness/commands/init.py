@@ -82,21 +82,21 @@ def render(plan: Plan, out: Path) -> str:
     study, group = plan.study, plan.groups[0]
     (model,) = study.model
     parts = [
-        _comment(f"Which backend should {Path(model).name} ship on? Run this:", gap=False),
+        _comment_lines(f"Which backend should {Path(model).name} ship on? Run this:", gap=False),
         f"#   shootout run {shlex.quote(str(out))}",  # whole, however long, to be copied
-        _comment("Files are looked for in the folder where it is run.", gap=False),
-        f"model = {_toml(model)}",
-        *_targets(group),
+        _comment_lines("Files are looked for in the folder where it is run.", gap=False),
+        f"model = {_toml_value(model)}",
+        *_target_lines(group),
         *_what_a_call_gets(study),
         *_when_to_stop(),
-        *_parameters(study, model),
+        *_parameter_lines(study, model),
     ]
     return "\n".join(parts) + "\n"
 
 
-def _targets(group: PlannedGroup) -> Iterator[str]:
-    """Those that can run here, others to add, and why the rest can't."""
-    yield _comment(
+def _target_lines(group: PlannedGroup) -> Iterator[str]:
+    """Write the targets that can run here, others to add, and why the rest can't."""
+    yield _comment_lines(
         "Who races, as backend+mode:device:precision/scheme, mode and scheme only where you want one. Take away what "
         "you wouldn't ship; add what you would: `shootout list` has all there are, and each row shows what its "
         "precision costs in error."
@@ -104,17 +104,17 @@ def _targets(group: PlannedGroup) -> Iterator[str]:
     arms = [arm for arm in group.record.arms if not arm.control]
     playing = [arm for arm in arms if arm.label not in group.skips]
     yield "targets = ["
-    yield from (f"    {_toml(str(arm.target))}," for arm in playing)
-    yield from (f"    # {', '.join(map(_toml, texts))}," for texts in _narrower(playing))
+    yield from (f"    {_toml_value(str(arm.target))}," for arm in playing)
+    yield from (f"    # {', '.join(map(_toml_value, texts))}," for texts in _lower_precisions(playing))
     yield "]"
-    for why, labels in _reasons(arms, group).items():
-        yield _comment(f"Not here: {', '.join(labels)}: {why}", gap=False)
-    yield _comment("Ratios refer to this one. Default: a usual one that runs.")
-    yield f"# baseline = {_toml(group.record.baseline or 'onnxruntime:cpu:fp32')}"
+    for why, labels in _group_reasons(arms, group).items():
+        yield _comment_lines(f"Not here: {', '.join(labels)}: {why}", gap=False)
+    yield _comment_lines("Ratios refer to this one. Default: a usual one that runs.")
+    yield f"# baseline = {_toml_value(group.record.baseline or 'onnxruntime:cpu:fp32')}"
 
 
-def _narrower(playing: Sequence[Arm]) -> Iterator[list[str]]:
-    """More precisions of each backend that runs on the CPU."""
+def _lower_precisions(playing: Sequence[Arm]) -> Iterator[list[str]]:
+    """Return further precisions of each backend that runs on the CPU."""
     there = {arm.target for arm in playing}
     for name in dict.fromkeys(arm.target.backend for arm in playing if arm.target.device is Device.CPU):
         can = describe(name)[0].targets
@@ -123,72 +123,72 @@ def _narrower(playing: Sequence[Arm]) -> Iterator[list[str]]:
             yield more
 
 
-def _reasons(arms: Iterable[Arm], group: PlannedGroup) -> dict[str, list[str]]:
+def _group_reasons(arms: Iterable[Arm], group: PlannedGroup) -> dict[str, list[str]]:
     reasons: dict[str, list[str]] = {}
     for arm in arms:
         if arm.label in group.skips:
-            reasons.setdefault(_told(group.skips[arm.label]), []).append(arm.label)
+            reasons.setdefault(_tell_reason(group.skips[arm.label]), []).append(arm.label)
     return reasons
 
 
-def _told(why: NotRun) -> str:
+def _tell_reason(why: NotRun) -> str:
     return f"{why.reason}. Fix: {why.fix}" if why.fix else why.reason
 
 
 def _what_a_call_gets(study: Study) -> Iterator[str]:
     (model,) = study.model
-    yield _comment('Rows of a call; several, as in [1, 8] or "1..64 x2", race each by itself.')
-    yield f"batch = {_toml(study.batch)}"
-    yield _comment('Threads of each; "all" for every CPU. Default: CPUs - 1.')
+    yield _comment_lines('Rows of a call; several, as in [1, 8] or "1..64 x2", race each by itself.')
+    yield f"batch = {_toml_value(study.batch)}"
+    yield _comment_lines('Threads of each; "all" for every CPU. Default: CPUs - 1.')
     yield '# threads = [1, "all"]'
     if is_file(model) or models.get(model).called:
         told = f" Here: {'; '.join(input_texts(model).values())}." if is_file(model) else ""
-        yield _comment(
+        yield _comment_lines(
             f"Your own data, .npz files with one array for each input.{told} With labels, the right class of each row, "
             "every row gets an accuracy, which tells what a narrower precision costs."
         )
-        yield from _files(study)
-    yield _comment(
+        yield from _data_file_lines(study)
+    yield _comment_lines(
         "What is measured: latency of one call after another; throughput; serve, how many requests a second hold a "
         "limit on their p99."
     )
-    yield f"# scenario = {_toml(['latency', 'serve'])}"
+    yield f"# scenario = {_toml_value(['latency', 'serve'])}"
     yield "# p99_limit_ms = 5.0"
 
 
-def _files(study: Study) -> Iterator[str]:
+def _data_file_lines(study: Study) -> Iterator[str]:
     for name in ("inputs", "labels", "calibration"):
         path = getattr(study, name)
-        yield f"{'' if path else '# '}{name} = {_toml(path or f'{name}.npz')}"
+        yield f"{'' if path else '# '}{name} = {_toml_value(path or f'{name}.npz')}"
     if study.weights:
-        yield f"weights = {_toml(study.weights)}"
+        yield f"weights = {_toml_value(study.weights)}"
 
 
 def _when_to_stop() -> Iterator[str]:
-    yield _comment(
+    yield _comment_lines(
         "When to stop. best: the winner is known, or what is as good; baseline: each has its verdict against the "
         "baseline; 'resolve 3%': each ratio is known so closely. How long at most: --max-time 2m."
     )
     yield 'goal = "best"'
 
 
-def _parameters(study: Study, model: str) -> Iterator[str]:
+def _parameter_lines(study: Study, model: str) -> Iterator[str]:
     if study.shapes:
         yield "\n[shapes]  # of inputs that leave sizes open"
-        yield from (f"{_key(name)} = {_toml(shape)}" for name, shape in study.shapes.items())
+        yield from (f"{_toml_key(name)} = {_toml_value(shape)}" for name, shape in study.shapes.items())
     known = {} if is_file(model) else models.get(model).parameters
     if known or study.parameters:
         words = "axes" if is_file(model) else "parameters"
         yield f"\n[parameters]  # the model's {words}; several values race each by itself"
-    yield from (f"{_key(name)} = {_toml(values)}" for name, values in study.parameters.items())
+    yield from (f"{_toml_key(name)} = {_toml_value(values)}" for name, values in study.parameters.items())
     for name, parameter in known.items():
         if name not in study.parameters:
             choices = f"  # of {', '.join(parameter.choices)}" if isinstance(parameter, Choice) else ""
-            yield f"# {_key(name)} = {_toml([parameter.default])}{choices}"
+            yield f"# {_toml_key(name)} = {_toml_value([parameter.default])}{choices}"
 
 
-def _comment(text: str, *, gap: bool = True) -> str:
-    """A comment over as many lines as it takes, behind an empty one."""
+def _comment_lines(text: str, *, gap: bool = True) -> str:
+    """Return a comment over as many lines as it takes, behind an empty one."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + len(word) >= BAR:
@@ -198,10 +198,10 @@ def _comment(text: str, *, gap: bool = True) -> str:
     return ("\n" if gap else "") + "\n".join(f"# {line}" for line in lines)
 
 
-def _toml(value: Any) -> str:
-    """A value as TOML, whose texts, numbers and lists are written as JSON's."""
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML, whose texts, numbers and lists are written as JSON's."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _toml(name)
+def _toml_key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _toml_value(name)

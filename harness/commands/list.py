@@ -31,9 +31,9 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
     known = {
         "studies": schema.names(),
         "models": {name: models.get(name).description for name in models.names()},
-        "backends": {name: _offers(name) for name in backends.names()},
-        "modes": {name: modes for name in backends.names() if (modes := _modes(name))},
-        "schemes": dict(_schemes()),
+        "backends": {name: _describe_offer(name) for name in backends.names()},
+        "modes": {name: modes for name in backends.names() if (modes := _list_modes(name))},
+        "schemes": dict(_list_schemes()),
     }
     told = {**known, "options": {name: option.help for name, option in options.items()}}
     lines = []
@@ -42,12 +42,12 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
             continue
         width = max(map(len, found))
         lines.append(f"{name}\n" + "".join(f"  {name:<{width}} {what}\n" for name, what in found.items()))
-    data = {**known, "options": {name: _described(option) for name, option in options.items()}}
+    data = {**known, "options": {name: _option_data(option) for name, option in options.items()}}
     return print_answer("\n".join(lines), {name: data[name] for name in wanted}, as_json=as_json)
 
 
-def _offers(name: str) -> str:
-    """Its devices and precisions, or why there are none."""
+def _describe_offer(name: str) -> str:
+    """Return a backend's devices and precisions, or why there are none."""
     found = backends.describe(name)
     if found.why:
         return f"broken: {found.why.reason}"
@@ -56,20 +56,20 @@ def _offers(name: str) -> str:
     return ", ".join(sorted(f"{device}:{precision}" for device, precision in can.targets | native))
 
 
-def _modes(name: str) -> str:
-    """What may follow the backend's name; "" where nothing does."""
+def _list_modes(name: str) -> str:
+    """Return what may follow the backend's name; "" if nothing may."""
     can = backends.capabilities(name)
     return ", ".join(f"+{mode}{' (cuda)' if mode in can.cuda_modes else ''}" for mode in sorted(can.modes) if mode)
 
 
-def _schemes() -> Iterator[tuple[str, str]]:
-    """What may follow the slash behind each backend's precision."""
+def _list_schemes() -> Iterator[tuple[str, str]]:
+    """Return what may follow the slash behind each backend's precision."""
     for name in backends.names():
         for precision, words in backends.capabilities(name).schemes.items():
             yield f"{name} {precision}", ", ".join(sorted(words))
 
 
-def _described(option: Option) -> dict[str, Any]:
+def _option_data(option: Option) -> dict[str, Any]:
     return {
         "help": option.help,
         "expects": option.expects,

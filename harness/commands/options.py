@@ -57,7 +57,7 @@ class GroupedCommand(TyperCommand):
                 is_argument = parameter.param_type_name == "argument"
                 own = getattr(parameter, "rich_help_panel", None)
                 sections["Arguments" if is_argument else own or Group.WHERE].append(record)
-        _write(formatter, sections)
+        _write_sections(formatter, sections)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the examples, one a line."""
@@ -95,7 +95,7 @@ class GroupedCommands(TyperGroup):
         """Write the commands, which are what is looked for, before the options."""
         self.format_commands(ctx, formatter)
         records = [record for parameter in self.get_params(ctx) if (record := parameter.get_help_record(ctx))]
-        _write(formatter, {"Options": records})
+        _write_sections(formatter, {"Options": records})
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each group's commands in the order in which they are declared."""
@@ -105,14 +105,14 @@ class GroupedCommands(TyperGroup):
             if command and not command.hidden:
                 panel = getattr(command, "rich_help_panel", None) or "Commands"
                 sections.setdefault(panel, []).append((name, command.get_short_help_str(limit=200)))
-        _write(formatter, sections)
+        _write_sections(formatter, sections)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
         """Write the examples, one a line."""
         _write_examples(self.epilog, formatter)
 
 
-def _write(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
+def _write_sections(formatter: Any, sections: Mapping[str, Sequence[tuple[str, str]]]) -> None:
     """Write the sections that hold anything, their second columns below each other."""
     width = max((len(name) for records in sections.values() for name, _ in records), default=0)
     for title, records in sections.items():
@@ -177,7 +177,7 @@ def declare(
                 raise Interrupted("interrupted") from None
 
         first, later = _own_parameters(function)
-        options = [_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]
+        options = [_make_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]
         everything = [*first, *options, *later]
         parsed.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
         parsed.__annotations__ = {one.name: one.annotation for one in everything}
@@ -199,8 +199,8 @@ def _own_parameters(function: Callable[..., None]) -> tuple[list[inspect.Paramet
     ]
 
 
-def _parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
-    """One option as typer reads it."""
+def _make_parameter(name: str, flag: Flag, told: str) -> inspect.Parameter:
+    """Return one option as typer reads it."""
     kind: Any = bool if flag.kind is bool else list[flag.kind] | None if flag.several else flag.kind | None  # type: ignore[name-defined]
     return inspect.Parameter(
         name,

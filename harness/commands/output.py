@@ -51,15 +51,15 @@ def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json_text(data))
     else:
-        _console().print(text)
+        _make_console().print(text)
     return 0
 
 
 def width() -> int:
-    """Of the console, in letters."""
-    return _console().width
+    """Return the console's width in letters."""
+    return _make_console().width
 
 
-def _console() -> Console:
-    """Standard output; wide where it is no terminal, so that a file or a pipe gets whole lines."""
+def _make_console() -> Console:
+    """Return standard output; wide if it is no terminal, so that a file or a pipe gets whole lines."""
     return PlainConsole(width=None if sys.stdout.isatty() else 200)

@@ -46,7 +46,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
     folders = expand_merged(folders)
-    found = _decide(folders, policy, group)
+    found = _apply_policy(folders, policy, group)
     documents = found.question.documents if found else [None] * len(folders)
     sources = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
     content = render(sources, ending, found)
@@ -55,8 +55,8 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     return 0
 
 
-def _decide(folders: Sequence[Path], policy: Path | None, group: str | None) -> Decided | None:
-    """What the policy says; None: there is none."""
+def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | None) -> Decided | None:
+    """Decide by the policy; return None if there is none."""
     if policy is None:
         return None
     wanted, question = read_policy(policy, {}), read_question(folders, group)

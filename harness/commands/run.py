@@ -76,7 +76,7 @@ def run(
             code: int = interrupted.exit_code
         else:
             code = exit_code(document, plan, strict=options.get("strict", False))
-            code = code or _undecided(document, options, progress)
+            code = code or _check_undecided(document, options, progress)
         progress.say(f"run folder: {out}")
     write_files(document, to)
     if policy:
@@ -180,7 +180,7 @@ def measure(
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
                 file.append(header(plan, {**facts, "ceilings": ceilings}, command))
-            elif nearest := find_nearest(_groups(history)):
+            elif nearest := find_nearest(_recorded_groups(history)):
                 progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
             campaign = RaceRunner(
                 plan=plan,
@@ -198,9 +198,9 @@ def measure(
                 built_s = campaign.deadline.elapsed_s
                 played = campaign.race()
                 complete = played and not campaign.recorder.lacks
-                groups = _groups(journal.read(out))
+                groups = _recorded_groups(journal.read(out))
                 settled = not any(missing(group, campaign.barred.get(group.record.name, ())) for group in groups)
-                file.append(_ended(campaign, played=played, complete=complete, settled=settled))
+                file.append(_describe_end(campaign, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
                     progress.say(notes.tell_too_short(limit.seconds, built_s))
                 if trace and not limit.allows(0.0):
@@ -230,11 +230,11 @@ def command_of(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _groups(history: History) -> list[Group]:
+def _recorded_groups(history: History) -> list[Group]:
     return [group_of(history, record) for record in history.groups]
 
 
-def _ended(campaign: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:
+def _describe_end(campaign: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:
     why = "nothing is left to measure" if complete else "--max-time"
     if (killed := played and not complete) and campaign.deadline.seconds is None:
         why = "a target was killed"
@@ -245,8 +245,8 @@ def _ended(campaign: RaceRunner, *, played: bool, complete: bool, settled: bool)
     return Ended(complete=complete, settled=settled, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
-def _undecided(document: Document, options: RunOptions, progress: Progress) -> int:
-    """7 where verdicts were required and one is missing, which is said; else 0."""
+def _check_undecided(document: Document, options: RunOptions, progress: Progress) -> int:
+    """Return `ExitCode.UNDECIDED` and say so if a required verdict is missing; else 0."""
     if not document.open_questions or not options.get("require_verdict"):
         return 0
     progress.say(f"shootout: undecided: {'; '.join(fold(document.open_questions, NAMED))}")

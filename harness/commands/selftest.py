@@ -78,7 +78,7 @@ class PlantedRatio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfTestReport:
-    """What the harness can tell on this machine.
+    """The differences that the harness can detect on this machine.
 
     Attributes:
         bias_floor: the largest bias that the intervals of an arm against itself don't exclude, as a share, and at least
@@ -134,17 +134,17 @@ def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Pa
     """
     target = Target(backend="spin", device=device)
     restarts = QUICK_RESTARTS if quick else MAX_RESTARTS
-    with _folder(out) as folder:
+    with _work_folder(out) as folder:
         known = None
         if device is Device.CPU:
-            known = _race(folder / "known", target, _durations(), QUICK_RESTARTS, progress)
+            known = _race_spins(folder / "known", target, _spin_durations(), QUICK_RESTARTS, progress)
         steps = GPU_STEPS if device is Device.CUDA else STEPS
-        raced = _race(folder / "raced", target, _loads(steps), restarts, progress)
-    return _report(known, raced, device, store=device is Device.CPU and not quick)
+        raced = _race_spins(folder / "raced", target, _spin_steps(steps), restarts, progress)
+    return _make_report(known, raced, device, store=device is Device.CPU and not quick)
 
 
 @contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
+def _work_folder(out: Path | None) -> Iterator[Path]:
     if out is not None:
         yield out
         return
@@ -152,17 +152,17 @@ def _folder(out: Path | None) -> Iterator[Path]:
         yield folder
 
 
-def _durations() -> list[dict[str, str]]:
+def _spin_durations() -> list[dict[str, str]]:
     return [{"duration_us": str(duration)} for duration in DURATIONS_US]
 
 
-def _loads(steps: int) -> list[dict[str, str]]:
-    """The baseline, two copies of it, and the planted differences."""
+def _spin_steps(steps: int) -> list[dict[str, str]]:
+    """Return the options of the baseline, of two copies of it, and of the planted differences."""
     counts = [steps, steps, steps, *(round(steps * (1 + share)) for share in PLANTED)]
     return [{"work": str(count)} for count in counts]
 
 
-def _race(
+def _race_spins(
     out: Path, target: Target, options: Sequence[Mapping[str, str]], restarts: int, progress: Progress
 ) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
@@ -183,9 +183,9 @@ def _race(
     return measure(own, out, fresh=False, limit=Deadline(None), progress=progress)
 
 
-def _report(known: Document | None, raced: Document, device: Device, *, store: bool) -> SelfTestReport:
+def _make_report(known: Document | None, raced: Document, device: Device, *, store: bool) -> SelfTestReport:
     planted = [1.0, 1.0, *(1 + share for share in PLANTED)]
-    verdicts = [_planted(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
+    verdicts = [_planted_ratio(truth, row) for truth, row in zip(planted, raced.rows[1:], strict=True)]
     against_itself = [timing.ratio for row in raced.rows[1:3] if (timing := row.end_to_end) and timing.ratio]
     if raced.control.ratio:
         against_itself.append(raced.control.ratio)
@@ -193,7 +193,7 @@ def _report(known: Document | None, raced: Document, device: Device, *, store: b
     sd = max((ratio.sd for ratio in against_itself if ratio.sd is not None), default=None)
     trustworthy = raced.control.holds is True and math.isfinite(bias)
     return SelfTestReport(
-        known=tuple(map(_known, DURATIONS_US, known.rows)) if known else (),
+        known=tuple(map(_known_time, DURATIONS_US, known.rows)) if known else (),
         planted=tuple(verdicts),
         bias_floor=bias if math.isfinite(bias) else None,
         sd=sd,
@@ -211,19 +211,19 @@ def _not_excluded(ratio: Ratio) -> float:
     return max(ratio.high, 1 / ratio.low) - 1 if ratio.low and ratio.high else math.inf
 
 
-def _known(duration_us: int, row: Row) -> KnownTime:
-    """In the compute scope: staging and fetching are not part of the planted time."""
+def _known_time(duration_us: int, row: Row) -> KnownTime:
+    """Compare in the compute scope: staging and fetching are not part of the planted time."""
     if row.compute is None:
-        raise _unmeasured(row)
+        raise _not_measured(row)
     planted_ns = duration_us * 1_000.0
     measured_ns = row.compute.median_ns
     return KnownTime(planted_ns=planted_ns, measured_ns=measured_ns, error=measured_ns / planted_ns - 1)
 
 
-def _planted(truth: float, row: Row) -> PlantedRatio:
+def _planted_ratio(truth: float, row: Row) -> PlantedRatio:
     timing = row.end_to_end
     if timing is None or timing.ratio is None:
-        raise _unmeasured(row)
+        raise _not_measured(row)
     ratio = timing.ratio
     expected = (Verdict.SAME, Verdict.CANT_TELL) if truth == 1 else (Verdict.SLOWER if truth > 1 else Verdict.FASTER,)
     return PlantedRatio(
@@ -236,7 +236,7 @@ def _planted(truth: float, row: Row) -> PlantedRatio:
     )
 
 
-def _unmeasured(row: Row) -> ShootoutError:
+def _not_measured(row: Row) -> ShootoutError:
     return ShootoutError(f"{row.arm} was not measured: {row.reason}; run it again when the machine is quieter")
 
 
@@ -256,7 +256,7 @@ def render(report: SelfTestReport) -> RenderableType:
     for count, share in report.visible.items():
         lines.append(f"  {count} restarts see {f'{share:.1%}' if share else 'nothing below 100 %'} every second time.")
     lines.append(f"{report.restarts} restarts, {report.void_share:.0%} of the rounds flagged.")
-    lines.append(_conclusion(report))
+    lines.append(_write_conclusion(report))
     return Group(*(Text(line) for line in lines))
 
 
@@ -267,7 +267,7 @@ def _planted_line(one: PlantedRatio) -> str:
     return f"  true {one.ratio:.2f}: {one.found:.4f} [{low}, {high}] {one.verdict}{note}"
 
 
-def _conclusion(report: SelfTestReport) -> str:
+def _write_conclusion(report: SelfTestReport) -> str:
     if report.bias_floor is None:
         return "So few restarts bound no bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:

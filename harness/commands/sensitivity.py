@@ -43,13 +43,13 @@ def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
 
 def render(found: Sequence[LayerSensitivity]) -> RenderableType:
     """A table, the worst layer first, and that layer's name."""
-    table = make_table(HEADERS, [_line(layer) for layer in found], left=("layer", "operator"))
+    table = make_table(HEADERS, [_layer_line(layer) for layer in found], left=("layer", "operator"))
     worst = found[0]
     said = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
     return Group(table, Text(said))
 
 
-def _line(layer: LayerSensitivity) -> dict[str, Cell]:
+def _layer_line(layer: LayerSensitivity) -> dict[str, Cell]:
     decibels = f"{layer.sqnr_db:.1f} dB" if math.isfinite(layer.sqnr_db) else "exact" if layer.sqnr_db > 0 else "NaN"
     weights = size(layer.weight_bytes) if layer.weight_bytes else ""
     cells: tuple[Cell, ...] = (layer.name, layer.operator, decibels, weights, f"{layer.flops_share:.1%}")

@@ -76,7 +76,7 @@ def render_page(source: ArmToShip) -> str:
 
 
 def check_folder(shipped: ShippedFolder, kept: str) -> str:
-    """What the folder's own check says, in a process of its own with the packages of this environment.
+    """Run the folder's own check in a process of its own, with the packages of this environment.
 
     Args:
         kept: what is left of it where that fails, for people.

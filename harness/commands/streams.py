@@ -22,16 +22,16 @@ class _Output(io.TextIOWrapper):
         super().__init__(binary, encoding=encoding, errors="replace", line_buffering=is_terminal)
 
     def write(self, text: str) -> int:
-        with _told(self):
+        with _report_write_errors(self):
             return super().write(text)
 
     def flush(self) -> None:
-        with _told(self):
+        with _report_write_errors(self):
             super().flush()
 
 
 @contextmanager
-def _told(output: _Output) -> Iterator[None]:
+def _report_write_errors(output: _Output) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -70,14 +70,14 @@ def tell(text: str) -> None:
 def _open_closed() -> None:
     """Put the null device in place of closed streams: nothing can be written to standard output then."""
     if sys.stdin is None:
-        sys.stdin = open(_null(os.O_RDONLY), encoding="utf-8")  # noqa: SIM115
+        sys.stdin = open(_open_null(os.O_RDONLY), encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
-        sys.stdout = _Output(open(_null(os.O_RDONLY), "wb"), "utf-8", is_terminal=False)  # noqa: SIM115
+        sys.stdout = _Output(open(_open_null(os.O_RDONLY), "wb"), "utf-8", is_terminal=False)  # noqa: SIM115
     if sys.stderr is None:
-        sys.stderr = open(_null(os.O_WRONLY), "w", encoding="utf-8")  # noqa: SIM115
+        sys.stderr = open(_open_null(os.O_WRONLY), "w", encoding="utf-8")  # noqa: SIM115
 
 
-def _null(access: int) -> int:
+def _open_null(access: int) -> int:
     descriptor = os.open(os.devnull, access)
     os.set_inheritable(descriptor, True)  # or child processes would have a closed stream again
     return descriptor

@@ -59,12 +59,12 @@ def trace_arms(
                     progress.say(f"--max-time left no time to trace {built.arm.label} and those after it")
                     return
                 path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
-                told.append(f"{group}, {_trace(built, placement, path, out / LOGS, others, limit)}")
+                told.append(f"{group}, {_write_trace(built, placement, path, out / LOGS, others, limit)}")
                 (folder / SUMMARY).write_text("\n\n".join(told) + "\n", encoding="utf-8")
                 progress.say(told[-1])
 
 
-def _trace(
+def _write_trace(
     built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter], limit: Deadline
 ) -> str:
     place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")
@@ -78,7 +78,7 @@ def _trace(
         if not limit.allows(0.0):
             return f"{built.arm.label}: no trace: --max-time was over"
         return f"{built.arm.label}: no trace: {error}"
-    tracks = {"the harness's steps": _drawn(looked), "its own profiler": looked.events}
+    tracks = {"the harness's steps": _draw_calls(looked), "its own profiler": looked.events}
     path.write_text(
         json.dumps(trace_events.document(built.arm.label, {k: v for k, v in tracks.items() if v})), encoding="utf-8"
     )
@@ -89,16 +89,16 @@ def _at_most(timeout_s: float, limit: Deadline) -> float:
     return min(timeout_s, max(limit.left_s, 0.0))
 
 
-def _drawn(looked: Looked) -> list[trace_events.Event]:
-    """The last calls, each a span around its steps."""
+def _draw_calls(looked: Looked) -> list[trace_events.Event]:
+    """Draw the last calls, each a span around its steps."""
     events: list[trace_events.Event] = []
     for steps in looked.steps[-SHOWN:]:
         spans = [("call", steps[0][1], steps[-1][2]), *steps]
-        events += [_event(name, began, ended) for name, began, ended in spans]
+        events += [_make_event(name, began, ended) for name, began, ended in spans]
     return events
 
 
-def _event(name: str, began_ns: int, ended_ns: int) -> trace_events.Event:
+def _make_event(name: str, began_ns: int, ended_ns: int) -> trace_events.Event:
     return {"name": name, "ph": "X", "ts": began_ns / 1e3, "dur": (ended_ns - began_ns) / 1e3, "pid": 0, "tid": 0}
 
 
@@ -113,7 +113,7 @@ def _steps_text(looked: Looked) -> str:
 
 
 def _profile_text(looked: Looked) -> list[str]:
-    """What the backend's own profiler adds, by name."""
+    """Return what the backend's own profiler adds, by name."""
     if looked.fault:
         return [f"  its profiler broke: {looked.fault}"]
     found = trace_events.shares(looked.events)

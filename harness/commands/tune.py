@@ -17,18 +17,18 @@ from shootout.study import points, selection
 from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
 from shootout.tune import search
-from shootout.tune.results import Outcome, Tuning, read_tuning
-from shootout.tune.search import Search
+from shootout.tune.results import TunedTarget, Tuning, read_tuning
+from shootout.tune.search import TuningSearch
 
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:
     """Tune and print; returns the exit code."""
     code, limit = 0, Deadline(options.get("max_time_s"))
     with show_progress() as progress:
-        wanted = _search(options)
-        out = _folder(wanted, options)
+        wanted = _make_search(options)
+        out = _choose_folder(wanted, options)
         try:
-            _measure(wanted, out, options, progress, limit)
+            _measure_stages(wanted, out, options, progress, limit)
         except Interrupted as interrupted:
             progress.say(f"shootout: {interrupted}")
             code = interrupted.exit_code
@@ -40,21 +40,21 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
 def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
     """The same without a word on stdout, for Python."""
     limit = Deadline(options.get("max_time_s"))
-    wanted = _search(options)
-    out = _folder(wanted, options)
-    _measure(wanted, out, options, progress, limit)
+    wanted = _make_search(options)
+    out = _choose_folder(wanted, options)
+    _measure_stages(wanted, out, options, progress, limit)
     return read_tuning(out)
 
 
 def exit_code(found: Tuning, *, named: bool) -> int:
     """6 a target can't run here, 4 one failed (both where somebody `named` it); 3 nothing was measured; else 0."""
     outcomes = {one.conclusion.outcome for one in found.found.values()}
-    ended = {Outcome.SKIPPED: ExitCode.UNAVAILABLE, Outcome.FAILED: ExitCode.FAILED}
+    ended = {TunedTarget.SKIPPED: ExitCode.UNAVAILABLE, TunedTarget.FAILED: ExitCode.FAILED}
     worst = next((code for outcome, code in ended.items() if named and outcome in outcomes), 0)
     return worst or (0 if outcomes - set(ended) else ExitCode.NOTHING)
 
 
-def _search(options: TuneOptions) -> Search:
+def _make_search(options: TuneOptions) -> TuningSearch:
     pass_on(options.get("env", ()))
     chosen = selection.choose(selection.DEFAULT, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
@@ -63,11 +63,11 @@ def _search(options: TuneOptions) -> Search:
     return search.make_search(chosen, search.read_precisions(options.get("allow", ())))
 
 
-def _folder(wanted: Search, options: TuneOptions) -> Path:
+def _choose_folder(wanted: TuningSearch, options: TuneOptions) -> Path:
     return Path(options.get("out") or search.choose_folder(wanted, fresh=options.get("fresh", False)))
 
 
-def _measure(wanted: Search, out: Path, options: TuneOptions, progress: Progress, limit: Deadline) -> None:
+def _measure_stages(wanted: TuningSearch, out: Path, options: TuneOptions, progress: Progress, limit: Deadline) -> None:
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
         return measure(plan, out, fresh=False, limit=limit, progress=progress)
 

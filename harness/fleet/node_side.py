@@ -45,7 +45,7 @@ class NodeJob:
             OSError: the cache can't be used; says what to do.
         """
         home = _cache_folder()
-        package_folder, files_folder = _unpack(home, package), _unpack(home, files)
+        package_folder, files_folder = _unpack_once(home, package), _unpack_once(home, files)
         with tempfile.TemporaryDirectory(prefix="shootout-job-") as temporary:
             place = Path(temporary)
             run = place / RUN
@@ -119,7 +119,7 @@ def _cache_folder() -> Path:
     return home
 
 
-def _unpack(home: Path, data: bytes) -> Path:
+def _unpack_once(home: Path, data: bytes) -> Path:
     """Return the folder with a zip's files, named by its hash and unpacked once."""
     place = home / hashlib.sha256(data).hexdigest()[:32]
     if not place.exists():

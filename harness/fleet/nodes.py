@@ -100,15 +100,15 @@ def find_kinds(nodes: Sequence[FleetNode]) -> list[NodeKind]:
 
 
 def _name_kind(node: FleetNode) -> str:
-    told = json.dumps(_sameness(node), sort_keys=True)
-    name = node.place.label or str(_cpu(node.facts).get("model") or "node")
+    told = json.dumps(_kind_facts(node), sort_keys=True)
+    name = node.place.label or str(_cpu_facts(node.facts).get("model") or "node")
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
     return f"{slug or 'node'}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
-def _sameness(node: FleetNode) -> dict[str, Any]:
+def _kind_facts(node: FleetNode) -> dict[str, Any]:
     """Return what makes a kind; no versions, since those must not differ within one."""
-    facts, cpu = node.facts, _cpu(node.facts)
+    facts, cpu = node.facts, _cpu_facts(node.facts)
     gpus = [(gpu.get("name"), gpu.get("memory_bytes")) for gpu in facts.get("gpus") or ()]
     system = facts.get("os") or {}
     return {
@@ -123,7 +123,7 @@ def _sameness(node: FleetNode) -> dict[str, Any]:
     }
 
 
-def _cpu(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+def _cpu_facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     return facts.get("cpu") or {}
 
 
@@ -138,8 +138,8 @@ def _describe_kind(node: FleetNode) -> str:
     gpus = [str(gpu.get("name")) for gpu in facts.get("gpus") or ()]
     parts = [
         node.place.label,
-        str(_cpu(facts).get("model") or "unknown CPU"),
-        counted(_cpu(facts).get("logical_cpus") or int(node.place.cpus), "CPU"),
+        str(_cpu_facts(facts).get("model") or "unknown CPU"),
+        counted(_cpu_facts(facts).get("logical_cpus") or int(node.place.cpus), "CPU"),
         size(total) if total else "",
         *gpus,
     ]
@@ -148,7 +148,7 @@ def _describe_kind(node: FleetNode) -> str:
 
 def tell_other_versions(facts: Mapping[str, Any], other_facts: Mapping[str, Any]) -> str:
     """Name what has other versions in two environments, with both; "" if nothing has."""
-    mine, others = _versions(facts), _versions(other_facts)
+    mine, others = _list_versions(facts), _list_versions(other_facts)
     differing = [name for name in sorted({*mine, *others}) if mine.get(name) != others.get(name)]
     return ", ".join(f"{name} {mine.get(name, 'absent')} and {others.get(name, 'absent')}" for name in differing)
 
@@ -161,7 +161,7 @@ def _refuse_other_versions(one: FleetNode, other: FleetNode) -> None:
         )
 
 
-def _versions(facts: Mapping[str, Any]) -> dict[str, str]:
+def _list_versions(facts: Mapping[str, Any]) -> dict[str, str]:
     python = (facts.get("python") or {}).get("version")
     driver = facts.get("cuda_driver")
     return {"python": str(python), "CUDA driver": str(driver), **(facts.get("libraries") or {})}

@@ -63,7 +63,7 @@ def pack(study: Study) -> Parcel:
     if study.metric:
         fields["metric"] = _add_source(study.metric, found)
     contents = {name: path.read_bytes() for name, path in found.items()}
-    return Parcel(package=_pack_package(), files=_zip(contents), fields=fields, names=tuple(sorted(found)))
+    return Parcel(package=_pack_package(), files=_zip_contents(contents), fields=fields, names=tuple(sorted(found)))
 
 
 def _add_model(name: str, found: dict[str, Path]) -> str:
@@ -108,13 +108,13 @@ def _pack_package() -> bytes:
     try:
         own = metadata.distribution("shootout")
     except metadata.PackageNotFoundError:
-        return _zip(contents)
+        return _zip_contents(contents)
     told = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
     contents[f"shootout-{own.version}.dist-info/METADATA"] = told.encode()
-    return _zip(contents)
+    return _zip_contents(contents)
 
 
-def _zip(contents: Mapping[str, bytes]) -> bytes:
+def _zip_contents(contents: Mapping[str, bytes]) -> bytes:
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data in sorted(contents.items()):

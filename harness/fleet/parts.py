@@ -27,7 +27,7 @@ from shootout.study.group import confirming_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPart:
-    """What one node is to measure, as one run.
+    """The groups that one node is to measure as one run.
 
     Attributes:
         kind: its key.

@@ -122,7 +122,7 @@ class RayCluster:
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any]) -> RayJob:
         """Start a job that measures nothing on a node, at once, whatever else runs there."""
-        return self._start([node], job, b"", claims=False, retries=0)
+        return self._start_job([node], job, b"", claims=False, retries=0)
 
     def measure(self, nodes: Sequence[ClusterNode], job: Mapping[str, Any], folder: bytes = b"") -> RayJob:
         """Start a job on one of these nodes as soon as all of it is free. Where that node is lost, Ray begins the job
@@ -131,9 +131,9 @@ class RayCluster:
         Args:
             folder: a zip of the run folder that the job goes on with.
         """
-        return self._start(nodes, job, folder, claims=True, retries=1 if len(nodes) > 1 else 0)
+        return self._start_job(nodes, job, folder, claims=True, retries=1 if len(nodes) > 1 else 0)
 
-    def _start(
+    def _start_job(
         self, nodes: Sequence[ClusterNode], job: Mapping[str, Any], folder: bytes, *, claims: bool, retries: int
     ) -> RayJob:
         actor = (

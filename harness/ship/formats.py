@@ -86,15 +86,15 @@ def write_triton(shipped: ShippedFolder, folder: Path, name: str) -> list[str]:
     served = backends.serving(shipped.arm.backend, TRITON)(shipped.runtime.options)
     shutil.copytree(shipped.folder / MODEL, folder / name / "1")
     lines = [
-        f"name: {_quote(name)}",
-        f"backend: {_quote(served.backend)}",
+        f"name: {_quote_pb(name)}",
+        f"backend: {_quote_pb(served.backend)}",
         "max_batch_size: 0  # shapes are whole: with the batch that was measured",
         *(_describe_triton_tensor("input", spec) for spec in shipped.inputs),
         *(_describe_triton_tensor("output", spec) for spec in shipped.outputs),
         "instance_group [ { count: 1 kind: KIND_CPU } ]",
         *([f"optimization {{ graph {{ level: {served.level} }} }}"] if served.level is not None else []),
         *(
-            f"parameters {{ key: {_quote(key)} value: {{ string_value: {_quote(value)} }} }}"
+            f"parameters {{ key: {_quote_pb(key)} value: {{ string_value: {_quote_pb(value)} }} }}"
             for key, value in served.settings.items()
         ),
     ]
@@ -107,10 +107,12 @@ def _describe_triton_tensor(kind: str, spec: TensorSpec) -> str:
         raise UsageError(f"Triton has no dtype {spec.dtype}, which {spec.name!r} has: --format folder")
     dims = ", ".join(map(str, spec.shape or (1,)))
     reshape = " reshape { shape: [ ] }" if not spec.shape else ""
-    return f"{kind} [ {{ name: {_quote(spec.name)} data_type: {TRITON_TYPES[spec.dtype]} dims: [ {dims} ]{reshape} }} ]"
+    return (
+        f"{kind} [ {{ name: {_quote_pb(spec.name)} data_type: {TRITON_TYPES[spec.dtype]} dims: [ {dims} ]{reshape} }} ]"
+    )
 
 
-def _quote(text: str) -> str:
+def _quote_pb(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # protobuf's text form has JSON's escapes, but for non-ASCII letters
 
 

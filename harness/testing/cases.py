@@ -1,4 +1,4 @@
-"""What the suite runs on: one case per target that a backend claims, as its `Fixture` wants it."""
+"""The cases that the suite runs on: one per target that a backend claims, as its `Fixture` wants it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def targets(names: Iterable[str]) -> list[Target]:
     """
     found = []
     for name in names:
-        can = _said(name)
+        can = _claimed_capabilities(name)
         for mode, (device, precision) in itertools.product(sorted(can.modes), sorted(can.targets)):
             if mode.endswith("*") or (mode in can.cuda_modes and device is not Device.CUDA):
                 continue
@@ -61,7 +61,7 @@ def targets(names: Iterable[str]) -> list[Target]:
 
 
 def is_slow(target: Target, check: str) -> bool:
-    """Whether CI leaves this target, or this check of it, to `make test-full`."""
+    """Return True if CI leaves this target, or this check of it, to `make test-full`."""
     slow, kinds = (
         backends.fixture(target.backend).slow,
         ((target.mode, target.precision), (target.device, target.precision)),
@@ -80,12 +80,12 @@ def warm_of(target: Target) -> str:
 
 
 def lacks(target: Target) -> bool:
-    """Whether the target has to be a skip here."""
+    """Return True if the target has to be a skip here."""
     return backends.fixture(target.backend).lacks(target)
 
 
 def has_gpu() -> bool:
-    """Whether the NVIDIA driver finds a GPU."""
+    """Return True if the NVIDIA driver finds a GPU."""
     try:
         require_device(Device.CUDA, Device)
     except SkippedArm:
@@ -107,8 +107,8 @@ def case_of(target: Target) -> ConformanceCase:
         SkippedArm: its backend doesn't say what it can.
         ShootoutError: an export failed.
     """
-    ignores_model = Artifact.NONE in _said(target.backend).consumes
-    arm, requests = _needs(target)
+    ignores_model = Artifact.NONE in _claimed_capabilities(target.backend).consumes
+    arm, requests = _find_needs(target)
     exported, probe = exported_models(*requests)
     arm = replace(arm, parameters=exported.parameters)
     return ConformanceCase(arm=arm, exported=exported, probe_exported=None if ignores_model else probe)
@@ -116,19 +116,19 @@ def case_of(target: Target) -> ConformanceCase:
 
 def export_for(targets: Iterable[Target]) -> None:
     """Export what the cases of all these targets need in one process; `case_of` tells what failed."""
-    obtain_all([request for target in targets for request in _needs(target)[1]])
+    obtain_all([request for target in targets for request in _find_needs(target)[1]])
 
 
-def _said(backend: str) -> Capabilities:
-    """What a backend says that it can be asked; of one that can't say, anything is assumed, and checks are left out."""
+def _claimed_capabilities(backend: str) -> Capabilities:
+    """Return what a backend claims; if it can't say, anything is assumed, and checks are left out."""
     found = backends.describe(backend)
     if found.why is not None:
         raise SkippedArm(found.why.reason, found.why.fix, found.why.kind)
     return found.capabilities
 
 
-def _needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
-    """The target's arm, and what has to be exported for it: the model and the probe."""
+def _find_needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
+    """Return the target's arm, and what has to be exported for it: the model and the probe."""
     from shootout.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
     from shootout.study.plan import scheme_of  # no more than it asks for
 

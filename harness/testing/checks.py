@@ -1,4 +1,4 @@
-"""What every adapter must do, one function each. They run together in one fresh process per target.
+"""The checks that every adapter must pass, one function each. They run together in one fresh process per target.
 
 A check raises AssertionError (or whatever broke) when the adapter doesn't conform; its name is what the report says.
 """
@@ -57,7 +57,7 @@ class CheckedTarget:
         return self.case.exported.input_buffers()
 
     def build(self, exported: ExportedModel, name: str) -> Built:
-        """As the harness does it: into an empty folder, and through a pickle to another process."""
+        """Build as the harness does: into an empty folder, and through a pickle to another process."""
         folder = self.folder / name
         folder.mkdir()
         arm = replace(self.case.arm, model=exported.model, parameters=exported.parameters, batch=exported.batch)
@@ -105,7 +105,7 @@ def error_within_error_bound(checked: CheckedTarget) -> None:
 
 
 def executed_matches_request(checked: CheckedTarget) -> None:
-    """What the library says it ran is what was asked, with no fallback."""
+    """Check that the library ran what was asked, with no fallback."""
     executed = checked.session.executed
     assert executed.library
     assert type(executed.version) is str, "who unpickled another type would import the library"
@@ -154,7 +154,7 @@ def inputs_unchanged(checked: CheckedTarget) -> None:
 
 
 def outputs_survive(checked: CheckedTarget) -> None:
-    """What was fetched stays as it was when the session is called again."""
+    """Check that fetched outputs stay as they were when the session is called again."""
     first = call(checked.session, checked.inputs[0], slot=0)
     kept = {name: array.copy() for name, array in first.items()}
     call(checked.session, checked.inputs[1], slot=0)
@@ -250,7 +250,7 @@ def run_checks(case: ConformanceCase, names: Collection[str] = tuple(CHECKS)) ->
             return dict.fromkeys(names, f"SkippedArm: {skipped.reason}; fix: {skipped.fix}")
         except Exception:  # noqa: S110 - each check that needs it tells
             pass
-        return {name: _fault(CHECKS[name], checked) for name in names}
+        return {name: _find_fault(CHECKS[name], checked) for name in names}
 
 
 def conform(case: ConformanceCase, names: Collection[str]) -> tuple[dict[str, str], bool]:
@@ -258,7 +258,7 @@ def conform(case: ConformanceCase, names: Collection[str]) -> tuple[dict[str, st
     return run_checks(case, names), lacks(case.arm.target)
 
 
-def _fault(check: Callable[[CheckedTarget], None], checked: CheckedTarget) -> str:
+def _find_fault(check: Callable[[CheckedTarget], None], checked: CheckedTarget) -> str:
     try:
         check(checked)
     except (Exception, pytest.fail.Exception):

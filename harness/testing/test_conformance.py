@@ -29,7 +29,7 @@ TESTED: list[Target] = []
 
 @pytest.fixture(scope="module", autouse=True)
 def cache_in_use() -> Iterator[None]:
-    """What was exported stays until the last fresh process has had it."""
+    """Keep what was exported until the last fresh process has had it."""
     with in_use():
         yield
 
@@ -43,7 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         found = [target for target in targets(asked) if _is_tested(target, must=bool(chosen))]
         asked_of = [(one, check) for one in found for check in CHECKS]
-        params = [pytest.param(*one, marks=_marks(*one), id="-".join(map(str, one))) for one in asked_of]
+        params = [pytest.param(*one, marks=_marks_of(*one), id="-".join(map(str, one))) for one in asked_of]
         metafunc.parametrize(("target", "check"), params)
         TESTED.extend(found)
 
@@ -59,31 +59,31 @@ def _is_tested(target: Target, *, must: bool) -> bool:
 
 @cache
 def answers(backend: str) -> dict[Device, Availability]:
-    """What the backend's probe says on each device."""
+    """Return what the backend's probe says on each device."""
     found: dict[Device, Availability] = run_fresh(probe_everywhere, backend, warm=warm_of(Target(backend=backend)))
     return found
 
 
 def lacking(target: Target) -> str:
-    """Why a target on another vendor's device can't run here, "" where it can: it may be there or not, whoever asks."""
+    """Return why a target on another vendor's device can't run here, "" if it can."""
     sure = target.device in (Device.CPU, Device.CUDA)
     found = Availability() if sure else answers(target.backend)[target.device]
     return "" if found.ok else f"nothing to run on: {found.reason}; {found.fix}"
 
 
-def _marks(target: Target, check: str) -> list[pytest.MarkDecorator]:
+def _marks_of(target: Target, check: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if is_slow(target, check) else []
 
 
 @cache
-def _exported() -> None:
+def _require_export() -> None:
     export_for(target for target in TESTED if not lacking(target))
 
 
 @cache
 def faults(target: Target, session: pytest.Session) -> tuple[dict[str, str], bool]:
     """All checks that this run asks of one target, in one fresh process, and whether it has to be a skip here."""
-    _exported()
+    _require_export()
     asked = {
         item.callspec.params["check"]
         for item in session.items

@@ -29,8 +29,8 @@ from shootout.tune.settings import describe_setting
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
 
-class Outcome(StrEnum):
-    """What became of one target."""
+class TunedTarget(StrEnum):
+    """The result of tuning one target."""
 
     BETTER = "better"
     NONE_BETTER = "no better setting found"
@@ -49,15 +49,15 @@ class Tried:
 
 
 class Conclusion(NamedTuple):
-    """What to say of a target, and where there is no gain to tell, why, and the fix."""
+    """The message on a target; if there is no gain, also the reason and the fix."""
 
-    outcome: Outcome
+    outcome: TunedTarget
     reason: str = ""
     fix: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class TuningStage:
     """One of the runs: its groups are by the target that each is about (`tuned` has one, under "")."""
 
     history: History
@@ -66,7 +66,7 @@ class Stage:
 
     @property
     def fingerprint(self) -> str:
-        """Of the machine and the versions that it was begun on."""
+        """Return the fingerprint of the machine and the versions that it was begun on."""
         return environment.fingerprint(self.history.header.environment)
 
     def rows(self, target: str) -> dict[str, Row]:
@@ -82,10 +82,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Found:
-    """What the stages up to now have shown of one target."""
+    """The findings of the stages so far on one target."""
 
     target: str
-    stages: Mapping[str, Stage]
+    stages: Mapping[str, TuningStage]
 
     @property
     def default(self) -> Arm:
@@ -125,7 +125,7 @@ class Found:
     def default_row(self) -> Row:
         """The default's in the confirmation; before that, in the first search."""
         rows = self.stages[CONFIRMED].rows(self.target) if CONFIRMED in self.stages else {}
-        return rows.get(self.default.label, self._first)
+        return rows.get(self.default.label, self._first_row)
 
     @property
     def gain(self) -> Ratio | None:
@@ -134,7 +134,7 @@ class Found:
 
     @property
     def held(self) -> bool:
-        """Whether the best setting was confirmed to be faster."""
+        """Return True if the best setting was confirmed to be faster."""
         return self.gain is not None and self.gain.verdict is Verdict.FASTER
 
     @property
@@ -144,33 +144,33 @@ class Found:
 
     @property
     def ready(self) -> bool:
-        """Whether that setting ran."""
-        return self.held or self._first.end_to_end is not None
+        """Return True if that setting ran."""
+        return self.held or self._first_row.end_to_end is not None
 
     @cached_property
     def conclusion(self) -> Conclusion:
-        """What there is to say."""
-        first, gain = self._first, self.gain
+        """Return the message on it."""
+        first, gain = self._first_row, self.gain
         if first.outcome != "measured" and first.cause not in COULD_RUN:
-            outcome = Outcome.FAILED if first.outcome == "failed" else Outcome.SKIPPED
+            outcome = TunedTarget.FAILED if first.outcome == "failed" else TunedTarget.SKIPPED
             return Conclusion(outcome, first.reason or "", first.fix or "")
         if self.best is None:
             bounded = [one for one in self.tried if one.ratio and one.ratio.low is not None and not one.ratio.reason]
             if self.tried and not bounded:
                 why = first.reason or "no setting was measured well enough"
-                return Conclusion(Outcome.CANT_TELL, why, first.fix or "")
-            return Conclusion(Outcome.NONE_BETTER, "" if self.tried else "there is nothing to try")
+                return Conclusion(TunedTarget.CANT_TELL, why, first.fix or "")
+            return Conclusion(TunedTarget.NONE_BETTER, "" if self.tried else "there is nothing to try")
         if gain is None:
             told = self.row.reason if self.row else None
-            return Conclusion(Outcome.CANT_TELL, told or "the run ended before the winner was confirmed")
+            return Conclusion(TunedTarget.CANT_TELL, told or "the run ended before the winner was confirmed")
         if self.held:
-            return Conclusion(Outcome.BETTER)
+            return Conclusion(TunedTarget.BETTER)
         if gain.verdict is Verdict.CANT_TELL:
-            return Conclusion(Outcome.CANT_TELL, gain.reason or "its interval is too wide yet")
-        return Conclusion(Outcome.NONE_BETTER, "what led the search did not hold")
+            return Conclusion(TunedTarget.CANT_TELL, gain.reason or "its interval is too wide yet")
+        return Conclusion(TunedTarget.NONE_BETTER, "what led the search did not hold")
 
     @property
-    def _first(self) -> Row:
+    def _first_row(self) -> Row:
         return self.stages[ALONE].rows(self.target)[self.default.label]
 
 
@@ -179,11 +179,11 @@ class Tuning:
     """The stages that a tuning run's folder holds by now."""
 
     run: str
-    stages: Mapping[str, Stage]
+    stages: Mapping[str, TuningStage]
 
     @cached_property
     def found(self) -> dict[str, Found]:
-        """What they have shown, by target; nothing before the first began."""
+        """Return what the stages have shown, by target; nothing before the first began."""
         targets = self.stages[ALONE].groups if ALONE in self.stages else ()
         return {target: Found(target, self.stages) for target in targets}
 
@@ -199,7 +199,7 @@ class Tuning:
 
     @property
     def complete(self) -> bool:
-        """Whether no stage is left to run."""
+        """Return True if no stage is left to run."""
         if TUNED in self.stages:
             return self.stages[TUNED].history.played_out
         confirmed = self.stages.get(CONFIRMED)
@@ -210,7 +210,7 @@ class Tuning:
 
 
 def is_tuning(folder: Path) -> bool:
-    """Whether a folder holds a tuning run."""
+    """Return True if a folder holds a tuning run."""
     return journal.begun(folder / ALONE)
 
 
@@ -226,17 +226,17 @@ def read_tuning(folder: Path) -> Tuning:
 
 
 def read_stages(folder: Path) -> Tuning:
-    """What `folder` holds of a tuning run, be it nothing."""
+    """Read what `folder` holds of a tuning run, be it nothing."""
     stages = {}
     for name in (one for one in STAGES if journal.begun(folder / one)):
         history = journal.read(folder / name)
         groups = {"" if name == TUNED else str(group.arms[0].target): group for group in history.header.groups}
-        stages[name] = Stage(history=history, groups=groups, document=analysis.analyse(folder / name))
+        stages[name] = TuningStage(history=history, groups=groups, document=analysis.analyse(folder / name))
     return Tuning(run=str(folder), stages=stages)
 
 
 def leads(ratio: Ratio | None) -> bool:
-    """Whether a setting may be better: at least 1 % faster as far as it was seen, and not known to be otherwise.
+    """Return True if a setting may be better: at least 1 % faster as far as it was seen, and not known to be otherwise.
 
     Being wrong here costs time, no truth: what leads is measured again before anything is said of it.
     """

@@ -48,12 +48,12 @@ class Measure(Protocol):
     """Runs a plan in a folder until then, or goes on with it, as `commands.run.measure` does."""
 
     def __call__(self, plan: Plan, out: Path, *, limit: Deadline) -> Document:
-        """What it measured, with what was there."""
+        """Measure a stage; return it with what was there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """What a tuning run starts from.
+class TuningSearch:
+    """The start of a tuning run: its study, and the limits of its candidates.
 
     Attributes:
         plan: the study's own: its groups, of one model, hold every target's default.
@@ -72,12 +72,12 @@ class Search:
         return {str(arm.target): arm for arm in sorted(arms, key=lambda arm: arm.ordinal, reverse=True)}
 
     def skip_of(self, default: Arm) -> NotRun | None:
-        """Why a target can't be tuned here; each has the memory for itself."""
+        """Return why a target can't be tuned here; each has the memory for itself."""
         return obstacles([default], self.plan.here).get(default.label)
 
     def plan_stage(self, name: str, before: Tuning) -> Plan:
         """One stage as a run, from what those before it found; starts nothing."""
-        groups = self._final_group(before) if name == TUNED else self._groups(name, before)
+        groups = self._final_group(before) if name == TUNED else self._stage_groups(name, before)
         arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]
         identity = hashlib.sha256(json.dumps([self.plan.identity, name, arms]).encode()).hexdigest()
         most = max((group.record.comparisons for group in groups), default=1)
@@ -85,16 +85,16 @@ class Search:
         study = self.plan.study.model_copy(update={"name": f"tune-{name}", "max_restarts": limit})
         return replace(self.plan, study=study, groups=groups, identity=identity)
 
-    def _groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
-        rivals = {target: self._rivals(name, before, target) for target in self.defaults}
+    def _stage_groups(self, name: str, before: Tuning) -> list[PlannedGroup]:
+        rivals = {target: self._rivals_of(name, before, target) for target in self.defaults}
         return [
-            self._group(f", {target}", [default, *rivals[target]], self.skip_of(default))
+            self._make_group(f", {target}", [default, *rivals[target]], self.skip_of(default))
             for target, default in self.defaults.items()
             if rivals[target] or name == ALONE
         ]
 
-    def _rivals(self, name: str, before: Tuning, target: str) -> list[Arm]:
-        """What races the target's default in this stage."""
+    def _rivals_of(self, name: str, before: Tuning, target: str) -> list[Arm]:
+        """Return the arms that race the target's default in this stage."""
         default = self.defaults[target]
         if self.skip_of(default) or (name != ALONE and not before.found):
             return []
@@ -110,13 +110,13 @@ class Search:
         return [apply_changes(default, helped[:1]), *combined] if combined else []
 
     def _final_group(self, before: Tuning) -> list[PlannedGroup]:
-        """What each target should be run with, against each other; none where fewer than two are left."""
+        """Group the best setting of each target, against each other; empty if fewer than two are left."""
         arms = list({one.ship.label: one.ship for one in before.found.values() if one.ready}.values())
         arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
-        return [self._group(", tuned", arms, None)] if len(arms) > 1 else []
+        return [self._make_group(", tuned", arms, None)] if len(arms) > 1 else []
 
-    def _group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
-        """Arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
+    def _make_group(self, apart: str, arms: Sequence[Arm], skip: NotRun | None) -> PlannedGroup:
+        """Group arms that race the first one, and its hidden copy; a target that can't run here is alone in its group.
 
         The last ones are left out where memory won't hold all at once.
         """
@@ -133,7 +133,7 @@ class Search:
         return PlannedGroup(record=record, request=request, skips=skips, needs_bytes=needed_bytes(playing, here))
 
     def _too_many(self, arms: Sequence[Arm]) -> dict[str, NotRun]:
-        """Why arms are left out of a group, by label: of those that come last, as many as memory won't hold."""
+        """Return why arms are left out of a group, by label: the last ones, as many as memory won't hold."""
         here = self.plan.here
         counts = range(len(arms), 1, -1)
         fitting = next((count for count in counts if needed_bytes(arms[:count], here) <= here.memory_bytes), 1)
@@ -142,7 +142,7 @@ class Search:
         return {arm.label: why for arm in arms[fitting:]}
 
 
-def make_search(study: Study, allowed: Collection[Precision]) -> Search:
+def make_search(study: Study, allowed: Collection[Precision]) -> TuningSearch:
     """Find out what is here.
 
     Raises:
@@ -154,11 +154,11 @@ def make_search(study: Study, allowed: Collection[Precision]) -> Search:
         raise UsageError(f"tune looks at one model at a time: give one value for each axis, got {count} combinations")
     plan, widest = make_plan(study), place("all")
     allowed = tuple(dict.fromkeys(allowed))
-    return Search(plan=replace(plan, placement=widest), most_threads=widest.threads, allowed=allowed)
+    return TuningSearch(plan=replace(plan, placement=widest), most_threads=widest.threads, allowed=allowed)
 
 
 def of_every_backend(study: Study) -> Study:
-    """What is tuned where nobody names a target: every backend as it comes, on the study's device and precision."""
+    """Return what is tuned if no target is named: every backend as it comes, on the study's device and precision."""
     return study if study.backend else study.model_copy(update={"targets": backends.names()})
 
 
@@ -175,10 +175,10 @@ def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
     return tuple(known[name] for name in names)
 
 
-def choose_folder(search: Search, *, fresh: bool) -> Path:
+def choose_folder(search: TuningSearch, *, fresh: bool) -> Path:
     """`results/tune/<time>` under the current folder, or the newest unfinished one there of the same request."""
     parent = Path("results") / "tune"
-    wanted = search.plan_stage(ALONE, Tuning("", {})).identity, _fingerprint()
+    wanted = search.plan_stage(ALONE, Tuning("", {})).identity, _take_fingerprint()
     for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
         try:
             found = read_tuning(folder)
@@ -191,7 +191,7 @@ def choose_folder(search: Search, *, fresh: bool) -> Path:
 
 
 def tune(
-    search: Search,
+    search: TuningSearch,
     out: Path,
     measure: Measure,
     *,
@@ -220,7 +220,7 @@ def tune(
         if limit.left_s <= 0:
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
-        say(f"stage {name}: {_contents(plan)}")
+        say(f"stage {name}: {_hash_contents(plan)}")
         part = limit.part(SHARES[name])
         measure(plan, out / name, limit=part)
         limit.put_off(part.waited_s)
@@ -239,7 +239,7 @@ def best_of_each(results: Sequence[tuple[Change, Ratio | None]]) -> list[Change]
 
 
 def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
-    """Whether this stage has something to measure.
+    """Return True if this stage has something to measure.
 
     Raises:
         UsageError: its folder holds the stage of another request, or what it rests on was found elsewhere.
@@ -250,15 +250,15 @@ def _is_open(out: Path, name: str, plan: Plan, before: Tuning) -> bool:
     later = STAGES[STAGES.index(name) + 1 :]
     if not plan.groups or (stage and (stage.history.played_out or not before.stages.keys().isdisjoint(later))):
         return False
-    if before.stages and before.stages[ALONE].fingerprint != _fingerprint():
+    if before.stages and before.stages[ALONE].fingerprint != _take_fingerprint():
         raise UsageError(f"{str(out)!r} was begun on another machine or with other versions: {START_OVER}")
     return True
 
 
-def _fingerprint() -> str:
+def _take_fingerprint() -> str:
     return environment.fingerprint(environment.facts())
 
 
-def _contents(plan: Plan) -> str:
+def _hash_contents(plan: Plan) -> str:
     arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.control)
     return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"

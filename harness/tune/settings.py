@@ -18,7 +18,7 @@ FEW_THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a candidate has other than the default setting; what is None or empty stays.
+    """One difference between a candidate and the default setting; what is None or empty stays.
 
     Attributes:
         knob: what is turned, so that no two values of one knob are ever combined.
@@ -47,7 +47,7 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
         changes += [Change(knob="threads", threads=count) for count in counts if count != default.threads]
     if not target.mode:
         absent = frozenset[str]() if target.device is Device.CUDA else capabilities.cuda_modes
-        changes += [Change(knob="mode", mode=mode) for mode in _named(capabilities.modes - absent)]
+        changes += [Change(knob="mode", mode=mode) for mode in _single_modes(capabilities.modes - absent)]
     changes += [
         Change(knob="precision", precision=precision)
         for precision in allowed
@@ -62,8 +62,8 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
     return changes
 
 
-def _named(modes: Collection[str]) -> list[str]:
-    """Those that are one mode each, and not the plain one."""
+def _single_modes(modes: Collection[str]) -> list[str]:
+    """Return the modes that aren't combined, without the plain one."""
     return [mode for mode in sorted(modes) if mode and not mode.endswith("*")]
 
 
@@ -109,13 +109,13 @@ def apply_changes(default: Arm, changes: Iterable[Change]) -> Arm:
 
 
 def describe_setting(default: Arm, arm: Arm) -> str:
-    """How an arm differs from the default, for people: `+aoti, bf16, threads=2, NUM_STREAMS=1`; "" if it doesn't."""
+    """Describe how an arm differs from the default: `+aoti, bf16, threads=2, NUM_STREAMS=1`; "" if it doesn't."""
     mode = [f"+{arm.target.mode}"] if arm.target.mode != default.target.mode else []
     precision = [str(arm.target.precision)] if arm.target.precision != default.target.precision else []
     return ", ".join([*mode, *precision, *([arm.setting] if arm.setting else [])])
 
 
 def _fits_together(arm: Arm) -> bool:
-    """Whether the arm's mode has all of its options, and its threads suffice for them."""
+    """Return True if the arm's mode has all of its options, and its threads suffice for them."""
     turned = [one for one in backends.capabilities(arm.target.backend).options if one.name in arm.options]
     return all(option.is_for(arm.target) and (arm.threads > 1 or not option.parallel) for option in turned)

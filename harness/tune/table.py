@@ -16,19 +16,24 @@ from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
 from shootout.report.screen import INDENT, labelled, typed
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.study import reproduce
-from shootout.tune.results import Found, Outcome, Tuning
+from shootout.tune.results import Found, TunedTarget, Tuning
 from shootout.tune.settings import describe_setting
 from shootout.units import duration
 
-_STYLES = {Outcome.BETTER: "green", Outcome.NONE_BETTER: "cyan", Outcome.CANT_TELL: "yellow", Outcome.FAILED: "red"}
+_STYLES = {
+    TunedTarget.BETTER: "green",
+    TunedTarget.NONE_BETTER: "cyan",
+    TunedTarget.CANT_TELL: "yellow",
+    TunedTarget.FAILED: "red",
+}
 
 
 def render(tuning: Tuning, width: int) -> RenderableType:
     """The gains, the words to get them, the last race, and what was tried."""
     found = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
-    parts += _gains(found, width)
-    parts += [Text(_reason(one)) for one in found if one.conclusion.reason]
+    parts += _gain_tables(found, width)
+    parts += [Text(_tell_reason(one)) for one in found if one.conclusion.reason]
     better = [one.ship for one in found if one.held]
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
@@ -40,19 +45,19 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _reason(one: Found) -> str:
+def _tell_reason(one: Found) -> str:
     _, reason, fix = one.conclusion
     return f"{one.target}: {reason}.{f' Fix: {fix}' if fix else ''}"
 
 
-def _gains(found: Sequence[Found], width: int) -> list[Table]:
-    lines = [_line(one) for one in found]
+def _gain_tables(found: Sequence[Found], width: int) -> list[Table]:
+    lines = [_gain_line(one) for one in found]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     flush = set(headers) - {"default", "best", "tried"}
     return stack_tables(headers, lines, width, left=flush, long=("setting", "gain"))
 
 
-def _line(one: Found) -> dict[str, Cell]:
+def _gain_line(one: Found) -> dict[str, Cell]:
     told = [row.fidelity for row in (one.default_row, one.row) if row and row.fidelity]
     if not one.best or one.best.target.precision == one.default.target.precision:
         told = []  # before and after are the same
@@ -62,8 +67,8 @@ def _line(one: Found) -> dict[str, Cell]:
         "target": one.target,
         "gain": Text(verdict(one), style=_STYLES.get(one.conclusion.outcome, "dim")),
         "setting": describe_setting(one.default, one.best) if one.best else "",
-        "default": _time(one.default_row),
-        "best": _time(one.row),
+        "default": _time_text(one.default_row),
+        "best": _time_text(one.row),
         "error": " to ".join(errors),
         "accuracy": " to ".join(shares),
         "tried": str(len(one.tried)) if one.tried else "",
@@ -72,17 +77,17 @@ def _line(one: Found) -> dict[str, Cell]:
 
 def verdict(one: Found) -> str:
     """`1.9x faster [1.8, 2.0]`, or what there is to say instead."""
-    if one.gain is None or one.conclusion.outcome is not Outcome.BETTER:
+    if one.gain is None or one.conclusion.outcome is not TunedTarget.BETTER:
         return str(one.conclusion.outcome)
-    return f"{1 / one.gain.value:.3g}x faster{ends_of(*_bounds(one.gain))}"
+    return f"{1 / one.gain.value:.3g}x faster{ends_of(*_speedup_bounds(one.gain))}"
 
 
-def _bounds(gain: Ratio) -> tuple[float | None, float | None]:
-    """The interval of how many times faster: the ratio's, turned over."""
+def _speedup_bounds(gain: Ratio) -> tuple[float | None, float | None]:
+    """Return the interval of the speedup: the ratio's, turned over."""
     return 1 / gain.high if gain.high else None, 1 / gain.low if gain.low else None
 
 
-def _time(row: Row | None) -> str:
+def _time_text(row: Row | None) -> str:
     return duration(row.end_to_end.median_ns) if row and row.end_to_end else ""
 
 
@@ -99,7 +104,7 @@ def as_data(tuning: Tuning) -> dict[str, Any]:
 
 
 def _target_data(one: Found, given: Sequence[str]) -> dict[str, Any]:
-    low, high = _bounds(one.gain) if one.gain else (None, None)
+    low, high = _speedup_bounds(one.gain) if one.gain else (None, None)
 
     def setting(arm: Arm) -> dict[str, Any]:
         return {

@@ -169,24 +169,24 @@ class Answers:
 
 def test_the_fastest_library_sets_a_peak_and_one_that_breaks_is_noted(monkeypatch: pytest.MonkeyPatch):
     rates = {"numpy": {"fp32": 100.0}, "torch": {"fp32": 120.0, "bf16": 90.0}, "openvino": {"bf16": 95.0}}
-    monkeypatch.setattr(measure, "_asked", Answers(rates))
+    monkeypatch.setattr(measure, "_run_fresh", Answers(rates))
     monkeypatch.setattr(measure, "find_spec", lambda name: name != "onnxruntime" or None)
     found = measure.measure_ceilings(ONE, 0.0)
     peaks = {name: (peak.giga_ops, peak.source) for name, peak in found.peaks.items()}
     assert peaks == {"fp32": (120.0, "torch"), "bf16": (95.0, "openvino")}
-    monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 100.0}}))
+    monkeypatch.setattr(measure, "_run_fresh", Answers({"numpy": {"fp32": 100.0}}))
     assert "torch: broke" in measure.measure_ceilings(ONE, 0.0).notes
     refused = Answers({"torch": {"fp32": 100.0}}, {"torch": ["int8: RuntimeError: no"]})
-    monkeypatch.setattr(measure, "_asked", refused)
+    monkeypatch.setattr(measure, "_run_fresh", refused)
     found = measure.measure_ceilings(ONE, 0.0)
     assert (list(found.peaks), "torch int8: RuntimeError: no" in found.notes) == (["fp32"], True)
-    monkeypatch.setattr(measure, "_asked", Answers({}))
+    monkeypatch.setattr(measure, "_run_fresh", Answers({}))
     with pytest.raises(ShootoutError, match=r"can't be measured here: .*numpy: broke"):
         measure.measure_ceilings(ONE, 0.0)
 
 
 def test_main_memory_is_left_out_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(measure, "_asked", Answers({"numpy": {"fp32": 1.0}}))
+    monkeypatch.setattr(measure, "_run_fresh", Answers({"numpy": {"fp32": 1.0}}))
     monkeypatch.setattr(environment, "cache_held", lambda name, cpus: {"L1d": 32_768, "L2": 1_000_000}.get(name, 0))
     monkeypatch.setattr(environment, "memory_available_bytes", lambda: 13_000_000)
     assert [one.level for one in measure.measure_ceilings(ONE, 0.0).bandwidth] == ["L1", "L2", "DRAM"]
@@ -252,8 +252,8 @@ def test_our_own_first_measurement_is_no_disturbance_of_the_second(
     both = Placement(parent=frozenset({0}), arms=frozenset({0, 1}), threads=2)
     known_ceilings([1, 2], both, FACTS, silent)
     assert (meter.asked, meter.loads) == ([1, 2], [0.2, 0.2])
-    assert measure._disturbances(0.2) == []
-    assert "load average 5.0" in measure._disturbances(5.0)[0]
+    assert measure._describe_disturbances(0.2) == []
+    assert "load average 5.0" in measure._describe_disturbances(5.0)[0]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -273,8 +273,8 @@ def test_kernels_say_what_they_move(kernel: worker.Kernel):
 def test_a_fresh_process_answers_or_leaves_a_note():
     notes: list[str] = []
     asked = {"source": "numpy", "threads": 1, "sizes": [32]}
-    rates, _ = measure._asked(ONE, 1, worker.peak_rates, asked, "numpy", notes)
+    rates, _ = measure._run_fresh(ONE, 1, worker.peak_rates, asked, "numpy", notes)
     assert rates["fp32"] > 0
     assert not notes
-    assert measure._asked(ONE, 1, worker.peak_rates, {**asked, "source": "none"}, "none", notes) is None
+    assert measure._run_fresh(ONE, 1, worker.peak_rates, {**asked, "source": "none"}, "none", notes) is None
     assert notes == ["none: measure raised KeyError: 'none'"]

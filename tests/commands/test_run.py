@@ -148,7 +148,7 @@ def test_how_a_run_ended_is_written_down(
     campaign: Any = SimpleNamespace(
         budget=SimpleNamespace(seconds=racing_s, elapsed_s=41.2), deadline=Deadline(max_time_s), plan=plan
     )
-    found = run._ended(campaign, played=played, complete=complete, settled=complete)
+    found = run._describe_end(campaign, played=played, complete=complete, settled=complete)
     assert (found.complete, found.why, found.budget_s) == (complete, why, budget_s)
 
 
@@ -159,7 +159,7 @@ def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
 ):
     document: Any = SimpleNamespace(open_questions=open_questions)
     progress = Progress(Console(stderr=True, width=100))
-    code = run._undecided(document, {"require_verdict": required}, progress)
+    code = run._check_undecided(document, {"require_verdict": required}, progress)
     assert code == (7 if required and open_questions else 0)
     assert ("undecided: a and b" in capsys.readouterr().err) == bool(code)
 

@@ -50,7 +50,7 @@ def row(amount: float, value: float) -> Any:
 @pytest.fixture
 def races(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Races:
     found = Races()
-    monkeypatch.setattr(selftest, "_race", found.race)
+    monkeypatch.setattr(selftest, "_race_spins", found.race)
     monkeypatch.setattr(selftest, "write_bias_floor", lambda bias: tmp_path / "bias-floor.json")
     return found
 
@@ -123,7 +123,7 @@ def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPa
     progress = Progress(Console(file=StringIO()))
     target, options = Target(backend="spin"), [{"work": "10"}, {"work": "20"}]
     for restarts in (5, 5, 20):
-        selftest._race(tmp_path, target, options, restarts, progress)
+        selftest._race_spins(tmp_path, target, options, restarts, progress)
     identities = [identity for identity, _, _ in ran]
     assert identities[0] == identities[1] != identities[2]
     assert {(out, fresh) for _, out, fresh in ran} == {(tmp_path, False)}

@@ -24,7 +24,7 @@ WAITS_S = 60.0
 
 
 def packed(**contents: str) -> bytes:
-    return parcel._zip({name.replace("__", "."): text.encode() for name, text in contents.items()})
+    return parcel._zip_contents({name.replace("__", "."): text.encode() for name, text in contents.items()})
 
 
 def ran(job: str, *, words: Mapping[str, Any] | None = None, folder: bytes = b"", on: NodeJob | None = None) -> Any:

@@ -28,7 +28,7 @@ def names(data: bytes) -> set[str]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a package that is not packed, which takes half a second."""
-    monkeypatch.setattr(parcel, "_pack_package", lambda: parcel._zip({"shootout/__init__.py": b""}))
+    monkeypatch.setattr(parcel, "_pack_package", lambda: parcel._zip_contents({"shootout/__init__.py": b""}))
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -35,8 +35,8 @@ from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 from shootout.tune import search, table
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, Outcome, Tuning, read_tuning
-from shootout.tune.search import Search, best_of_each
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, Tuning, read_tuning
+from shootout.tune.search import TuningSearch, best_of_each
 from shootout.tune.settings import Change, apply_changes
 
 WORKS = Availability(version="1")
@@ -133,7 +133,7 @@ def test_one_model_at_a_time():
     ],
 )
 def test_axes_choose_the_targets_to_tune(sets: tuple[str, ...], wanted: set[str], monkeypatch: pytest.MonkeyPatch):
-    def stop(study: Study, _: object) -> Search:
+    def stop(study: Study, _: object) -> TuningSearch:
         asked.append(study)
         raise UsageError("seen")
 
@@ -219,7 +219,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def ground(
     *targets: str, missing: tuple[str, ...] = (), threads: int = 2, memory: int = 10**12, **fields: Any
-) -> Search:
+) -> TuningSearch:
     named = targets or ("openvino", "onnxruntime", "numpy")
     study = Study(name="s", model=("residual_mlp",), targets=named, **fields)
     known = [*backends.names(), *(f"{name}@{python}" for name in backends.names() for python in study.pythons)]
@@ -233,7 +233,7 @@ def ground(
         identity="request",
         here=here,
     )
-    return Search(plan=planned, most_threads=2, allowed=())
+    return TuningSearch(plan=planned, most_threads=2, allowed=())
 
 
 class Lasting(Deadline):  # its time passes only where the machine plays
@@ -250,7 +250,7 @@ class Lasting(Deadline):  # its time passes only where the machine plays
         self.ends_s += seconds
 
 
-def tune(machine: Machine, found: Search, out: Path, max_time_s: float | None = None) -> Tuning:
+def tune(machine: Machine, found: TuningSearch, out: Path, max_time_s: float | None = None) -> Tuning:
     limit = Deadline(max_time_s) if max_time_s is None else Lasting(max_time_s, machine)
     search.tune(found, out, machine.run, fresh=False, limit=limit, say=lambda _: None)
     return read_tuning(out)
@@ -261,18 +261,18 @@ def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: M
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED, TUNED]
     assert found.complete
     openvino, onnxruntime, numpy = found.found.values()
-    assert openvino.conclusion.outcome is Outcome.BETTER
+    assert openvino.conclusion.outcome is TunedTarget.BETTER
     assert openvino.best is not None
     assert openvino.best.setting == "threads=1, PERFORMANCE_HINT=THROUGHPUT"
     assert openvino.gain is not None
     assert openvino.gain.low is not None
     assert openvino.gain.high is not None
     assert openvino.gain.low < 0.45 < openvino.gain.high
-    assert onnxruntime.conclusion.outcome is Outcome.NONE_BETTER  # the winner's curse, met
+    assert onnxruntime.conclusion.outcome is TunedTarget.NONE_BETTER  # the winner's curse, met
     assert onnxruntime.best is not None
     assert onnxruntime.conclusion.reason == "what led the search did not hold"
     assert onnxruntime.ship is onnxruntime.default
-    assert (numpy.conclusion.outcome, numpy.best) == (Outcome.NONE_BETTER, None)
+    assert (numpy.conclusion.outcome, numpy.best) == (TunedTarget.NONE_BETTER, None)
 
 
 def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path: Path):
@@ -340,8 +340,8 @@ def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, t
 def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):
     found = tune(machine, ground("openvino", "numpy", missing=("openvino",)), tmp_path / "out")
     skipped, numpy = sorted(found.found.values(), key=lambda one: one.target, reverse=True)
-    assert skipped.conclusion == (Outcome.SKIPPED, MISSING.reason, MISSING.fix)
-    assert numpy.conclusion.outcome is Outcome.NONE_BETTER
+    assert skipped.conclusion == (TunedTarget.SKIPPED, MISSING.reason, MISSING.fix)
+    assert numpy.conclusion.outcome is TunedTarget.NONE_BETTER
     assert machine.ran == [ALONE]  # nothing to combine, to confirm or to race
     assert found.complete
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from shootout.contract import Arm, Device, NotRunKind, Target
-from shootout.tune.results import ALONE, Found, Outcome
+from shootout.tune.results import ALONE, Found, TunedTarget
 
 
 def found(**row: Any) -> Found:
@@ -24,10 +24,10 @@ def found(**row: Any) -> Found:
 @pytest.mark.parametrize(
     ("outcome", "cause", "told"),
     [
-        ("not timed", NotRunKind.SOFTWARE, Outcome.SKIPPED),
-        ("skipped", NotRunKind.UNAVAILABLE, Outcome.SKIPPED),
-        ("failed", NotRunKind.FAILED, Outcome.FAILED),
+        ("not timed", NotRunKind.SOFTWARE, TunedTarget.SKIPPED),
+        ("skipped", NotRunKind.UNAVAILABLE, TunedTarget.SKIPPED),
+        ("failed", NotRunKind.FAILED, TunedTarget.FAILED),
     ],
 )
-def test_a_target_without_figures_has_an_outcome(outcome: str, cause: NotRunKind, told: Outcome) -> None:
+def test_a_target_without_figures_has_an_outcome(outcome: str, cause: NotRunKind, told: TunedTarget) -> None:
     assert found(outcome=outcome, cause=cause, reason="why", fix=None).conclusion == (told, "why", "")
