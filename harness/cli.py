@@ -1,6 +1,9 @@
 """Declare the command line: each command parses, calls and prints. Data goes to stdout, all else to stderr.
 
 Imports stand inside the commands, so that `--help` answers at once and analysis needs no framework.
+To find option `--x`: it is a parameter of its command here, or an entry of the table that `**options` names
+(`Unpack[RunOptions]`: `x: Annotated[…, Flag(…)]` in study/options.py), or a type in commands/options.py. What it does
+is what its command's module in commands/ does with `options["x"]`, or with the study's field of that name.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from shootout.fleet.node_side import ANSWER, JOB, zip_folder
 from shootout.fleet.nodes import FleetNode, NodeKind, find_kinds
 from shootout.fleet.parcel import Parcel, pack
 from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, narrow_identity, share_s, write_part
-from shootout.fleet.ray_cluster import ENTRY, NodeLost, RayCluster, RayJob, connect
+from shootout.fleet.ray_cluster import NodeLost, RayCluster, RayJob, connect
 from shootout.formats.files import check_files, write_files
 from shootout.host import environment, gpu
 from shootout.host.child import leave_with
@@ -70,7 +70,6 @@ def run_on_fleet(
     full: bool,
     as_json: bool,
     to: Sequence[Path] = (),
-    entry: str = ENTRY,
 ) -> int:
     """Measure a study on each kind of node of a cluster; returns the exit code.
 
@@ -78,7 +77,6 @@ def run_on_fleet(
         address: of the cluster, as `connect` takes it.
         full: as `shootout merge` has it.
         to: files to write what was measured into as well.
-        entry: what nodes run.
 
     Raises:
         UsageError: nothing answers there, or the nodes or the study can't be used; says why.
@@ -97,7 +95,7 @@ def run_on_fleet(
         raise UsageError(f"--fresh with --ray: remove {str(out)!r} yourself, or choose another --out")
     limit, parcel = Deadline(options.get("max_time_s")), pack(chosen)
     job = _make_job(parcel, options)
-    with connect(address, parcel, entry) as cluster, show_progress() as progress:
+    with connect(address, parcel) as cluster, show_progress() as progress:
         kinds = find_kinds(ask_nodes(cluster, job, progress))
         parts = plan_parts(kinds, out, chosen)
         if dry_run:
@@ -134,28 +132,26 @@ def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: Progress) -
     if not places:
         raise UsageError("the cluster has no node that gives out CPUs")
     progress.stage(f"asking {counted(len(places), 'node')} what they are")
-    asked = {place: cluster.ask(place, job) for place in places}
-    patience, pending = Deadline(ASKING_S), list(asked.values())
-    answers: dict[RayJob, Mapping[str, Any]] = {}
-    try:
-        while pending and patience.allows(0.0):
-            for ended in cluster.wait(pending, patience.left_s):
-                pending.remove(ended)
-                try:
-                    answers[ended] = cluster.result(ended)
-                except NodeLost as lost:
-                    answers[ended] = {"error": str(lost)}
-    finally:
-        for one in asked.values():
-            cluster.release(one)
+    jobs = {place: cluster.ask(place, job) for place in places}
     found, faults = list[FleetNode](), list[str]()
-    for place, one in asked.items():
-        answer = answers.get(one, {"error": f"it hasn't answered for {ASKING_S:.0f} s"})
-        if "error" in answer:
-            faults.append(f"{place.name}: {answer['error']}")
-            continue
-        begins = Header.model_validate(answer["header"])
-        found.append(FleetNode(place=place, header=begins, cells=answer["cells"], estimate_s=answer["estimate_s"]))
+    try:
+        ended = cluster.wait([*jobs.values()], ASKING_S, until_all=True)
+        for place, asking in jobs.items():
+            if asking not in ended:
+                faults.append(f"{place.name}: it hasn't answered for {ASKING_S:.0f} s")
+                continue
+            try:
+                answer = cluster.result(asking)
+            except NodeLost as lost:
+                answer = {"error": str(lost)}
+            if "error" in answer:
+                faults.append(f"{place.name}: {answer['error']}")
+                continue
+            begins = Header.model_validate(answer["header"])
+            found.append(FleetNode(place=place, header=begins, cells=answer["cells"], estimate_s=answer["estimate_s"]))
+    finally:
+        for asking in jobs.values():
+            cluster.release(asking)
     if not found:
         raise UsageError(faults[0])
     for fault in faults:
@@ -171,7 +167,9 @@ def plan_parts(kinds: Sequence[NodeKind], out: Path, study: Study) -> list[Fleet
     """
     held, together = find_held(out), study.crossover is not None
     return [
-        part for kind in kinds for part in deal(kind, [one for one in held if one.kind == kind.key], together=together)
+        part
+        for kind in kinds
+        for part in deal(kind, [begun for begun in held if begun.kind == kind.key], together=together)
     ]
 
 

@@ -13,7 +13,7 @@ from shootout import models
 from shootout.commands.output import show_progress
 from shootout.contract import Arm, Device, NotRun, Precision, Target
 from shootout.decide.policy import make_template
-from shootout.errors import UsageError
+from shootout.errors import ExitCode, UsageError
 from shootout.export.client import is_file
 from shootout.export.request import input_texts
 from shootout.models.base import Choice
@@ -57,7 +57,7 @@ def init(options: ModelOptions, out: Path) -> int:
     sys.stdout.write(f"look into it, then: {command}\n")
     if beside:
         sys.stdout.write(f"or, for a decision by your own limits: {command} --policy {shlex.quote(str(policy))}\n")
-    return 0
+    return ExitCode.OK
 
 
 def _write_policy(policy: Path, study: Path) -> bool:

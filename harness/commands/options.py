@@ -1,4 +1,10 @@
-"""How a command is declared: options that many have, its own parameters, and a table's in place of its `**options`."""
+"""Declare a command's options and write its help.
+
+An option stands in one of three places: a table (`RunOptions` and its like in `study/options.py`, `PolicyOptions` in
+`decide/options.py`, `GateOptions` in `gate/options.py`), a type that several commands share (`Json`, `To`, below), or
+a parameter of its command in `cli.py`. A table's entry is `keyword: Annotated[type, Flag(name, help, read, …)]`;
+`declare` turns each into a typer option in place of the command's `**options`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +12,13 @@ import errno
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shootout.errors import Interrupted, UsageError
 from shootout.study.options import Flag, Group, flags_of, read_words
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""

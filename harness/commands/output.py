@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from shootout.errors import printable
+from shootout.errors import ExitCode, printable
 from shootout.formats.json_text import json_text
 from shootout.report import table
 from shootout.report.progress import Progress
@@ -52,7 +52,7 @@ def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
         sys.stdout.write(json_text(data))
     else:
         _make_console().print(text)
-    return 0
+    return ExitCode.OK
 
 
 def width() -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
-from shootout.errors import UsageError, install
+from shootout.errors import ExitCode, UsageError, install
 from shootout.formats.files import check_file, write_file
 from shootout.journal.merged import expand_merged
 from shootout.page import markdown
@@ -52,7 +52,7 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     content = render(sources, ending, found)
     write_file(out, content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
-    return 0
+    return ExitCode.OK
 
 
 def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | None) -> Decided | None:

@@ -248,7 +248,7 @@ def _describe_end(campaign: RaceRunner, *, played: bool, complete: bool, settled
 def _check_undecided(document: Document, options: RunOptions, progress: Progress) -> int:
     """Return `ExitCode.UNDECIDED` and say so if a required verdict is missing; else 0."""
     if not document.open_questions or not options.get("require_verdict"):
-        return 0
+        return ExitCode.OK
     progress.say(f"shootout: undecided: {'; '.join(fold(document.open_questions, NAMED))}")
     return ExitCode.UNDECIDED
 

@@ -116,7 +116,7 @@ def selftest(
     with show_progress() as progress:
         report = run(quick=quick, progress=progress, device=Device(on), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)
-    return ExitCode.ERROR if any(one.wrong for one in report.planted) else 0
+    return ExitCode.ERROR if any(one.wrong for one in report.planted) else ExitCode.OK
 
 
 def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> SelfTestReport:

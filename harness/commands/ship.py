@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from shootout import backends
 from shootout.commands.output import show_progress
-from shootout.errors import ArmFailed
+from shootout.errors import ArmFailed, ExitCode
 from shootout.exported.shipped_folder import CHECK, RUNTIME, ShippedFolder
 from shootout.host.placement import passed_on
 from shootout.host.store import in_use
@@ -63,7 +63,7 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
     if lost:
         sys.stderr.write(f"not carried by {form}:\n")
         sys.stderr.writelines(f"  {line}\n" for line in lost)
-    return 0
+    return ExitCode.OK
 
 
 def render_page(source: ArmToShip) -> str:

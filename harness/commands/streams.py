@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from shootout.errors import ShootoutError, printable
+from shootout.errors import ExitCode, ShootoutError, printable
 
 
 class _Output(io.TextIOWrapper):
@@ -38,7 +38,7 @@ def _report_write_errors(output: _Output) -> Iterator[None]:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())  # Python flushes it once more as it ends
         if isinstance(error, BrokenPipeError):  # the reader has what it wanted, as `head` does
-            raise SystemExit(1) from None
+            raise SystemExit(ExitCode.ERROR) from None
         raise ShootoutError(f"can't write to standard output: {error.strerror}; what was measured is kept") from None
 
 

@@ -90,7 +90,8 @@ def _read_answer(place: Path, code: int) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads((place / ANSWER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         lines = (place / OUTPUT).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return {"error": f"the process ended with code {code}: {' | '.join(lines[-3:])}", "code": 1}
+        reason = f"the process ended with code {code}: {' | '.join(lines[-3:])}"
+        return {"error": reason, "code": 1}  # as `ExitCode.ERROR`, which can't be imported here
     return answer
 
 

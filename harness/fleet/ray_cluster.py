@@ -41,12 +41,11 @@ class RayJob:
 
 
 @contextmanager
-def connect(address: str, parcel: Parcel, entry: str = ENTRY) -> Iterator[RayCluster]:
+def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
     """Be part of the cluster at `HOST:PORT`, or `auto`: the one that this machine is in. Ray prints nothing meanwhile.
 
     Args:
         parcel: what nodes are sent; the cluster brings it to each node once.
-        entry: the module that nodes run.
 
     Raises:
         UsageError: Ray isn't installed, the address is none, or no cluster answers there; says what to do.
@@ -73,7 +72,7 @@ def connect(address: str, parcel: Parcel, entry: str = ENTRY) -> Iterator[RayClu
     try:
         with Path(os.devnull).open("w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
             try:  # Ray prints a lost node's last logs on stdout, and at its shutdown what it kept back of them
-                yield RayCluster(ray, parcel, entry)
+                yield RayCluster(ray, parcel)
             finally:
                 ray.shutdown()
     finally:
@@ -101,8 +100,8 @@ def check_address(address: str) -> None:
 class RayCluster:
     """A cluster that this process is connected to."""
 
-    def __init__(self, ray: Any, parcel: Parcel, entry: str) -> None:
-        self._ray, self._entry = ray, entry
+    def __init__(self, ray: Any, parcel: Parcel) -> None:
+        self._ray = ray
         self._sent = [ray.put(parcel.package), ray.put(parcel.files)]
 
     def nodes(self) -> list[ClusterNode]:
@@ -149,18 +148,19 @@ class RayCluster:
             )
             .remote()
         )
-        return RayJob(actor, actor.run.remote(self._entry, dict(job), folder, *self._sent))
+        return RayJob(actor, actor.run.remote(ENTRY, dict(job), folder, *self._sent))
 
-    def wait(self, jobs: Sequence[RayJob], seconds: float) -> list[RayJob]:
-        """Wait until one of the jobs has ended, or so many seconds; return those that have."""
-        ended, _ = self._ray.wait([job.result for job in jobs], timeout=seconds, num_returns=1)
+    def wait(self, jobs: Sequence[RayJob], seconds: float, *, until_all: bool = False) -> list[RayJob]:
+        """Wait until one of the jobs has ended, or all of them, or so many seconds; return those that have."""
+        number = len(jobs) if until_all else 1
+        ended, _ = self._ray.wait([job.result for job in jobs], timeout=seconds, num_returns=number)
         return [job for job in jobs if job.result in ended]
 
     def result(self, job: RayJob) -> dict[str, Any]:
         """Return what `NodeJob.run` returned.
 
         Raises:
-            Lost: the node is gone, or what was sent could not be started there.
+            NodeLost: the node is gone, or what was sent could not be started there.
         """
         from ray.exceptions import ActorUnschedulableError, RayError, RayTaskError
 

@@ -17,6 +17,7 @@ from support.console import TESTS, here
 from support.fleets.deaf_node import NICE, STOPS
 
 from shootout.commands.fleet import run_on_fleet
+from shootout.fleet import ray_cluster
 from shootout.fleet.nodes import LABEL
 from shootout.fleet.parts import find_finished, find_parts
 from shootout.host.store import cache_folder
@@ -37,6 +38,7 @@ work = "20"
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two nodes of one kind, and one, where the driver is, of another."""
+    monkeypatch.setattr(ray_cluster, "ENTRY", "support.fleets.deaf_node")
     monkeypatch.setenv("PYTHONPATH", str(TESTS))
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
     cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -78,7 +80,7 @@ def test_a_node_is_killed_and_another_one_measures_its_part(
     told = (cache_folder() / STOPS).with_suffix(".by")
     killer = threading.Thread(target=kill_the_stopped, args=(cluster, told), daemon=True)
     killer.start()
-    how: dict[str, Any] = {"address": cluster.address, "entry": "support.fleets.deaf_node", "full": False}
+    how: dict[str, Any] = {"address": cluster.address, "full": False}
     assert run_on_fleet(str(study), {"out": out}, dry_run=False, as_json=True, **how) == 0
 
     shown = capsys.readouterr()

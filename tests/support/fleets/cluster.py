@@ -70,7 +70,7 @@ class FakeCluster:
         self.begun.append((place.name, job))
         return job
 
-    def wait(self, jobs: Sequence[FakeJob], _seconds: float) -> list[FakeJob]:
+    def wait(self, jobs: Sequence[FakeJob], _seconds: float, *, until_all: bool = False) -> list[FakeJob]:
         at_work = [job for job in jobs if job.words["groups"] and job.node.place.name in self.busy]
         ended = [job for job in jobs if job.is_stopped or job not in at_work]
         if not ended and self.interrupts:
