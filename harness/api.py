@@ -66,7 +66,7 @@ class Run:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """One for each arm, measured or not."""
+        """Return a row for each arm, measured or not."""
         return self.document.rows
 
     @property
@@ -76,12 +76,12 @@ class Run:
 
     @property
     def verdicts(self) -> dict[tuple[str, str], Ratio]:
-        """(group, arm) → the end-to-end ratio with its verdict, for every arm that was compared."""
+        """Return (group, arm) → the end-to-end ratio with its verdict, for every arm that was compared."""
         timed = [(row, row.end_to_end) for row in self.rows if row.end_to_end]
         return {(row.group, row.arm): timing.ratio for row, timing in timed if timing.ratio}
 
     def verdict(self, arm: str, other: str, *, group: str | None = None) -> Ratio:
-        """One arm's end-to-end time ÷ another's with its verdict, from the restarts that both played.
+        """Return one arm's end-to-end time ÷ another's with its verdict, from the restarts that both played.
 
         It errs with the α that the run gave each of its verdicts; of many pairs looked at, so many the more may err.
 
@@ -123,7 +123,7 @@ class Run:
         )
 
     def plot(self, kind: str = "intervals") -> Chart:
-        """One of the report's figures as an Altair chart, which a notebook shows; needs the extra `report`.
+        """Draw one of the report's figures as an Altair chart, which a notebook shows; needs the extra `report`.
 
         Args:
             kind: `intervals`, `sizes`, `precisions`, `serving`, `readiness` or `run order`.
@@ -135,7 +135,7 @@ class Run:
         return found
 
     def to_arrow(self) -> pyarrow.Table:
-        """One line per row, nested figures as `end_to_end.median_ns`, the same columns and types of every run."""
+        """Return an Arrow table: a line per row, nested figures as `end_to_end.median_ns`, columns as in every run."""
         return arrow_table(self.rows)
 
     def write(self, *files: str | PathLike[str]) -> None:
@@ -147,7 +147,7 @@ class Run:
         write_files(self.document, files)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The same table; needs pandas."""
+        """Return the same table as a pandas frame; needs pandas."""
         import pandas
 
         columns, rows = flatten_rows(self.rows)
@@ -177,16 +177,16 @@ class Decided:
 
     @property
     def outcome(self) -> str:
-        """`chosen`, `tied` (one is chosen all the same), `undecided` or `infeasible`."""
+        """Return `chosen`, `tied` (one is chosen all the same), `undecided` or `infeasible`."""
         return self.decision.outcome
 
     @property
     def chosen(self) -> str | None:
-        """The arm to ship, with what tells it from the other candidates; None where there is none."""
+        """Return the arm to ship, with what tells it from the other candidates; None where there is none."""
         return self.decision.chosen
 
     def __str__(self) -> str:
-        """The whole screen, as lines."""
+        """Return the whole screen, as lines."""
         return "\n".join(line.plain for line in self._answer_lines()).rstrip()
 
     def _repr_html_(self) -> str:
@@ -194,7 +194,7 @@ class Decided:
         return screen.render_pre(*self._answer_lines())
 
     def plot(self) -> Chart:
-        """The objective and each limit of the policy, a line a candidate, as `Run.plot`.
+        """Draw the objective and each limit of the policy, a line a candidate, as `Run.plot`.
 
         Raises:
             UsageError: no candidate has a figure, or there is no library to draw with.
@@ -206,7 +206,7 @@ class Decided:
         return render_decision(self.decision, self.question, WIDEST)
 
     def __repr__(self) -> str:
-        """The outcome in a line."""
+        """Return the outcome in one line."""
         why = self.decision.reason
         return f"<Decided {self.outcome}: {self.chosen or why}>"
 
@@ -218,7 +218,7 @@ class Compared:
     document: ComparedDocument
 
     def __str__(self) -> str:
-        """The whole screen."""
+        """Return the whole screen."""
         return screen.render_plain(*compared.render_compared(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
@@ -226,7 +226,7 @@ class Compared:
         return screen.render_pre(*compared.render_compared(self.document, WIDEST, full=False))
 
     def __repr__(self) -> str:
-        """Which runs, in a line."""
+        """Return the names of its runs in one line."""
         return f"<Compared {self.document.a.run!r}, {self.document.b.run!r}: level {self.document.level}>"
 
 
@@ -254,7 +254,7 @@ class Merged:
         write_files(self.document, files)
 
     def __str__(self) -> str:
-        """The whole screen."""
+        """Return the whole screen."""
         return screen.render_plain(*compared.render_merged(self.document, WIDEST, full=False))
 
     def _repr_html_(self) -> str:
@@ -285,7 +285,7 @@ def load(path: str | Path) -> Run:
 
 
 def merge(*runs: Run | str | PathLike[str]) -> Merged:
-    """Runs of several machines as one, as `shootout merge`; a merged folder stands for its runs.
+    """Merge runs of several machines, as `shootout merge`; a merged folder stands for its runs.
 
     Raises:
         UsageError: there is but one, one comes twice, or they ask different things; says which.
@@ -339,7 +339,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
 
 @passing_on_ends()
 def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
-    """Each target's best own settings and what they gain, by racing them; progress goes to stderr.
+    """Race each target's own settings and return the best ones and their gain; progress goes to stderr.
 
     Args:
         options: those of `shootout tune`, with Python's values.

@@ -233,7 +233,7 @@ def pip_install(*packages: str, options: str = "", python: str = "") -> str:
 
 
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
-    """A usage error for a name that isn't known, with the nearest one that is."""
+    """Return a usage error for a name that isn't known, with the nearest one that is."""
     names = sorted(map(str, known))
     near = difflib.get_close_matches(received, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
@@ -241,19 +241,19 @@ def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:
 
 
 def one_line(text: str) -> str:
-    """A library's words on one line, without the colours and control characters that would steer a terminal."""
+    """Return a library's words on one line, without the colours and control characters that would steer a terminal."""
     lines = (line.strip() for line in _COLOURS.sub("", text).splitlines())
     told = " | ".join("".join(letter for letter in line if letter.isprintable()) for line in lines if line)
     return told if len(told) <= MOST_WORDS else f"{told[:MOST_WORDS]}… ({len(told) - MOST_WORDS:,} more letters)"
 
 
 def printable(text: str) -> str:
-    """Text without what would steer a terminal or hide what is written: control, format and private letters."""
+    """Return text without what would steer a terminal or hide what is written: control, format and private letters."""
     if text.isprintable():
         return text
     return "".join(letter for letter in text if letter.isprintable() or letter in _SPACES)
 
 
 def explained(error: BaseException) -> str:
-    """An error's kind and words on one line."""
+    """Return an error's kind and words on one line."""
     return f"{type(error).__name__}: {one_line(str(error))}"

@@ -41,7 +41,7 @@ def obtain_ceilings(
     fresh: bool = False,
     load: float | None = None,
 ) -> Ceilings:
-    """The ceilings at `placement`'s threads: remembered, or measured now, which takes a minute or more.
+    """Return the ceilings at `placement`'s threads, remembered or measured now; measuring takes a minute or more.
 
     The caller holds the machine's lock.
 
@@ -124,7 +124,7 @@ def _describe_disturbances(load: float) -> list[str]:
 
 
 def working_sets(held: int, below: int) -> list[float]:
-    """Bytes to walk over for a level that holds `held`, above one that holds `below` (0: none)."""
+    """Return the bytes to walk over for a level that holds `held`, above one that holds `below` (0: none)."""
     return [share * held for share in FULL] + [float(FROM_BELOW * below)] * (0 < FROM_BELOW * below < held)
 
 

@@ -44,7 +44,7 @@ class Bandwidth(_Part):
 
     @property
     def best_gbs(self) -> float:
-        """The most bytes that went to or from it."""
+        """Return the most bytes that went to or from it."""
         return max(self.read_gbs, self.copy_gbs)
 
 
@@ -66,12 +66,12 @@ class Ceilings(_Part):
     notes: tuple[str, ...] = ()
 
     def level_of(self, size: float) -> Bandwidth | None:
-        """The smallest level that holds so many bytes; None where that one wasn't measured."""
+        """Return the smallest level that holds so many bytes; None where that one wasn't measured."""
         return next((one for one in self.bandwidth if one.holds_bytes is None or size <= one.holds_bytes), None)
 
 
 def parse_ceilings(facts: Any) -> Ceilings | None:
-    """Ceilings from JSON values, None unless they are whole and possible."""
+    """Read ceilings from JSON values; return None unless they are whole and possible."""
     try:
         return Ceilings.model_validate(facts)
     except ValidationError:
@@ -89,7 +89,7 @@ def read_ceilings(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
 
 
 def write_ceilings(found: Ceilings, facts: Mapping[str, Any]) -> None:
-    """Remember ceilings for this machine, beside those at other thread counts.
+    """Store ceilings for this machine, beside those at other thread counts.
 
     Raises:
         UsageError: the cache can't be written.
@@ -99,12 +99,12 @@ def write_ceilings(found: Ceilings, facts: Mapping[str, Any]) -> None:
 
 
 def as_data(found: Iterable[Ceilings]) -> dict[str, Any]:
-    """Ceilings by thread count as JSON values, as the header of a run holds them."""
+    """Return ceilings by thread count as JSON values, as the header of a run holds them."""
     return {str(one.threads): one.model_dump(mode="json") for one in found}
 
 
 def ceilings_of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
-    """The ceilings in a run's environment, by thread count; empty for a run that knew none."""
+    """Return the ceilings in a run's environment, by thread count; empty for a run that knew none."""
     stored = facts.get("ceilings")
     found = [parse_ceilings(one) for one in stored.values()] if isinstance(stored, dict) else []
     return {one.threads: one for one in found if one}

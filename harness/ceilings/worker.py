@@ -51,7 +51,7 @@ def peak_rates(source: str, threads: int, sizes: Sequence[int] = SIZES) -> tuple
 
 
 def bandwidth(bytes_each: Sequence[int], threads: int, call_bytes: int = CALL_BYTES) -> tuple[float, float]:
-    """GB/s of reading and of copying, all threads together; the best of the working sets given (bytes a thread).
+    """Measure GB/s of reading and of copying, all threads together; the best of the working sets (bytes a thread).
 
     A copy counts its bytes twice, read and written; what the hardware fetches besides (a cache line that is about to
     be overwritten) isn't counted.
@@ -66,21 +66,21 @@ def bandwidth(bytes_each: Sequence[int], threads: int, call_bytes: int = CALL_BY
 
 
 def read_with_maximum(size: int, passes: int) -> tuple[Gemm, int]:
-    """The largest of 64-bit integers: one load and one comparison each."""
+    """Return the largest of 64-bit integers: one load and one comparison each."""
     numbers = np.ones(size // 8, np.int64)
     repeated = np.broadcast_to(numbers, (passes, numbers.size))
     return lambda: np.maximum.reduce(repeated, axis=1), passes * numbers.nbytes
 
 
 def read_with_products(size: int, passes: int) -> tuple[Gemm, int]:
-    """A sum of products of two halves, by the BLAS."""
+    """Return the sum of products of two halves, by the BLAS."""
     left, right = (np.ones(size // 8, np.float32) for _ in range(2))
     halves = [np.broadcast_to(half, (passes, half.size)) for half in (left, right)]
     return lambda: np.vecdot(*halves), passes * 2 * left.nbytes
 
 
 def copy(size: int, passes: int) -> tuple[Gemm, int]:
-    """One half onto the other as a single block of bytes, so that the C library chooses how."""
+    """Copy one half onto the other as a single block of bytes, so that the C library chooses how."""
     block = np.dtype((np.void, size // 2))
     source, target = (np.frombuffer(bytearray(b"\1" * block.itemsize), block) for _ in range(2))
     onto, from_ = (as_strided(half, (passes,), (0,)) for half in (target, source))
@@ -113,7 +113,7 @@ def _best_rate(make: Callable[[int], Gemm], sizes: Sequence[int]) -> float:
 
 
 def _best_ns(run: Gemm) -> float:
-    """Nanoseconds of a call in the best block, after calls that don't count."""
+    """Return the nanoseconds of a call in the best block, after calls that don't count."""
     call, readings = (lambda _: run()), array("q", bytes(8 * READINGS))
     clock.lead_in(call, 1, calls=BLOCK_CALLS, ns=BLOCK_NS)
     blocks = []

@@ -63,7 +63,7 @@ Given = Mapping[str, str]
 
 
 def script() -> tuple[str, str]:
-    """The shell that `SHELL` names, and what makes it complete our command lines.
+    """Return the shell that `SHELL` names, and its completion script.
 
     Raises:
         UsageError: it is none of those that can.

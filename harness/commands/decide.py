@@ -99,6 +99,6 @@ def merge(folders: Sequence[Path], out: Path | None, *, full: bool, as_json: boo
 
 
 def print_merged(document: MergedDocument, *, full: bool, as_json: bool) -> int:
-    """A merged document as text, or as JSON."""
+    """Print a merged document as text or JSON."""
     data = document.model_dump(mode="json", by_alias=True)
     return print_answer(Group(*render_merged(document, width(), full=full)), data, as_json=as_json)

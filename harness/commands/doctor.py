@@ -240,7 +240,7 @@ def listen(cpus: frozenset[int], seconds: float = LISTEN_S) -> Quietness:
 
 
 def look_at_cache() -> FolderRoom:
-    """The folder of exported models and engines."""
+    """Look at the folder of exported models and engines."""
     try:
         return look_at("cache", cache_folder())
     except UsageError as error:
@@ -258,7 +258,7 @@ def look_at(use: str, path: Path) -> FolderRoom:
 
 
 def process_limits() -> dict[str, int]:
-    """The soft limits on this process that are in force, by their name in `getrlimit`; unlimited ones are left out."""
+    """Return this process's soft limits by their name in `getrlimit`; unlimited ones are left out."""
     soft = {name: resource.getrlimit(getattr(resource, name))[0] for name in _LIMITS if hasattr(resource, name)}
     return {name: limit for name, limit in soft.items() if limit != resource.RLIM_INFINITY}
 
@@ -284,7 +284,7 @@ def room_advice(folders: Iterable[FolderRoom], memory_bytes: int) -> tuple[str, 
 
 
 def limit_advice(limits: Mapping[str, int]) -> tuple[str, ...]:
-    """Process limits that break runs, one line each."""
+    """Return process limits that break runs, one line each."""
     lines = [
         f"this shell limits a process's {what} to {limits[name]:,}: lift it, libraries reserve far more than they use"
         if name != "RLIMIT_CPU"
@@ -369,7 +369,7 @@ def _setting_advice(gpu: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _clock_advice(gpu: Mapping[str, Any], now_mhz: int | None) -> Iterator[str]:
-    """NVML doesn't tell a locked clock from one that rests; but one that is far below its highest now can move."""
+    """Advise on the GPU's clock: NVML doesn't tell a locked one from a resting one."""
     most_mhz = gpu["sm_clock_max_mhz"]
     if now_mhz and most_mhz and now_mhz < SM_CLOCK_SHARE * most_mhz:
         yield (
@@ -379,7 +379,7 @@ def _clock_advice(gpu: Mapping[str, Any], now_mhz: int | None) -> Iterator[str]:
 
 
 def state(found: Availability) -> str:
-    """One word or two for people: does it work here?"""
+    """Return a word or two for people: does it work here?"""
     return "works" if found.ok else "builds only" if found.builds else "missing"
 
 
@@ -397,7 +397,7 @@ def _availability_data(found: Availability) -> dict[str, Any]:
 
 
 def render(report: DoctorReport) -> RenderableType:
-    """The report for people: a table of backends, what is missing, how quiet it is, what would help, what to try."""
+    """Render the report: a table of backends, what is missing, how quiet it is, what would help, what to try."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -431,7 +431,7 @@ def _list_uninstalled(report: DoctorReport) -> list[str]:
 
 
 def _runs_if_installed(report: DoctorReport) -> list[str]:
-    """The backends that lack nothing but their library on a device that is here."""
+    """Return the backends that lack nothing but their library on a device that is here."""
     here = {Device.CPU, *([Device.CUDA] if report.environment.get("gpus") else [])}
     return list(dict.fromkeys(one.backend for one in report.findings if one.device in here and _is_absent(one)))
 

@@ -99,9 +99,8 @@ def run_on_fleet(
         kinds = find_kinds(ask_nodes(cluster, job, progress))
         parts = plan_parts(kinds, out, chosen)
         if dry_run:
-            sent_bytes = len(parcel.package) + len(parcel.files)
-            plan = kinds, parts, parcel.names, sent_bytes
-            return print_answer(render_plan(*plan), as_data(*plan), as_json=as_json)
+            plan = describe_plan(kinds, parts, parcel)
+            return print_answer(render_plan(plan), plan, as_json=as_json)
         code = measure_parts(cluster, out, job, kinds, parts, limit, progress)
         progress.say(f"run folder: {out}")
     printed = print_runs(out, full=full, as_json=as_json, to=to)
@@ -284,15 +283,8 @@ def print_runs(out: Path, *, full: bool, as_json: bool, to: Sequence[Path]) -> i
     return print_merged(merged, full=full, as_json=as_json)
 
 
-def as_data(
-    kinds: Sequence[NodeKind], parts: Sequence[FleetPart], names: Sequence[str], sent_bytes: int
-) -> dict[str, Any]:
-    """Return which node would measure what, as JSON values.
-
-    Args:
-        names: of the user's files that nodes are sent.
-        sent_bytes: of all that each node is sent.
-    """
+def describe_plan(kinds: Sequence[NodeKind], parts: Sequence[FleetPart], parcel: Parcel) -> dict[str, Any]:
+    """Return which node would measure what, as JSON values."""
     return {
         "kinds": [
             {
@@ -312,26 +304,26 @@ def as_data(
             }
             for kind in kinds
         ],
-        "files": list(names),
-        "sent_bytes": sent_bytes,
+        "files": list(parcel.names),
+        "sent_bytes": len(parcel.package) + len(parcel.files),
     }
 
 
-def render_plan(kinds: Sequence[NodeKind], parts: Sequence[FleetPart], names: Sequence[str], sent_bytes: int) -> Text:
-    """Return the plan as text; arguments as for `as_data`."""
-    files = f" and {', '.join(names)}" if names else ""
-    lines = [f"Each node is sent {size(sent_bytes)}: this package{files}."]
-    for kind in kinds:
-        lines += ["", f"{kind.key}: {kind.title}; {counted(len(kind.nodes), 'node')}"]
-        expected = _expect_nodes(kind, parts)
-        for part, node in expected:
-            cells = sum(node.cells.get(name, 0) for name in part.groups)
-            more = f" and {len(part.groups) - SHOWN} more" if len(part.groups) > SHOWN else ""
+def render_plan(plan: Mapping[str, Any]) -> Text:
+    """Render what `describe_plan` returns."""
+    files = f" and {', '.join(plan['files'])}" if plan["files"] else ""
+    lines = [f"Each node is sent {size(plan['sent_bytes'])}: this package{files}."]
+    for kind in plan["kinds"]:
+        lines += ["", f"{kind['key']}: {kind['title']}; {counted(len(kind['nodes']), 'node')}"]
+        for part in kind["parts"]:
+            groups = part["groups"]
+            more = f" and {len(groups) - SHOWN} more" if len(groups) > SHOWN else ""
             lines.append(
-                f"  {node.place.name}: {counted(len(part.groups), 'group')}, {counted(cells, 'cell')}, at least "
-                f"{span(share_s(node, part.groups))}: {'; '.join(part.groups[:SHOWN])}{more}"
+                f"  {part['node']}: {counted(len(groups), 'group')}, {counted(part['cells'], 'cell')}, at least "
+                f"{span(part['estimate_s'])}: {'; '.join(groups[:SHOWN])}{more}"
             )
-        idle = [node.place.name for node in kind.nodes if node not in [one for _, one in expected]]
+        busy = [part["node"] for part in kind["parts"]]
+        idle = [name for name in kind["nodes"] if name not in busy]
         lines += [f"  nothing is left for {', '.join(idle)}"] if idle else []
     return Text("\n".join(lines))
 

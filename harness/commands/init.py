@@ -61,7 +61,7 @@ def init(options: ModelOptions, out: Path) -> int:
 
 
 def _write_policy(policy: Path, study: Path) -> bool:
-    """A policy to fill in, beside the study; False: one is there already, and stays."""
+    """Write a policy to fill in beside the study; return False if there is one, which stays."""
     try:
         with policy.open("x", encoding="utf-8") as file:
             file.write(make_template(shlex.quote(str(study))))
@@ -73,7 +73,7 @@ def _write_policy(policy: Path, study: Path) -> bool:
 
 
 def render(plan: Plan, out: Path) -> str:
-    """The study of a plan as TOML, for people to change.
+    """Render the study of a plan as TOML, for people to change.
 
     Args:
         plan: of one model.

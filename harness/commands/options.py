@@ -192,7 +192,7 @@ def declare(
 
 
 def _own_parameters(function: Callable[..., None]) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """A command's own parameters: arguments, and options that no table has."""
+    """Return a command's own parameters: arguments, and options that no table has."""
     hints = get_type_hints(function, include_extras=True)
     found = inspect.signature(function).parameters.values()
     named = [one.replace(annotation=hints[one.name]) for one in found if one.kind is not one.VAR_KEYWORD]

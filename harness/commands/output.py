@@ -30,24 +30,24 @@ class PlainConsole(Console):
         self.quiet = True
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of anything that can be shown; each goes through here."""
+        """Return the segments of anything that can be shown; each goes through here."""
         for one in super().render(renderable, options):
             yield one if one.control else Segment(printable(one.text), one.style)
 
 
 def show_progress() -> Progress:
-    """Progress for people, on stderr."""
+    """Show progress for people on stderr."""
     return Progress(PlainConsole(stderr=True))
 
 
 def print_document(document: Document, *, full: bool, as_json: bool) -> int:
-    """A run's answer and tables, or its document as JSON; `full`: all columns, and a table for each size of a sweep."""
+    """Print a run's answer and tables, or its document as JSON; `full`: all columns, and a table for each size."""
     text = table.render(document, width(), full=full)
     return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
 
 
 def print_answer(text: RenderableType, data: Any, *, as_json: bool) -> int:
-    """Data on stdout as JSON, or the same as text for people; always 0, the exit code."""
+    """Print data as JSON, or the same as text for people; return the exit code, always 0."""
     if as_json:
         sys.stdout.write(json_text(data))
     else:

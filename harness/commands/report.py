@@ -64,7 +64,7 @@ def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | Non
 
 
 def render(sources: Sequence[Source], ending: str, found: Decided | None = None) -> bytes:
-    """The runs in one form; a figure alone is that of the policy, or of the first run.
+    """Render the runs in one form; a figure alone is that of the policy, or of the first run.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.

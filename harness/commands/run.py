@@ -254,7 +254,7 @@ def _check_undecided(document: Document, options: RunOptions, progress: Progress
 
 
 def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
-    """6 a named target can't run here; 4 a named one (any, if strict) failed; 3 nothing was measured; else 0."""
+    """Return 6 if a named target can't run here, 4 if one (any, if strict) failed, 3 if nothing was measured; or 0."""
     texts = [text for text in plan.named if "*" not in text]  # all of a device's is nothing named
     pythons = plan.study.pythons
     firsts = (points.describe, points.describe_native)  # a bare name's row is one or the other

@@ -72,7 +72,7 @@ class PlantedRatio:
 
     @property
     def wrong(self) -> bool:
-        """A verdict that contradicts the truth; that a difference isn't seen is not wrong."""
+        """Return True if the verdict contradicts the truth; that a difference isn't seen is not wrong."""
         return not self.right and self.verdict != Verdict.CANT_TELL
 
 
@@ -207,7 +207,7 @@ def _make_report(known: Document | None, raced: Document, device: Device, *, sto
 
 
 def _not_excluded(ratio: Ratio) -> float:
-    """The largest bias, as a share, that an arm's interval against itself leaves possible."""
+    """Return the largest bias, as a share, that an arm's interval against itself leaves possible."""
     return max(ratio.high, 1 / ratio.low) - 1 if ratio.low and ratio.high else math.inf
 
 
@@ -241,12 +241,12 @@ def _not_measured(row: Row) -> ShootoutError:
 
 
 def as_data(report: SelfTestReport) -> dict[str, Any]:
-    """The report as JSON values."""
+    """Return the report as JSON values."""
     return asdict(report)
 
 
 def render(report: SelfTestReport) -> RenderableType:
-    """The report for people."""
+    """Render the report for people."""
     lines = ["Known times (spin backend, compute):"] if report.known else []
     lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
     lines.append("A target against itself, and planted differences:")

@@ -42,7 +42,7 @@ def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
 
 
 def render(found: Sequence[LayerSensitivity]) -> RenderableType:
-    """A table, the worst layer first, and that layer's name."""
+    """Render a table, the worst layer first, and that layer's name."""
     table = make_table(HEADERS, [_layer_line(layer) for layer in found], left=("layer", "operator"))
     worst = found[0]
     said = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
@@ -57,7 +57,7 @@ def _layer_line(layer: LayerSensitivity) -> dict[str, Cell]:
 
 
 def as_data(found: Sequence[LayerSensitivity]) -> dict[str, Any]:
-    """The layers as JSON values; `sqnr_db` is null for a layer without error, or (`finite` false) with NaN outputs."""
+    """Return the layers as JSON values; `sqnr_db` is null without error, or with NaN outputs (`finite` false)."""
     return {
         "layers": [
             {

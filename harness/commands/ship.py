@@ -67,7 +67,7 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
 
 
 def render_page(source: ArmToShip) -> str:
-    """The run's report; "" where what draws it isn't installed."""
+    """Render the run's report; "" if the drawing library isn't installed."""
     try:
         from shootout.page import page
     except ImportError:

@@ -103,7 +103,7 @@ def _make_event(name: str, began_ns: int, ended_ns: int) -> trace_events.Event:
 
 
 def _steps_text(looked: Looked) -> str:
-    """`one call takes 190 us: stage 3 us (2%), execute …`: medians of all calls but the first."""
+    """Return `one call takes 190 us: stage 3 us (2%), execute …`: medians of all calls but the first."""
     calls = looked.steps[1:] or looked.steps
     took = np.array([[ended - began for _, began, ended in steps] for steps in calls], dtype=np.float64)
     medians, whole = np.median(took, axis=0), float(np.median(took.sum(axis=1)))

@@ -38,7 +38,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
 
 
 def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
-    """The same without a word on stdout, for Python."""
+    """Tune without a word on stdout, for Python."""
     limit = Deadline(options.get("max_time_s"))
     wanted = _make_search(options)
     out = _choose_folder(wanted, options)
@@ -47,7 +47,7 @@ def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
 
 
 def exit_code(found: Tuning, *, named: bool) -> int:
-    """6 a target can't run here, 4 one failed (both where somebody `named` it); 3 nothing was measured; else 0."""
+    """Return 6 if a target that was `named` can't run here, 4 if one failed, 3 if nothing was measured, else 0."""
     outcomes = {one.conclusion.outcome for one in found.found.values()}
     ended = {TunedTarget.SKIPPED: ExitCode.UNAVAILABLE, TunedTarget.FAILED: ExitCode.FAILED}
     worst = next((code for outcome, code in ended.items() if named and outcome in outcomes), 0)

@@ -32,17 +32,17 @@ class ConformanceCase:
 
     @property
     def device(self) -> Device:
-        """The target's device."""
+        """Return the target's device."""
         return self.arm.target.device
 
     @property
     def precision(self) -> Precision:
-        """The target's precision."""
+        """Return the target's precision."""
         return self.arm.target.precision
 
 
 def targets(names: Iterable[str]) -> list[Target]:
-    """Every target that these backends say they can run, in each of their modes; and the shared quantized model.
+    """Return every target that these backends say they can run, in each of their modes; and the shared quantized model.
 
     Raises:
         SkippedArm: one of them doesn't say what it can.
@@ -70,7 +70,7 @@ def is_slow(target: Target, check: str) -> bool:
 
 
 def warm_of(target: Target) -> str:
-    """The modules that its fresh processes may hold already (see `run_fresh`), `OURS` at least; on a GPU none."""
+    """Return the modules that its fresh processes may hold already (`run_fresh`): `OURS` at least, on a GPU none."""
     if target.device is not Device.CPU:
         return ""
     warm = backends.fixture(target.backend).warm
@@ -94,14 +94,14 @@ def has_gpu() -> bool:
 
 
 def probe_everywhere(backend: str) -> dict[Device, Availability]:
-    """The adapter's answer for each device, in the process this is called in."""
+    """Return the adapter's answer for each device, in the process this is called in."""
     adapter = backends.get(backend)
     return {device: adapter.probe(device) for device in Device}
 
 
 @cache
 def case_of(target: Target) -> ConformanceCase:
-    """Everything that the checks need for one target; exports on first use.
+    """Return everything that the checks need for one target; exports on first use.
 
     Raises:
         SkippedArm: its backend doesn't say what it can.
@@ -148,7 +148,7 @@ def _find_needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
 
 
 def exported_models(*requests: Request) -> list[ExportedModel]:
-    """The exported models of all requests; what isn't cached is exported in one process.
+    """Return the exported models of all requests; what isn't cached is exported in one process.
 
     Raises:
         ShootoutError: the first that can't be exported.

@@ -38,17 +38,17 @@ class CheckedTarget:
 
     @cached_property
     def adapter(self) -> Adapter:
-        """The backend's adapter, from the registry."""
+        """Return the backend's adapter, from the registry."""
         return backends.get(self.case.arm.target.backend)
 
     @cached_property
     def built(self) -> Built:
-        """The case's model, built once."""
+        """Return the case's model, built once."""
         return self.build(self.case.exported, "main")
 
     @cached_property
     def session(self) -> Session:
-        """The session that most checks call."""
+        """Return the session that most checks call."""
         return self.adapter.load(self.built)
 
     @property
@@ -66,19 +66,19 @@ class CheckedTarget:
 
 
 def build_in(case: ConformanceCase, folder: Path) -> Built:
-    """The case's arm, built into a folder; for `run_fresh`."""
+    """Build the case's arm into a folder; for `run_fresh`."""
     return backends.get(case.arm.target.backend).build(case.exported, case.arm, folder)
 
 
 def call(session: Session, inputs: Any, slot: int = 0) -> Any:
-    """One end-to-end call."""
+    """Make one end-to-end call."""
     raw = session.execute(session.stage(inputs, slot))
     session.synchronize()
     return session.fetch(raw)
 
 
 def probe_explains(checked: CheckedTarget) -> None:
-    """The probe finds the device able and names the library's version."""
+    """Check that the probe finds the device able and names the library's version."""
     found = checked.adapter.probe(checked.case.device)
     assert isinstance(found, Availability)
     assert found.ok, f"not available: {found.reason} (fix: {found.fix})"
@@ -86,7 +86,7 @@ def probe_explains(checked: CheckedTarget) -> None:
 
 
 def names_shapes_dtypes(checked: CheckedTarget) -> None:
-    """Outputs have the model's names, order, shapes and dtypes."""
+    """Check that outputs have the model's names, order, shapes and dtypes."""
     outputs = call(checked.session, checked.inputs[0])
     fault = fidelity.check_outputs(checked.case.exported.outputs, outputs)
     assert fault is None, fault
@@ -94,7 +94,7 @@ def names_shapes_dtypes(checked: CheckedTarget) -> None:
 
 
 def error_within_error_bound(checked: CheckedTarget) -> None:
-    """Outputs lie within the precision's tolerance of the FP64 reference outputs."""
+    """Check that outputs lie within the precision's tolerance of the FP64 reference outputs."""
     outputs = [call(checked.session, inputs, slot) for slot, inputs in enumerate(checked.inputs)]
     found = fidelity.compare(outputs, checked.case.exported.reference_outputs())
     target = checked.case.arm.target
@@ -128,13 +128,13 @@ def executed_matches_request(checked: CheckedTarget) -> None:
 
 
 def threads_as_asked(checked: CheckedTarget) -> None:
-    """The session runs as many threads as were asked for, where it can tell."""
+    """Check that the session runs as many threads as were asked for, if it can tell."""
     asked, threads = checked.case.arm.threads, checked.session.executed.threads
     assert threads in (asked, None), f"asked for {asked} threads, runs {threads}"
 
 
 def probe_agrees(checked: CheckedTarget) -> None:
-    """The numbers themselves show the asked-for precision, on a model made to reveal it."""
+    """Check that the numbers themselves show the asked-for precision, on a model made to reveal it."""
     if checked.case.probe_exported is None:
         return
     session = checked.adapter.load(checked.build(checked.case.probe_exported, "probe"))
@@ -146,7 +146,7 @@ def probe_agrees(checked: CheckedTarget) -> None:
 
 
 def inputs_unchanged(checked: CheckedTarget) -> None:
-    """A call leaves the caller's arrays as they were."""
+    """Check that a call leaves the caller's arrays as they were."""
     inputs = {name: array.copy() for name, array in checked.inputs[0].items()}
     call(checked.session, inputs)
     for name, array in inputs.items():
@@ -164,7 +164,7 @@ def outputs_survive(checked: CheckedTarget) -> None:
 
 
 def slots_are_independent(checked: CheckedTarget) -> None:
-    """Inputs staged in several slots can be executed in any order."""
+    """Check that inputs staged in several slots can be executed in any order."""
     wanted = [{name: array.copy() for name, array in call(checked.session, one).items()} for one in checked.inputs]
     handles = [checked.session.stage(inputs, slot) for slot, inputs in enumerate(checked.inputs)]
     for slot in (*reversed(range(len(handles))), 0):
@@ -175,7 +175,7 @@ def slots_are_independent(checked: CheckedTarget) -> None:
 
 
 def wrong_inputs_are_refused(checked: CheckedTarget) -> None:
-    """A wrong, missing or surplus input is a ValueError that names it, and the session stays usable."""
+    """Check that a wrong, missing or surplus input is a ValueError naming it, and the session stays usable."""
     spec, good = checked.case.exported.inputs[0], checked.inputs[0]
     array = good[spec.name]
     wrong = {
@@ -194,7 +194,7 @@ def wrong_inputs_are_refused(checked: CheckedTarget) -> None:
 
 
 def unknown_option_is_refused(checked: CheckedTarget) -> None:
-    """An option that the adapter doesn't know is a ValueError that names it."""
+    """Check that an option that the adapter doesn't know is a ValueError that names it."""
     arm = replace(checked.case.arm, options={"no_such_option": "1"})
     folder = checked.folder / "option"
     folder.mkdir()
@@ -203,7 +203,7 @@ def unknown_option_is_refused(checked: CheckedTarget) -> None:
 
 
 def load_only_reads(checked: CheckedTarget) -> None:
-    """Loading writes nothing into the built folder, and what was noted at the build is plain JSON."""
+    """Check that loading writes nothing into the built folder, and that the build's notes are plain JSON."""
     built = checked.built
     before = {path: path.stat().st_mtime_ns for path in built.folder.rglob("*")}
     checked.adapter.load(built).close()
@@ -212,7 +212,7 @@ def load_only_reads(checked: CheckedTarget) -> None:
 
 
 def close_twice(checked: CheckedTarget) -> None:
-    """A second close is harmless, and closing one session leaves others alone."""
+    """Check that a second close is harmless, and that closing one session leaves others alone."""
     session = checked.adapter.load(checked.built)
     call(session, checked.inputs[0])
     session.close()
@@ -241,7 +241,7 @@ CHECKS: dict[str, Callable[[CheckedTarget], None]] = {
 
 
 def run_checks(case: ConformanceCase, names: Collection[str] = tuple(CHECKS)) -> dict[str, str]:
-    """Checks on one target, in this process: each one's name → what went wrong, "" if nothing."""
+    """Run checks on one target in this process: each one's name → what went wrong, "" if nothing."""
     with tempfile.TemporaryDirectory() as folder:
         checked = CheckedTarget(case, Path(folder))
         try:

@@ -91,7 +91,7 @@ class WarmInterpreter:
 
     @classmethod
     def of(cls, modules: str, environment: dict[str, str]) -> WarmInterpreter:
-        """The one that has these modules, started if there is none in this environment."""
+        """Return the process that has these modules; start it if there is none in this environment."""
         place = ({name: text for name, text in environment.items() if name != "PYTEST_CURRENT_TEST"}, Path.cwd())
         running = cls._running.get(modules)
         if running is None or running._place != place or running._process.poll() is not None:
@@ -110,7 +110,7 @@ class WarmInterpreter:
         atexit.register(self.end)
 
     def run(self, folder: str, timeout_s: float) -> tuple[int, bytes]:
-        """Exit code and last words of a child that served the call in the folder."""
+        """Return the exit code and last words of a child that served the call in the folder."""
         told, answers = self._process.stdin, self._process.stdout
         assert told is not None
         assert answers is not None

@@ -35,7 +35,7 @@ def cache_in_use() -> Iterator[None]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The asked-for backends, and their targets; CUDA ones where they can run (elsewhere they have to explain)."""
+    """Choose the backends asked for and their targets; CUDA ones if they can run, else they have to explain."""
     chosen = metafunc.config.getoption("--backend", default=None)
     asked = chosen or backends.names(hidden=True)
     if "backend" in metafunc.fixturenames:
@@ -49,8 +49,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_tested(target: Target, *, must: bool) -> bool:
-    """CPU targets always, and other vendors' devices, which are skipped once they are to run; CUDA ones on a GPU
-    machine if they were asked for by name or if their library is there.
+    """Choose all targets but CUDA's, which need a GPU and either their name on the command line or their library.
+
+    Those of other vendors' devices are skipped as they run.
     """
     if target.device is not Device.CUDA:
         return True
@@ -82,7 +83,7 @@ def _require_export() -> None:
 
 @cache
 def faults(target: Target, session: pytest.Session) -> tuple[dict[str, str], bool]:
-    """All checks that this run asks of one target, in one fresh process, and whether it has to be a skip here."""
+    """Run all checks of one target in one fresh process; return the faults, and True if it has to be a skip here."""
     _require_export()
     asked = {
         item.callspec.params["check"]
@@ -96,7 +97,7 @@ def faults(target: Target, session: pytest.Session) -> tuple[dict[str, str], boo
 
 
 def test_conforms(target: Target, check: str, request: pytest.FixtureRequest) -> None:
-    """The target keeps the promise, or is a skip that explains itself where this machine lacks what it needs."""
+    """Check that the target keeps the promise, or explains what this machine lacks."""
     if why := lacking(target):
         pytest.skip(why)
     found, is_lacking = faults(target, request.session)
@@ -108,7 +109,7 @@ def test_conforms(target: Target, check: str, request: pytest.FixtureRequest) ->
 
 
 def test_probe_explains_where_it_cannot_run(backend: str) -> None:
-    """On every device the probe finds the backend able, or gives a reason and a fix."""
+    """Check that on every device the probe finds the backend able, or gives a reason and a fix."""
     devices = {device for device, _ in backends.capabilities(backend).targets}
     for device, found in answers(backend).items():
         assert found.ok or (found.reason and found.fix), f"{device}: no reason or no fix: {found}"

@@ -70,12 +70,12 @@ class TuningStage:
         return environment.fingerprint(self.history.header.environment)
 
     def rows(self, target: str) -> dict[str, Row]:
-        """The rows of the target's group by label."""
+        """Return the rows of the target's group by label."""
         group = self.groups.get(target)
         return {row.arm: row for row in self.document.rows if group and row.group == group.name}
 
     def ratios(self, target: str) -> dict[str, Ratio]:
-        """By label, how each setting compares with the default."""
+        """Return each setting's ratio to the default, by label."""
         timed = {label: row.end_to_end for label, row in self.rows(target).items()}
         return {label: timing.ratio for label, timing in timed.items() if timing and timing.ratio}
 
@@ -89,12 +89,12 @@ class Found:
 
     @property
     def default(self) -> Arm:
-        """The target as it comes."""
+        """Return the target as it comes."""
         return self.stages[ALONE].groups[self.target].arms[0]
 
     @cached_property
     def tried(self) -> tuple[Tried, ...]:
-        """The settings that the search raced against the default."""
+        """Return the settings that the search raced against the default."""
         found = []
         for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
             arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
@@ -106,7 +106,7 @@ class Found:
 
     @cached_property
     def best(self) -> Arm | None:
-        """The setting that leads the last search that raced it; None where no setting leads."""
+        """Return the setting that leads the last search that raced it; None where no setting leads."""
         for name in (TOGETHER, ALONE):
             ratios = self.stages[name].ratios(self.target) if name in self.stages else {}
             leading = {label: ratio.value for label, ratio in ratios.items() if leads(ratio)}
@@ -117,19 +117,19 @@ class Found:
 
     @cached_property
     def row(self) -> Row | None:
-        """The best setting's in the confirmation, on restarts that the search never saw."""
+        """Return the best setting's row in the confirmation, on restarts that the search never saw."""
         rows = self.stages[CONFIRMED].rows(self.target) if CONFIRMED in self.stages else {}
         return rows.get(self.best.label) if self.best else None
 
     @cached_property
     def default_row(self) -> Row:
-        """The default's in the confirmation; before that, in the first search."""
+        """Return the default's row in the confirmation; before that, in the first search."""
         rows = self.stages[CONFIRMED].rows(self.target) if CONFIRMED in self.stages else {}
         return rows.get(self.default.label, self._first_row)
 
     @property
     def gain(self) -> Ratio | None:
-        """The best setting's time ÷ the default's, as it was confirmed."""
+        """Return the best setting's time ÷ the default's, as it was confirmed."""
         return self.row.end_to_end.ratio if self.row and self.row.end_to_end else None
 
     @property
@@ -139,7 +139,7 @@ class Found:
 
     @property
     def ship(self) -> Arm:
-        """The setting to use."""
+        """Return the setting to use."""
         return self.best if self.best and self.held else self.default
 
     @property
@@ -189,12 +189,12 @@ class Tuning:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The options that no arm tells."""
+        """Return the options that no arm tells."""
         return self.stages[ALONE].history.header.given
 
     @property
     def final(self) -> Document | None:
-        """The race of the settings that held."""
+        """Return the race of the settings that held."""
         return self.stages[TUNED].document if TUNED in self.stages else None
 
     @property
@@ -215,7 +215,7 @@ def is_tuning(folder: Path) -> bool:
 
 
 def read_tuning(folder: Path) -> Tuning:
-    """The tuning run in `folder`.
+    """Read the tuning run in `folder`.
 
     Raises:
         UsageError: there is none.

@@ -67,7 +67,7 @@ class TuningSearch:
 
     @property
     def defaults(self) -> dict[str, Arm]:
-        """By target."""
+        """Return the default arms by target."""
         arms = (arm for group in self.plan.groups for arm in group.record.arms if not arm.control)
         return {str(arm.target): arm for arm in sorted(arms, key=lambda arm: arm.ordinal, reverse=True)}
 
@@ -76,7 +76,7 @@ class TuningSearch:
         return obstacles([default], self.plan.here).get(default.label)
 
     def plan_stage(self, name: str, before: Tuning) -> Plan:
-        """One stage as a run, from what those before it found; starts nothing."""
+        """Plan one stage as a run, from what those before it found; starts nothing."""
         groups = self._final_group(before) if name == TUNED else self._stage_groups(name, before)
         arms = [[f"{arm.label} {reproduce.words(arm)}" for arm in group.record.arms] for group in groups]
         identity = hashlib.sha256(json.dumps([self.plan.identity, name, arms]).encode()).hexdigest()
@@ -163,7 +163,7 @@ def of_every_backend(study: Study) -> Study:
 
 
 def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
-    """The precisions that may be tried, by their names.
+    """Return the precisions that may be tried, by their names.
 
     Raises:
         UsageError: one that isn't known.
@@ -176,7 +176,7 @@ def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:
 
 
 def choose_folder(search: TuningSearch, *, fresh: bool) -> Path:
-    """`results/tune/<time>` under the current folder, or the newest unfinished one there of the same request."""
+    """Return `results/tune/<time>` here, or the newest unfinished one there of the same request."""
     parent = Path("results") / "tune"
     wanted = search.plan_stage(ALONE, Tuning("", {})).identity, _take_fingerprint()
     for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
@@ -230,7 +230,7 @@ def tune(
 
 
 def best_of_each(results: Sequence[tuple[Change, Ratio | None]]) -> list[Change]:
-    """The best value of each knob that helped, the largest gain first."""
+    """Return the best value of each knob that helped, the largest gain first."""
     best: dict[str, tuple[float, Change]] = {}
     for change, ratio in results:
         if ratio and leads(ratio) and ratio.value < best.get(change.knob, (1.0, change))[0]:

@@ -32,7 +32,7 @@ class Change:
 
 
 def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision] = ()) -> list[Change]:
-    """Every knob by itself.
+    """Return every knob by itself.
 
     Args:
         default: the arm as it comes.
@@ -68,14 +68,14 @@ def _single_modes(modes: Collection[str]) -> list[str]:
 
 
 def thread_counts(most: int) -> list[int]:
-    """Thread counts to try."""
+    """Return thread counts to try."""
     if most <= FEW_THREADS:
         return list(range(1, most + 1))
     return sorted({2**power for power in range(most.bit_length())} | {most})
 
 
 def combine(default: Arm, helped: Sequence[Change]) -> list[tuple[Change, ...]]:
-    """The combinations to try of knobs that helped alone: the best with each other one, then the three, four … best.
+    """Combine knobs that helped alone: the best with each other one, then the three, four … best.
 
     Args:
         helped: the best value of each knob, the largest gain first.
@@ -94,7 +94,7 @@ def combine(default: Arm, helped: Sequence[Change]) -> list[tuple[Change, ...]]:
 
 
 def apply_changes(default: Arm, changes: Iterable[Change]) -> Arm:
-    """The default with these changes, one after the other; its label says how it differs."""
+    """Return the default with these changes, one after the other; its label says how it differs."""
     target, threads, options = default.target, default.threads, dict(default.options)
     for change in changes:
         mode = target.mode if change.mode is None else change.mode

@@ -29,7 +29,7 @@ _STYLES = {
 
 
 def render(tuning: Tuning, width: int) -> RenderableType:
-    """The gains, the words to get them, the last race, and what was tried."""
+    """Render the gains, the words to get them, the last race, and what was tried."""
     found = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
     parts += _gain_tables(found, width)
@@ -76,7 +76,7 @@ def _gain_line(one: Found) -> dict[str, Cell]:
 
 
 def verdict(one: Found) -> str:
-    """`1.9x faster [1.8, 2.0]`, or what there is to say instead."""
+    """Return `1.9x faster [1.8, 2.0]`, or what there is to say instead."""
     if one.gain is None or one.conclusion.outcome is not TunedTarget.BETTER:
         return str(one.conclusion.outcome)
     return f"{1 / one.gain.value:.3g}x faster{ends_of(*_speedup_bounds(one.gain))}"
@@ -92,7 +92,7 @@ def _time_text(row: Row | None) -> str:
 
 
 def as_data(tuning: Tuning) -> dict[str, Any]:
-    """The tuning as JSON values; each stage's document is there whole."""
+    """Return the tuning as JSON values; each stage's document is there whole."""
     documents = {name: stage.document for name, stage in tuning.stages.items()}
     return {
         "schema": SCHEMA,
