@@ -119,7 +119,9 @@ class Run:
             UsageError: both are one run, or they ask different things; names the fields.
         """
         return Compared(
-            compare_folders(self._absolute_folder, other._absolute_folder, [one._absolute_folder for one in history])
+            compare_folders(
+                self._absolute_folder, other._absolute_folder, [earlier._absolute_folder for earlier in history]
+            )
         )
 
     def plot(self, kind: str = "intervals") -> Chart:
@@ -290,7 +292,7 @@ def merge(*runs: Run | str | PathLike[str]) -> Merged:
     Raises:
         UsageError: there is but one, one comes twice, or they ask different things; says which.
     """
-    folders = (one._absolute_folder if isinstance(one, Run) else Path(one) for one in runs)
+    folders = (member._absolute_folder if isinstance(member, Run) else Path(member) for member in runs)
     return Merged(merge_runs(expand_several(folders)))
 
 

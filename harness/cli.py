@@ -413,7 +413,7 @@ def complete(line: str) -> None:
     """Complete the last word of a command line, for a shell."""
     from shootout.commands.completion import complete
 
-    sys.stdout.writelines(f"{one}\n" for one in complete(typer.main.get_command(app), line))
+    sys.stdout.writelines(f"{candidate}\n" for candidate in complete(typer.main.get_command(app), line))
 
 
 @app.callback(invoke_without_command=True)

@@ -131,19 +131,19 @@ def working_sets(held: int, below: int) -> list[float]:
 def _measure_rates(placement: Placement, source: str, notes: list[str]) -> dict[str, float]:
     rates: dict[str, float]
     faults: list[str]
-    asked = {"source": source, "threads": placement.threads}
-    rates, faults = _run_fresh(placement, placement.threads, figures.peak_rates, asked, source, notes) or ({}, [])
+    arguments = {"source": source, "threads": placement.threads}
+    rates, faults = _run_fresh(placement, placement.threads, figures.peak_rates, arguments, source, notes) or ({}, [])
     notes += [f"{source} {fault}" for fault in faults]
     return rates
 
 
 def _measure_caches(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
     below = [0, *(held for _, held in levels)]
-    found = [
+    bandwidths = [
         _measure_bandwidth(placement, name, held, working_sets(held, low), notes)
         for (name, held), low in zip(levels, below, strict=False)
     ]
-    return [one for one in found if one]
+    return [bandwidth for bandwidth in bandwidths if bandwidth]
 
 
 def _main_memory(placement: Placement, levels: list[tuple[str, int]], notes: list[str]) -> list[Bandwidth]:
@@ -160,10 +160,10 @@ def _measure_bandwidth(
     placement: Placement, level: str, held: int | None, sets: list[float], notes: list[str]
 ) -> Bandwidth | None:
     each = [max(int(size / placement.threads) // 16, 1) * 16 for size in sets]  # halves of whole 64-bit numbers
-    asked = {"bytes_each": each, "threads": placement.threads}
+    arguments = {"bytes_each": each, "threads": placement.threads}
     # The threads are ours, each with a BLAS of one thread, so that all levels are read alike.
-    found = _run_fresh(placement, 1, figures.bandwidth, asked, level, notes)
-    return Bandwidth(level=level, holds_bytes=held, read_gbs=found[0], copy_gbs=found[1]) if found else None
+    rates = _run_fresh(placement, 1, figures.bandwidth, arguments, level, notes)
+    return Bandwidth(level=level, holds_bytes=held, read_gbs=rates[0], copy_gbs=rates[1]) if rates else None
 
 
 def _run_fresh(
@@ -179,8 +179,8 @@ def _run_fresh(
         log = folder / "worker.log"
         try:
             with worker(child_environment(library_threads, 0), placement.arms, log) as process:
-                asked = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
-                answer = process.ask("measure", TIMEOUT_S, **asked)
+                job = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
+                answer = process.ask("measure", TIMEOUT_S, **job)
                 return reported.answer(get_type_hints(figure)["return"], answer, "")
         except ArmFailed as error:
             notes.append(f"{what}: {error}")

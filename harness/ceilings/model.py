@@ -67,7 +67,7 @@ class Ceilings(_Part):
 
     def level_of(self, size: float) -> Bandwidth | None:
         """Return the smallest level that holds so many bytes; None where that one wasn't measured."""
-        return next((one for one in self.bandwidth if one.holds_bytes is None or size <= one.holds_bytes), None)
+        return next((level for level in self.bandwidth if level.holds_bytes is None or size <= level.holds_bytes), None)
 
 
 def parse_ceilings(facts: Any) -> Ceilings | None:
@@ -88,23 +88,23 @@ def read_ceilings(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
     return ceilings_of_run({"ceilings": read_facts(_NAME).get(environment.fingerprint(facts))})
 
 
-def write_ceilings(found: Ceilings, facts: Mapping[str, Any]) -> None:
+def write_ceilings(measured: Ceilings, facts: Mapping[str, Any]) -> None:
     """Store ceilings for this machine, beside those at other thread counts.
 
     Raises:
         UsageError: the cache can't be written.
     """
-    everything = {**read_ceilings(facts), found.threads: found}
+    everything = {**read_ceilings(facts), measured.threads: measured}
     write_facts(_NAME, {environment.fingerprint(facts): as_data(everything.values())})
 
 
-def as_data(found: Iterable[Ceilings]) -> dict[str, Any]:
+def as_data(measured: Iterable[Ceilings]) -> dict[str, Any]:
     """Return ceilings by thread count as JSON values, as the header of a run holds them."""
-    return {str(one.threads): one.model_dump(mode="json") for one in found}
+    return {str(ceilings.threads): ceilings.model_dump(mode="json") for ceilings in measured}
 
 
 def ceilings_of_run(facts: Mapping[str, Any]) -> dict[int, Ceilings]:
     """Return the ceilings in a run's environment, by thread count; empty for a run that knew none."""
     stored = facts.get("ceilings")
-    found = [parse_ceilings(one) for one in stored.values()] if isinstance(stored, dict) else []
-    return {one.threads: one for one in found if one}
+    found = [parse_ceilings(value) for value in stored.values()] if isinstance(stored, dict) else []
+    return {ceilings.threads: ceilings for ceilings in found if ceilings}

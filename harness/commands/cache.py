@@ -24,43 +24,45 @@ def cache(*, clear: bool, as_json: bool) -> int:
         UsageError: it can't be cleared, since a command uses it, or the disk doesn't let us.
     """
     try:
-        gone = evict(0) if clear else ()
+        removed = evict(0) if clear else ()
     except OSError as error:
         raise UsageError(f"can't clear {cache_folder().parent}: {error.strerror}") from error
-    if gone is None:
+    if removed is None:
         raise UsageError("a running command uses the cache: wait for it, then clear it")
-    found = kept()
+    entries = kept()
     data = {
         "folder": str(cache_folder().parent),
         "limit_bytes": limit_bytes(),
-        "size_bytes": _total_bytes(found),
-        "removed_bytes": _total_bytes(gone),
+        "size_bytes": _total_bytes(entries),
+        "removed_bytes": _total_bytes(removed),
         "kinds": {
-            kind: {"number": len(some), "size_bytes": _total_bytes(some)} for kind, some in _by_kind(found).items()
+            kind: {"number": len(some), "size_bytes": _total_bytes(some)} for kind, some in _by_kind(entries).items()
         },
     }
-    return print_answer(_render_entries(found, gone, clear=clear), data, as_json=as_json)
+    return print_answer(_render_entries(entries, removed, clear=clear), data, as_json=as_json)
 
 
-def _render_entries(found: Sequence[CacheEntry], gone: Sequence[CacheEntry], *, clear: bool) -> RenderableType:
+def _render_entries(
+    entries: Sequence[CacheEntry], removed_entries: Sequence[CacheEntry], *, clear: bool
+) -> RenderableType:
     folder = cache_folder().parent
-    removed = f"{folder}: {counted(len(gone), 'thing')} removed, {size(_total_bytes(gone))}."
-    if not found:
+    removed = f"{folder}: {counted(len(removed_entries), 'thing')} removed, {size(_total_bytes(removed_entries))}."
+    if not entries:
         return Text(removed if clear else f"{folder} is empty.")
-    lines = [_kind_line(kind, some) for kind, some in _by_kind(found).items() if some]
-    held = f"{folder} holds {size(_total_bytes(found))} of at most {size(limit_bytes())} ({LIMIT}, in GB)."
+    lines = [_kind_line(kind, some) for kind, some in _by_kind(entries).items() if some]
+    held = f"{folder} holds {size(_total_bytes(entries))} of at most {size(limit_bytes())} ({LIMIT}, in GB)."
     how = "What was used longest ago goes when a run ends above that; `shootout cache --clear` removes all of it."
     return Group(Text(held), make_table(HEADERS, lines, left=("kept",)), Text(how))
 
 
-def _kind_line(kind: str, found: Sequence[CacheEntry]) -> dict[str, Cell]:
-    last = datetime.fromtimestamp(max(one.used_s for one in found)).astimezone().isoformat(" ", "minutes")[:16]
-    return dict(zip(HEADERS, (kind, str(len(found)), size(_total_bytes(found)), last), strict=True))
+def _kind_line(kind: str, entries: Sequence[CacheEntry]) -> dict[str, Cell]:
+    last = datetime.fromtimestamp(max(entry.used_s for entry in entries)).astimezone().isoformat(" ", "minutes")[:16]
+    return dict(zip(HEADERS, (kind, str(len(entries)), size(_total_bytes(entries)), last), strict=True))
 
 
-def _by_kind(found: Sequence[CacheEntry]) -> dict[str, list[CacheEntry]]:
-    return {kind: [one for one in found if one.kind == kind] for kind in KINDS}
+def _by_kind(entries: Sequence[CacheEntry]) -> dict[str, list[CacheEntry]]:
+    return {kind: [entry for entry in entries if entry.kind == kind] for kind in KINDS}
 
 
-def _total_bytes(found: Sequence[CacheEntry]) -> int:
-    return sum(one.size_bytes for one in found)
+def _total_bytes(entries: Sequence[CacheEntry]) -> int:
+    return sum(entry.size_bytes for entry in entries)

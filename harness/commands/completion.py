@@ -110,7 +110,7 @@ def complete(program: Any, line: str) -> list[str]:
         line: up to the cursor.
     """
     *before, word = _split_line(line)[1:] or [""]
-    name = next((one for one in before if not one.startswith("-")), None)
+    name = next((earlier for earlier in before if not earlier.startswith("-")), None)
     if name is None:
         return _filter_prefix(word, [*_visible_commands(program), *_list_flags(program)])
     if (command := program.commands.get(name)) is None:
@@ -118,12 +118,12 @@ def complete(program: Any, line: str) -> list[str]:
     given, waiting = _read_words(command, before[before.index(name) + 1 :])
     flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
     if equals:
-        waiting = next((one.name for one in command.params if flag in one.opts), None)
-        return [f"{flag}={one}" for one in _filter_prefix(value, _complete_value(waiting, value, given))]
+        waiting = next((param.name for param in command.params if flag in param.opts), None)
+        return [f"{flag}={candidate}" for candidate in _filter_prefix(value, _complete_value(waiting, value, given))]
     if waiting is None and word.startswith("-"):
         return _filter_prefix(word, _list_flags(command))
     if waiting is None:
-        places = [one.name for one in command.params if one.param_type_name == "argument"]
+        places = [param.name for param in command.params if param.param_type_name == "argument"]
         waiting = next((place for place in places if place not in given), None)
     return _filter_prefix(word, _complete_value(waiting, word, given))
 
@@ -138,7 +138,7 @@ def _split_line(line: str) -> list[str]:
 
 
 def _filter_prefix(word: str, candidates: Iterable[str]) -> list[str]:
-    return [one for one in dict.fromkeys(candidates) if one.startswith(word)]
+    return [name for name in dict.fromkeys(candidates) if name.startswith(word)]
 
 
 def _visible_commands(program: Any) -> list[str]:
@@ -146,13 +146,13 @@ def _visible_commands(program: Any) -> list[str]:
 
 
 def _list_flags(command: Any) -> list[str]:
-    return [flag for one in command.params if one.param_type_name == "option" for flag in one.opts] + ["--help"]
+    return [flag for param in command.params if param.param_type_name == "option" for flag in param.opts] + ["--help"]
 
 
 def _read_words(command: Any, words: list[str]) -> tuple[dict[str, str], str | None]:
     """Return the words by keyword, and the keyword of the option that the next word is for."""
-    options = {flag: one for one in command.params if one.param_type_name == "option" for flag in one.opts}
-    places = iter([one.name for one in command.params if one.param_type_name == "argument"])
+    options = {flag: param for param in command.params if param.param_type_name == "option" for flag in param.opts}
+    places = iter([param.name for param in command.params if param.param_type_name == "argument"])
     given: dict[str, str] = {}
     waiting = None
     for word in words:
@@ -180,7 +180,7 @@ def _complete_value(keyword: str | None, word: str, given: Given) -> Iterable[st
 def _complete_list(find: Callable[[str], Iterable[str]], word: str) -> Iterator[str]:
     """Return candidates for the last of several values with commas between."""
     before, comma, last = word.rpartition(",")
-    return (f"{before}{comma}{one}" for one in find(last))
+    return (f"{before}{comma}{candidate}" for candidate in find(last))
 
 
 def _complete_models(word: str) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _complete_targets(word: str) -> Iterator[str]:
         return
     can = backends.capabilities(name)
     if plus:
-        yield from (f"{name}+{one}" for one in sorted(can.modes) if one and "*" not in one)
+        yield from (f"{name}+{named_mode}" for named_mode in sorted(can.modes) if named_mode and "*" not in named_mode)
     if bool(plus) == bool(mode) and is_among(mode, can.modes):
         yield from (f"{backend}:{device}" for device in sorted({device for device, _ in can.targets}))
         pairs = sorted(pair for pair in can.targets if rest and pair[0] == rest[0])
@@ -257,7 +257,9 @@ def _complete_axes(word: str, given: Given) -> Iterator[str]:
     key, equals, value = word.partition("=")
     if not equals:
         yield from (f"{name}=" for name in choices)
-    yield from (f"{key}={one}" for one in _complete_list(lambda _: map(str, choices.get(key, ())), value) if equals)
+    yield from (
+        f"{key}={candidate}" for candidate in _complete_list(lambda _: map(str, choices.get(key, ())), value) if equals
+    )
 
 
 def _complete_shapes(_: str, given: Given) -> Iterable[str]:
@@ -278,7 +280,7 @@ def _open_sizes(file: str) -> tuple[list[str], list[str]]:
 def _named_model(given: Given) -> str | None:
     """Return the first model that the line names so far."""
     named = (given[place].partition(",")[0] for place in ("model", "study", "chosen") if given.get(place))
-    return next((one for one in named if one in models.names() or is_file(one) or models.is_own(one)), None)
+    return next((name for name in named if name in models.names() or is_file(name) or models.is_own(name)), None)
 
 
 _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {

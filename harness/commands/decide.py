@@ -37,11 +37,11 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
         document: of a run with one cell; as JSON it comes with the key `decision`.
     """
     question = read_question([Path(document.run)])
-    found = find_decision(policy, question, today=date.today())
-    screen = render_decision(found, question, min(width(), WIDEST))
-    data = document.model_dump(mode="json", by_alias=True) | {"decision": found.model_dump(mode="json")}
+    decision = find_decision(policy, question, today=date.today())
+    screen = render_decision(decision, question, min(width(), WIDEST))
+    data = document.model_dump(mode="json", by_alias=True) | {"decision": decision.model_dump(mode="json")}
     print_answer(Group(*screen, render_tables(document, width(), full=full)), data, as_json=as_json)
-    return found.exit_code
+    return decision.exit_code
 
 
 def decide(
@@ -55,11 +55,13 @@ def decide(
     """
     wanted = read_policy(policy, keys)
     question = read_question(folders, group)
-    found = find_decision(wanted, question, today=date.today())
+    decision = find_decision(wanted, question, today=date.today())
     print_answer(
-        Group(*render_decision(found, question, min(width(), WIDEST))), found.model_dump(mode="json"), as_json=as_json
+        Group(*render_decision(decision, question, min(width(), WIDEST))),
+        decision.model_dump(mode="json"),
+        as_json=as_json,
     )
-    return found.exit_code
+    return decision.exit_code
 
 
 def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: bool) -> int:
@@ -71,7 +73,7 @@ def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: b
     Raises:
         UsageError: no run is there, both are one race, or they ask different things; names the fields.
     """
-    if merged := next((one for one in (a, b) if is_merged(one)), None):
+    if merged := next((folder for folder in (a, b) if is_merged(folder)), None):
         raise UsageError(f"{str(merged)!r} holds several runs, of which `shootout show {merged}` says what holds")
     document = compare_folders(a, b, history)
     text = Group(*render_compared(document, width(), full=full))

@@ -198,9 +198,9 @@ def _check_backends() -> tuple[BackendFinding, ...]:
 
 def _claimed_targets(name: str) -> dict[Device, tuple[Precision, ...]]:
     """Return a backend's devices and the precisions on each; a broken backend has a row that says so."""
-    found = backends.describe(name)
-    targets = found.capabilities.targets
-    if found.why:
+    claimed = backends.describe(name)
+    targets = claimed.capabilities.targets
+    if claimed.why:
         return {Device.CPU: ()}
     return {
         device: tuple(one for one in Precision if (device, one) in targets)
@@ -378,9 +378,9 @@ def _clock_advice(gpu: Mapping[str, Any], now_mhz: int | None) -> Iterator[str]:
         )
 
 
-def state(found: Availability) -> str:
+def state(availability: Availability) -> str:
     """Return a word or two for people: does it work here?"""
-    return "works" if found.ok else "builds only" if found.builds else "missing"
+    return "works" if availability.ok else "builds only" if availability.builds else "missing"
 
 
 def as_data(report: DoctorReport) -> dict[str, Any]:
@@ -391,9 +391,9 @@ def as_data(report: DoctorReport) -> dict[str, Any]:
     return asdict(report) | {"findings": findings}
 
 
-def _availability_data(found: Availability) -> dict[str, Any]:
+def _availability_data(availability: Availability) -> dict[str, Any]:
     names = ("ok", "version", "reason", "fix", "builds")
-    return {name: getattr(found, name) for name in names}
+    return {name: getattr(availability, name) for name in names}
 
 
 def render(report: DoctorReport) -> RenderableType:
@@ -404,8 +404,15 @@ def render(report: DoctorReport) -> RenderableType:
 
     table = Table("backend", "device", "", "version", "needs", "why", box=None, pad_edge=False)
     for finding in report.findings:
-        found = finding.availability
-        row = (finding.backend, finding.device, state(found), found.version, finding.needs, found.reason)
+        availability = finding.availability
+        row = (
+            finding.backend,
+            finding.device,
+            state(availability),
+            availability.version,
+            finding.needs,
+            availability.reason,
+        )
         # Texts, because a library's own words may look like markup.
         table.add_row(*map(Text, row))
     advice = (f"advice: {line}" for line in report.advice)
@@ -433,7 +440,9 @@ def _list_uninstalled(report: DoctorReport) -> list[str]:
 def _runs_if_installed(report: DoctorReport) -> list[str]:
     """Return the backends that lack nothing but their library on a device that is here."""
     here = {Device.CPU, *([Device.CUDA] if report.environment.get("gpus") else [])}
-    return list(dict.fromkeys(one.backend for one in report.findings if one.device in here and _is_absent(one)))
+    return list(
+        dict.fromkeys(finding.backend for finding in report.findings if finding.device in here and _is_absent(finding))
+    )
 
 
 def _is_absent(finding: BackendFinding) -> bool:

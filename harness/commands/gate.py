@@ -47,23 +47,23 @@ def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path]
     stream = sys.stderr if as_json else sys.stdout
     try:
         with github.muted(stream):
-            found = _run_gate(place, options)
-            document = analyse(Path(found.run)) if journal.begun(Path(found.run)) else None
-            write_gate(found, document, to)
-            print_answer(render(found), found.model_dump(mode="json", by_alias=True), as_json=as_json)
+            judged = _run_gate(place, options)
+            document = analyse(Path(judged.run)) if journal.begun(Path(judged.run)) else None
+            write_gate(judged, document, to)
+            print_answer(render(judged), judged.model_dump(mode="json", by_alias=True), as_json=as_json)
     except ShootoutError as error:
         github.tell_error(error, stream)
         raise
-    github.tell(found, document, stream)
-    return found.exit_code
+    github.tell(judged, document, stream)
+    return judged.exit_code
 
 
 def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
-    asked = (options.get("arm"), options.get("policy"), options.get("group"), options.get("reference_sha256"))
-    reference = read_reference(place, *asked)
+    arm, policy, group = options.get("arm"), options.get("policy"), options.get("group")
+    reference = read_reference(place, arm, policy, group, options.get("reference_sha256"))
     with show_progress() as progress:
         contest = plan_contest(reference, options.get("candidate"), limits, options)
         gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})

@@ -46,7 +46,7 @@ class GroupedCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:  # typer's own kinds of error are not public
             option = getattr(error, "option_name", None)
-            if option in ELSEWHERE and "backends" in {one.name for one in self.params}:
+            if option in ELSEWHERE and "backends" in {param.name for param in self.params}:
                 ctx.fail(f"No such option: {option}: {ELSEWHERE[option]}")
             if str(getattr(error, "message", "")).startswith("Got unexpected extra argument"):
                 ctx.fail(f"{error.message}: several values are one word, with commas between: a,b")  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ def declare(
         options = [_make_parameter(name, flag, help_here.get(name, flag.help)) for name, flag in flags.items()]
         everything = [*first, *options, *later]
         parsed.__signature__ = inspect.Signature(everything)  # type: ignore[attr-defined]
-        parsed.__annotations__ = {one.name: one.annotation for one in everything}
+        parsed.__annotations__ = {parameter.name: parameter.annotation for parameter in everything}
         name, told = function.__name__.rstrip("_"), inspect.getdoc(function)
         app.command(name, cls=GroupedCommand, help=told, epilog=epilog, rich_help_panel=panel)(parsed)
         return function
@@ -195,10 +195,14 @@ def _own_parameters(function: Callable[..., None]) -> tuple[list[inspect.Paramet
     """Return a command's own parameters: arguments, and options that no table has."""
     hints = get_type_hints(function, include_extras=True)
     found = inspect.signature(function).parameters.values()
-    named = [one.replace(annotation=hints[one.name]) for one in found if one.kind is not one.VAR_KEYWORD]
+    named = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in found
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     by_name = inspect.Parameter.KEYWORD_ONLY
-    return [one.replace(kind=by_name) for one in named if one.kind is not by_name], [
-        one for one in named if one.kind is by_name
+    return [parameter.replace(kind=by_name) for parameter in named if parameter.kind is not by_name], [
+        parameter for parameter in named if parameter.kind is by_name
     ]
 
 

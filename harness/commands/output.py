@@ -31,8 +31,8 @@ class PlainConsole(Console):
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Return the segments of anything that can be shown; each goes through here."""
-        for one in super().render(renderable, options):
-            yield one if one.control else Segment(printable(one.text), one.style)
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def show_progress() -> Progress:

@@ -46,10 +46,10 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
         raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
     folders = expand_merged(folders)
-    found = _apply_policy(folders, policy, group)
-    documents = found.question.documents if found else [None] * len(folders)
+    decided = _apply_policy(folders, policy, group)
+    documents = decided.question.documents if decided else [None] * len(folders)
     sources = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
-    content = render(sources, ending, found)
+    content = render(sources, ending, decided)
     write_file(out, content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
     return ExitCode.OK
@@ -63,23 +63,23 @@ def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | Non
     return Decided(decide(wanted, question, today=date.today()), question)
 
 
-def render(sources: Sequence[Source], ending: str, found: Decided | None = None) -> bytes:
+def render(sources: Sequence[Source], ending: str, decided: Decided | None = None) -> bytes:
     """Render the runs in one form; a figure alone is that of the policy, or of the first run.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.
     """
     if ending == ".md":
-        return markdown.render([source.document for source in sources], found).encode()
+        return markdown.render([source.document for source in sources], decided).encode()
     from shootout.page import page
     from shootout.page.figures import charts, intervals
 
     if ending == ".html":
-        return page.render(sources, found).encode()
+        return page.render(sources, decided).encode()
     document = sources[0].document
     chart = (
-        intervals.draw_decision(found.decision, narrow=False)
-        if found
+        intervals.draw_decision(decided.decision, narrow=False)
+        if decided
         else intervals.draw_intervals(document, narrow=False)
     )
     if chart is None:

@@ -258,7 +258,7 @@ def exit_code(document: Document, plan: Plan, *, strict: bool) -> int:
     texts = [text for text in plan.named if "*" not in text]  # all of a device's is nothing named
     pythons = plan.study.pythons
     firsts = (points.describe, points.describe_native)  # a bare name's row is one or the other
-    asked = [one for text in texts for first in firsts for one in parse_targets(text, first, pythons)]
+    asked = [target for text in texts for first in firsts for target in parse_targets(text, first, pythons)]
     targets = with_twins(asked, pythons)
     named = {str(target) for target in targets}
     mine = [row for row in document.rows if named_in(row.arm) in named]

@@ -116,7 +116,7 @@ def selftest(
     with show_progress() as progress:
         report = run(quick=quick, progress=progress, device=Device(on), out=out)
     print_answer(render(report), as_data(report), as_json=as_json)
-    return ExitCode.ERROR if any(one.wrong for one in report.planted) else ExitCode.OK
+    return ExitCode.ERROR if any(ratio.wrong for ratio in report.planted) else ExitCode.OK
 
 
 def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> SelfTestReport:
@@ -248,9 +248,11 @@ def as_data(report: SelfTestReport) -> dict[str, Any]:
 def render(report: SelfTestReport) -> RenderableType:
     """Render the report for people."""
     lines = ["Known times (spin backend, compute):"] if report.known else []
-    lines += [f"  {duration(one.planted_ns)}: {duration(one.measured_ns)}, {one.error:+.3%}" for one in report.known]
+    lines += [
+        f"  {duration(known.planted_ns)}: {duration(known.measured_ns)}, {known.error:+.3%}" for known in report.known
+    ]
     lines.append("A target against itself, and planted differences:")
-    lines += [_planted_line(one) for one in report.planted]
+    lines += [_planted_line(ratio) for ratio in report.planted]
     sd, floor = ("unknown" if share is None else f"{share:.2%}" for share in (report.sd, report.bias_floor))
     lines.append(f"SD between restarts {sd}, bias floor {floor}.")
     for count, share in report.visible.items():

@@ -37,16 +37,16 @@ def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
         )
     with in_use(), show_progress() as progress:
         progress.stage(f"quantizing each layer of {points.group_name(point)} alone")
-        found = rank_layers(points.request(chosen, point))
-    return print_answer(render(found), as_data(found), as_json=as_json)
+        layers = rank_layers(points.request(chosen, point))
+    return print_answer(render(layers), as_data(layers), as_json=as_json)
 
 
-def render(found: Sequence[LayerSensitivity]) -> RenderableType:
+def render(layers: Sequence[LayerSensitivity]) -> RenderableType:
     """Render a table, the worst layer first, and that layer's name."""
-    table = make_table(HEADERS, [_layer_line(layer) for layer in found], left=("layer", "operator"))
-    worst = found[0]
-    said = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
-    return Group(table, Text(said))
+    table = make_table(HEADERS, [_layer_line(layer) for layer in layers], left=("layer", "operator"))
+    worst = layers[0]
+    note = f"Worst: {worst.name}. SQNR: of the model's outputs, with this layer alone in INT8; more is better."
+    return Group(table, Text(note))
 
 
 def _layer_line(layer: LayerSensitivity) -> dict[str, Cell]:

@@ -48,12 +48,12 @@ def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: s
         own = out if form == FOLDER else Path(stack.enter_context(TemporaryDirectory())) / FOLDER
         shipped = write_folder(source, find_built(source, progress), own, render_page(source))
         kept = f"{out} was written" if form == FOLDER else f"nothing was written (--format {FOLDER} keeps it)"
-        said = check_folder(shipped, kept)
+        checked = check_folder(shipped, kept)
         if form != FOLDER:
             with new_folder(out):
                 lost = write_format(form, shipped, out)
     total = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    sys.stderr.write(f"{out}: {size(total)}; checked: {said}\n")
+    sys.stderr.write(f"{out}: {size(total)}; checked: {checked}\n")
     if shipped.arm.instances > 1:
         sys.stderr.write(
             f"raced as {shipped.arm.instances} instances: this is one of them, so start a process for each\n"

@@ -35,8 +35,8 @@ def show(
             raise UsageError(f"--policy decides on a run, and {str(folder)!r} holds a tuning run")
         if to:
             raise UsageError(f"--to writes the rows of a run, and {str(folder)!r} holds a tuning run; --json prints it")
-        found = read_tuning(folder)
-        return print_answer(table.render(found, width()), table.as_data(found), as_json=as_json)
+        tuning = read_tuning(folder)
+        return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
     if is_merged(folder):
         if policy:
             raise UsageError(f"{str(folder)!r} holds several runs: shootout decide {folder} --policy {policy}")

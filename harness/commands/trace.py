@@ -51,17 +51,17 @@ def trace_arms(
     folder = out / TRACES
     folder.mkdir(exist_ok=True)
     progress.stage("tracing")
-    told = []
+    texts = []
     with on_cpus(placement.parent):
         for index, (group, arms) in enumerate(groups.items()):
-            for built in [one for one in arms.values() if not one.arm.control and one.arm.ordinal == 1]:
+            for built in [made for made in arms.values() if not made.arm.control and made.arm.ordinal == 1]:
                 if not limit.allows(0.0):
                     progress.say(f"--max-time left no time to trace {built.arm.label} and those after it")
                     return
                 path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
-                told.append(f"{group}, {_write_trace(built, placement, path, out / LOGS, others, limit)}")
-                (folder / SUMMARY).write_text("\n\n".join(told) + "\n", encoding="utf-8")
-                progress.say(told[-1])
+                texts.append(f"{group}, {_write_trace(built, placement, path, out / LOGS, others, limit)}")
+                (folder / SUMMARY).write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+                progress.say(texts[-1])
 
 
 def _write_trace(
@@ -116,10 +116,10 @@ def _profile_text(looked: Looked) -> list[str]:
     """Return what the backend's own profiler adds, by name."""
     if looked.fault:
         return [f"  its profiler broke: {looked.fault}"]
-    found = trace_events.shares(looked.events)
-    if not (total := sum(share.us for share in found)):
+    shares = trace_events.shares(looked.events)
+    if not (total := sum(share.us for share in shares)):
         return ["  it has no profiler of its own that tells more"]
-    worth = [share for share in found if share.us >= TELLING * total][:MOST_LINES]
+    worth = [share for share in shares if share.us >= TELLING * total][:MOST_LINES]
     rest = total - sum(share.us for share in worth)
     lines = [f"    {share.us / total:4.0%} {share.name} ({share.count} times)" for share in worth]
     other = [f"    {rest / total:4.0%} all else"] if rest > TELLING * total else []

@@ -17,7 +17,7 @@ from shootout.study import points, selection
 from shootout.study.options import TuneOptions
 from shootout.study.plan import Plan
 from shootout.tune import search
-from shootout.tune.results import TunedTarget, Tuning, read_tuning
+from shootout.tune.results import TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch
 
 
@@ -46,10 +46,10 @@ def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
     return read_tuning(out)
 
 
-def exit_code(found: Tuning, *, named: bool) -> int:
+def exit_code(tuning: Tuning, *, named: bool) -> int:
     """Return 6 if a target that was `named` can't run here, 4 if one failed, 3 if nothing was measured, else 0."""
-    outcomes = {one.conclusion.outcome for one in found.found.values()}
-    ended = {TunedTarget.SKIPPED: ExitCode.UNAVAILABLE, TunedTarget.FAILED: ExitCode.FAILED}
+    outcomes = {tuned.conclusion.outcome for tuned in tuning.found.values()}
+    ended = {TuneOutcome.SKIPPED: ExitCode.UNAVAILABLE, TuneOutcome.FAILED: ExitCode.FAILED}
     worst = next((code for outcome, code in ended.items() if named and outcome in outcomes), 0)
     return worst or (0 if outcomes - set(ended) else ExitCode.NOTHING)
 

@@ -114,8 +114,8 @@ def _cache_folder() -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "shootout"
     home = Path(os.environ.get("SHOOTOUT_CACHE") or home).expanduser().absolute() / "fleet"
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = home.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    status = home.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(f"others can write {home}: chmod 700 it, or set SHOOTOUT_CACHE")
     return home
 

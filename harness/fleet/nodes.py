@@ -90,20 +90,20 @@ def find_kinds(nodes: Sequence[FleetNode]) -> list[NodeKind]:
     Raises:
         UsageError: two nodes of a kind have other versions; names both, and these.
     """
-    found: dict[str, list[FleetNode]] = {}
+    kinds: dict[str, list[FleetNode]] = {}
     for node in nodes:
-        found.setdefault(_name_kind(node), []).append(node)
-    for alike in found.values():
+        kinds.setdefault(_name_kind(node), []).append(node)
+    for alike in kinds.values():
         for other in alike[1:]:
             _refuse_other_versions(alike[0], other)
-    return [NodeKind(key=key, title=_describe_kind(some[0]), nodes=tuple(some)) for key, some in found.items()]
+    return [NodeKind(key=key, title=_describe_kind(some[0]), nodes=tuple(some)) for key, some in kinds.items()]
 
 
 def _name_kind(node: FleetNode) -> str:
-    told = json.dumps(_kind_facts(node), sort_keys=True)
+    facts = json.dumps(_kind_facts(node), sort_keys=True)
     name = node.place.label or str(_cpu_facts(node.facts).get("model") or "node")
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40]
-    return f"{slug or 'node'}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    return f"{slug or 'node'}-{hashlib.sha256(facts.encode()).hexdigest()[:8]}"
 
 
 def _kind_facts(node: FleetNode) -> dict[str, Any]:

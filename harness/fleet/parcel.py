@@ -48,52 +48,52 @@ def pack(study: Study) -> Parcel:
     Raises:
         UsageError: a file that it names isn't there.
     """
-    found: dict[str, Path] = {}
+    packed: dict[str, Path] = {}
     fields = study.model_dump(mode="json", exclude_unset=True)
     if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
         fields["name"] = name_model(study.model[0])
-    fields["model"] = [_add_model(name, found) for name in study.model]
+    fields["model"] = [_add_model(name, packed) for name in study.model]
     for name in ("inputs", "labels", "calibration"):
         if given := getattr(study, name):
-            fields[name] = _add_files(Path(given), data_files.files_of(Path(given).expanduser()), found)
+            fields[name] = _add_files(Path(given), data_files.files_of(Path(given).expanduser()), packed)
     if study.weights:
         fields["weights"] = _add_files(
-            Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), found
+            Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), packed
         )
     if study.metric:
-        fields["metric"] = _add_source(study.metric, found)
-    contents = {name: path.read_bytes() for name, path in found.items()}
-    return Parcel(package=_pack_package(), files=_zip_contents(contents), fields=fields, names=tuple(sorted(found)))
+        fields["metric"] = _add_source(study.metric, packed)
+    contents = {name: path.read_bytes() for name, path in packed.items()}
+    return Parcel(package=_pack_package(), files=_zip_contents(contents), fields=fields, names=tuple(sorted(packed)))
 
 
-def _add_model(name: str, found: dict[str, Path]) -> str:
+def _add_model(name: str, packed: dict[str, Path]) -> str:
     if is_file(name):
         from shootout.exported.onnx_files import external_files
 
         path = path_of(name)
-        return _add_files(Path(name), [path, *external_files(path).values()], found)
+        return _add_files(Path(name), [path, *external_files(path).values()], packed)
     if hfconfig.is_meant(name):
         place = Path(name).expanduser().absolute()
         files = [place / hfconfig.CONFIG, *hfconfig.weight_files(place)] if place.is_dir() else [place]
-        return _add_files(Path(name), files, found)
-    return _add_source(name, found) if models.is_own(name) else name
+        return _add_files(Path(name), files, packed)
+    return _add_source(name, packed) if models.is_own(name) else name
 
 
-def _add_source(name: str, found: dict[str, Path]) -> str:
+def _add_source(name: str, packed: dict[str, Path]) -> str:
     """Add a function's file and those that it imports; a module that is installed here must be installed on nodes."""
     place = source.find(name)
     if place.module and place.root != Path.cwd():
         return name
-    given = _add_files(place.file, place.files(), found)
+    given = _add_files(place.file, place.files(), packed)
     return name if place.module else f"{given}:{place.function}"
 
 
-def _add_files(path: Path, files: Iterable[Path], found: dict[str, Path]) -> str:
+def _add_files(path: Path, files: Iterable[Path], packed: dict[str, Path]) -> str:
     """Add what a path stands for; return the path as it is in the zip."""
     place = path.expanduser().absolute()
     anchor = Path.cwd() if place.is_relative_to(Path.cwd()) else place.parent
     into = "" if anchor == Path.cwd() else f"{OUTSIDE}/{hashlib.sha256(str(anchor).encode()).hexdigest()[:8]}/"
-    found |= {f"{into}{os.path.relpath(one.absolute(), anchor)}": one for one in files}
+    packed |= {f"{into}{os.path.relpath(file.absolute(), anchor)}": file for file in files}
     return f"{into}{os.path.relpath(place, anchor)}"
 
 
@@ -109,8 +109,8 @@ def _pack_package() -> bytes:
         own = metadata.distribution("shootout")
     except metadata.PackageNotFoundError:
         return _zip_contents(contents)
-    told = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
-    contents[f"shootout-{own.version}.dist-info/METADATA"] = told.encode()
+    text = own.read_text("METADATA") or own.read_text("PKG-INFO") or ""  # a checkout may hold an egg-info
+    contents[f"shootout-{own.version}.dist-info/METADATA"] = text.encode()
     return _zip_contents(contents)
 
 

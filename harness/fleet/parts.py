@@ -91,18 +91,18 @@ def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = Fals
         UsageError: what is held is of another study, or can't be gone on with in other versions.
     """
     _refuse_other_studies(kind, held)
-    is_whole = any(one.finished >= {*kind.groups} for one in held)
-    done = {name for one in held for name in one.finished} if is_whole or not together else set[str]()
+    is_whole = any(part.finished >= {*kind.groups} for part in held)
+    done = {name for part in held for name in part.finished} if is_whole or not together else set[str]()
     free, parts = list(kind.nodes), list[FleetPart]()
-    for one in sorted(held, key=lambda each: -each.number):  # what was lost and begun again is the later's
-        mine = next((node for node in free if node.fingerprint == one.fingerprint), None)
-        if mine and not one.is_finished and not {*one.groups} - {*one.finished} <= done:
+    for part in sorted(held, key=lambda part: -part.number):  # what was lost and begun again is the later's
+        mine = next((node for node in free if node.fingerprint == part.fingerprint), None)
+        if mine and not part.is_finished and not {*part.groups} - {*part.finished} <= done:
             free.remove(mine)
-            done |= {*one.groups}
-            parts.append(FleetPart(kind=kind.key, number=one.number, groups=one.groups, node=mine))
+            done |= {*part.groups}
+            parts.append(FleetPart(kind=kind.key, number=part.number, groups=part.groups, node=mine))
     left = [name for name in kind.groups if name not in done]
     nodes = 1 if together else len(free) or len(kind.nodes)
-    first = 1 + max((one.number for one in held), default=0)
+    first = 1 + max((part.number for part in held), default=0)
     dealt = [tuple(left[start::nodes]) for start in range(min(nodes, len(left)))]
     parts += [FleetPart(kind=kind.key, number=first + index, groups=some) for index, some in enumerate(dealt)]
     if parts:
@@ -112,20 +112,20 @@ def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = Fals
 
 def _refuse_other_studies(kind: NodeKind, held: Iterable[HeldPart]) -> None:
     """Refuse what no node of the kind would begin with the same identity."""
-    for one in held:
-        asked = {narrow_identity(node.header.identity, kind.groups, one.groups) for node in kind.nodes}
-        if one.header.identity not in asked:
+    for part in held:
+        identities = {narrow_identity(node.header.identity, kind.groups, part.groups) for node in kind.nodes}
+        if part.header.identity not in identities:
             raise UsageError(
-                f"{one.kind}-{one.number} in this folder holds another study, other targets or other contents of its "
-                f"files ({one.header.study}): choose another --out"
+                f"{part.kind}-{part.number} in this folder holds another study, other targets or other contents of its "
+                f"files ({part.header.study}): choose another --out"
             )
 
 
 def _refuse_other_versions(kind: NodeKind, held: Iterable[HeldPart]) -> None:
-    for one in held:
-        if listed := tell_other_versions(one.header.environment, kind.nodes[0].facts):
+    for part in held:
+        if listed := tell_other_versions(part.header.environment, kind.nodes[0].facts):
             raise UsageError(
-                f"{one.kind}-{one.number} in this folder was measured with other versions than its nodes have now: "
+                f"{part.kind}-{part.number} in this folder was measured with other versions than its nodes have now: "
                 f"{listed}. Install those again, or choose another --out"
             )
 
@@ -154,7 +154,7 @@ def find_held(out: Path) -> list[HeldPart]:
     Raises:
         UsageError: the folder holds something else.
     """
-    found = []
+    held = []
     for folder in sorted(out.iterdir()) if out.is_dir() else ():
         if folder.name == FOLDER_LOCK or folder.name.startswith(merged.NAME):
             continue
@@ -168,8 +168,8 @@ def find_held(out: Path) -> list[HeldPart]:
             )
         history = journal.read(folder)
         settled = frozenset(find_settled(history))
-        found.append(HeldPart(kind=kind, number=int(number), header=history.header, finished=settled))
-    return found
+        held.append(HeldPart(kind=kind, number=int(number), header=history.header, finished=settled))
+    return held
 
 
 def find_settled(history: History) -> list[str]:
@@ -215,7 +215,7 @@ def give_up(folder: Path, part: FleetPart, node: FleetNode, why: NotRun) -> None
     if not journal.begun(folder):
         folder.mkdir(parents=True, exist_ok=True)
         groups = tuple(group for group in node.header.groups if group.name in part.groups)
-        identity = narrow_identity(node.header.identity, [one.name for one in node.header.groups], part.groups)
+        identity = narrow_identity(node.header.identity, [planned.name for planned in node.header.groups], part.groups)
         with_part = node.header.model_copy(update={"groups": groups, "identity": identity})
         file = Journal(folder)
         file.append(with_part)

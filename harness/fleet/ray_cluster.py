@@ -106,7 +106,7 @@ class RayCluster:
 
     def nodes(self) -> list[ClusterNode]:
         """List the nodes that live and give out CPUs, in the order of their names."""
-        found = [
+        nodes = [
             ClusterNode(
                 id=node["NodeID"],
                 name=f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']}, {node['NodeID'][:6]})",
@@ -117,7 +117,7 @@ class RayCluster:
             for node in self._ray.nodes()
             if node["Alive"] and node["Resources"].get("CPU")
         ]
-        return sorted(found, key=lambda node: (node.label, node.name))
+        return sorted(nodes, key=lambda node: (node.label, node.name))
 
     def ask(self, node: ClusterNode, job: Mapping[str, Any]) -> RayJob:
         """Start a job that measures nothing on a node, at once, whatever else runs there."""

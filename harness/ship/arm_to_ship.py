@@ -64,10 +64,10 @@ def find_arm_to_ship(
         question = read_question([folder], group)
         decided = Decided(decide(read_policy(policy, {}), question, today=date.today()), question)
         chosen = _require_chosen(decided.decision)
-        row = next(one.row for one in question.candidates if one.label == chosen)
+        row = next(candidate.row for candidate in question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm
     elif name is None:
-        found = _require_answer([one for one in document.answer if one.group in {row.group for row in rows}])
+        found = _require_answer([answer for answer in document.answer if answer.group in {row.group for row in rows}])
         rows, name = [row for row in rows if row.group == found.group], found.ship.arm if found.ship else ""
     return replace(_load_records(folder, document, _find_row(rows, name)), policy=policy, decided=decided)
 
@@ -87,8 +87,8 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
 
 def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
     history = journal.read(folder)
-    record = next(one for one in history.groups if one.name == row.group)
-    arm = next(one for one in record.arms if one.label == row.arm)
+    record = next(group for group in history.groups if group.name == row.group)
+    arm = next(raced for raced in record.arms if raced.label == row.arm)
     if arm.scenario is Scenario.TRAIN_STEP:
         raise UsageError("a training step can't be shipped: what is shipped answers calls")
     made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
@@ -105,7 +105,7 @@ def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:
     if len(answers) > 1:
-        cells = ", ".join(repr(one.group) for one in answers)
+        cells = ", ".join(repr(answer.group) for answer in answers)
         raise UsageError(f"the run has an answer for each of its cells; name one with --group: {cells}")
     if not answers or answers[0].ship is None:
         why = answers[0].reason if answers else "nothing was measured"

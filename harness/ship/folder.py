@@ -188,18 +188,19 @@ def _choose_checked_sets(inputs: Sequence[Arrays], outputs: Sequence[Arrays]) ->
     return list(zip(inputs, outputs, strict=True))[: max(1, MOST_CHECKED_BYTES // max(1, bytes_each))]
 
 
-def error_limit(found: FidelityFigures | None) -> float:
+def error_limit(fidelity: FidelityFigures | None) -> float:
     """Return the error that `check.py` allows: the race's error bound, or four times the measured error."""
-    if found is None or found.relative_l2 is None:
+    if fidelity is None or fidelity.relative_l2 is None:
         raise UsageError("its error isn't known, so nothing could be checked: ship an arm that was measured")
-    if found.standing is BoundStanding.MET and found.error_bound is not None:
-        return min(found.error_bound, USEFUL_BOUND)
-    if found.standing is BoundStanding.NOT_JUDGED and found.relative_l2 > USEFUL_BOUND:
+    if fidelity.standing is BoundStanding.MET and fidelity.error_bound is not None:
+        return min(fidelity.error_bound, USEFUL_BOUND)
+    if fidelity.standing is BoundStanding.NOT_JUDGED and fidelity.relative_l2 > USEFUL_BOUND:
         raise UsageError(
-            f"its error of {found.relative_l2:.2g} is nearer to that of zeros than to none, and nothing tells whether "
-            "its precision explains that: give real --inputs, or more --max-time, and ship what that run measures"
+            f"its error of {fidelity.relative_l2:.2g} is nearer to that of zeros than to none, and nothing tells "
+            "whether its precision explains that: give real --inputs, or more --max-time, and ship what that run "
+            "measures"
         )
-    return max(FIDELITY_MARGIN * found.relative_l2, FP32_BOUND_FLOOR)
+    return max(FIDELITY_MARGIN * fidelity.relative_l2, FP32_BOUND_FLOOR)
 
 
 def _isa_of(source: ArmToShip) -> tuple[str, ...]:

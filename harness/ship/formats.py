@@ -183,8 +183,8 @@ def write_mlflow(shipped: ShippedFolder, folder: Path, name: str) -> list[str]:
 
 def _mlflow_signature(specs: Sequence[TensorSpec]) -> str:
     tensors = [
-        {"name": one.name, "type": "tensor", "tensor-spec": {"dtype": one.dtype, "shape": [*one.shape]}}
-        for one in specs
+        {"name": spec.name, "type": "tensor", "tensor-spec": {"dtype": spec.dtype, "shape": [*spec.shape]}}
+        for spec in specs
     ]
     return json.dumps(tensors)  # MLflow stores it as text in the text
 

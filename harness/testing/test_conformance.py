@@ -42,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("backend", asked)
     if "target" in metafunc.fixturenames:
         found = [target for target in targets(asked) if _is_tested(target, must=bool(chosen))]
-        asked_of = [(one, check) for one in found for check in CHECKS]
+        asked_of = [(case, check) for case in found for check in CHECKS]
         params = [pytest.param(*one, marks=_marks_of(*one), id="-".join(map(str, one))) for one in asked_of]
         metafunc.parametrize(("target", "check"), params)
         TESTED.extend(found)

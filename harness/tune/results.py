@@ -29,7 +29,7 @@ from shootout.tune.settings import describe_setting
 ALONE, TOGETHER, CONFIRMED, TUNED = STAGES = ("alone", "together", "confirmed", "tuned")
 
 
-class TunedTarget(StrEnum):
+class TuneOutcome(StrEnum):
     """The result of tuning one target."""
 
     BETTER = "better"
@@ -51,7 +51,7 @@ class Tried:
 class Conclusion(NamedTuple):
     """The message on a target; if there is no gain, also the reason and the fix."""
 
-    outcome: TunedTarget
+    outcome: TuneOutcome
     reason: str = ""
     fix: str = ""
 
@@ -81,7 +81,7 @@ class TuningStage:
 
 
 @dataclass(frozen=True)
-class Found:
+class TunedTarget:
     """The findings of the stages so far on one target."""
 
     target: str
@@ -95,14 +95,14 @@ class Found:
     @cached_property
     def tried(self) -> tuple[Tried, ...]:
         """Return the settings that the search raced against the default."""
-        found = []
+        settings = []
         for stage in (self.stages[name] for name in (ALONE, TOGETHER) if name in self.stages):
             arms = stage.groups[self.target].arms[1:] if self.target in stage.groups else ()
             rows, ratios = stage.rows(self.target), stage.ratios(self.target)
-            for arm in (one for one in arms if not one.control):
+            for arm in (raced for raced in arms if not raced.control):
                 setting, label = describe_setting(self.default, arm), arm.label
-                found.append(Tried(setting=setting, ratio=ratios.get(label), reason=rows[label].reason or ""))
-        return tuple(found)
+                settings.append(Tried(setting=setting, ratio=ratios.get(label), reason=rows[label].reason or ""))
+        return tuple(settings)
 
     @cached_property
     def best(self) -> Arm | None:
@@ -152,22 +152,26 @@ class Found:
         """Return the message on it."""
         first, gain = self._first_row, self.gain
         if first.outcome != "measured" and first.cause not in COULD_RUN:
-            outcome = TunedTarget.FAILED if first.outcome == "failed" else TunedTarget.SKIPPED
+            outcome = TuneOutcome.FAILED if first.outcome == "failed" else TuneOutcome.SKIPPED
             return Conclusion(outcome, first.reason or "", first.fix or "")
         if self.best is None:
-            bounded = [one for one in self.tried if one.ratio and one.ratio.low is not None and not one.ratio.reason]
+            bounded = [
+                setting
+                for setting in self.tried
+                if setting.ratio and setting.ratio.low is not None and not setting.ratio.reason
+            ]
             if self.tried and not bounded:
                 why = first.reason or "no setting was measured well enough"
-                return Conclusion(TunedTarget.CANT_TELL, why, first.fix or "")
-            return Conclusion(TunedTarget.NONE_BETTER, "" if self.tried else "there is nothing to try")
+                return Conclusion(TuneOutcome.CANT_TELL, why, first.fix or "")
+            return Conclusion(TuneOutcome.NONE_BETTER, "" if self.tried else "there is nothing to try")
         if gain is None:
-            told = self.row.reason if self.row else None
-            return Conclusion(TunedTarget.CANT_TELL, told or "the run ended before the winner was confirmed")
+            reason = self.row.reason if self.row else None
+            return Conclusion(TuneOutcome.CANT_TELL, reason or "the run ended before the winner was confirmed")
         if self.held:
-            return Conclusion(TunedTarget.BETTER)
+            return Conclusion(TuneOutcome.BETTER)
         if gain.verdict is Verdict.CANT_TELL:
-            return Conclusion(TunedTarget.CANT_TELL, gain.reason or "its interval is too wide yet")
-        return Conclusion(TunedTarget.NONE_BETTER, "what led the search did not hold")
+            return Conclusion(TuneOutcome.CANT_TELL, gain.reason or "its interval is too wide yet")
+        return Conclusion(TuneOutcome.NONE_BETTER, "what led the search did not hold")
 
     @property
     def _first_row(self) -> Row:
@@ -182,10 +186,10 @@ class Tuning:
     stages: Mapping[str, TuningStage]
 
     @cached_property
-    def found(self) -> dict[str, Found]:
+    def found(self) -> dict[str, TunedTarget]:
         """Return what the stages have shown, by target; nothing before the first began."""
         targets = self.stages[ALONE].groups if ALONE in self.stages else ()
-        return {target: Found(target, self.stages) for target in targets}
+        return {target: TunedTarget(target, self.stages) for target in targets}
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -203,9 +207,9 @@ class Tuning:
         if TUNED in self.stages:
             return self.stages[TUNED].history.played_out
         confirmed = self.stages.get(CONFIRMED)
-        if any(one.best for one in self.found.values()) and not (confirmed and confirmed.history.played_out):
+        if any(target.best for target in self.found.values()) and not (confirmed and confirmed.history.played_out):
             return False
-        ready = {one.ship.label for one in self.found.values() if one.ready}
+        ready = {target.ship.label for target in self.found.values() if target.ready}
         return len(ready) < 2 and (self.stages[ALONE].history.played_out or confirmed is not None)
 
 
@@ -228,7 +232,7 @@ def read_tuning(folder: Path) -> Tuning:
 def read_stages(folder: Path) -> Tuning:
     """Read what `folder` holds of a tuning run, be it nothing."""
     stages = {}
-    for name in (one for one in STAGES if journal.begun(folder / one)):
+    for name in (stage for stage in STAGES if journal.begun(folder / stage)):
         history = journal.read(folder / name)
         groups = {"" if name == TUNED else str(group.arms[0].target): group for group in history.header.groups}
         stages[name] = TuningStage(history=history, groups=groups, document=analysis.analyse(folder / name))

@@ -103,15 +103,15 @@ class TuningSearch:
             return [best] if best else []
         changes = list_changes(default, self.most_threads, self.allowed)
         if name == ALONE:
-            return [apply_changes(default, [one]) for one in changes]
+            return [apply_changes(default, [change]) for change in changes]
         ratios = before.stages[ALONE].ratios(target)
-        helped = best_of_each([(one, ratios.get(apply_changes(default, [one]).label)) for one in changes])
+        helped = best_of_each([(change, ratios.get(apply_changes(default, [change]).label)) for change in changes])
         combined = [apply_changes(default, several) for several in combine(default, helped)]
         return [apply_changes(default, helped[:1]), *combined] if combined else []
 
     def _final_group(self, before: Tuning) -> list[PlannedGroup]:
         """Group the best setting of each target, against each other; empty if fewer than two are left."""
-        arms = list({one.ship.label: one.ship for one in before.found.values() if one.ready}.values())
+        arms = list({tuned.ship.label: tuned.ship for tuned in before.found.values() if tuned.ready}.values())
         arms.sort(key=lambda arm: replace(arm.target, python="") != Target(backend=backends.baseline()))
         return [self._make_group(", tuned", arms, None)] if len(arms) > 1 else []
 
@@ -181,11 +181,11 @@ def choose_folder(search: TuningSearch, *, fresh: bool) -> Path:
     wanted = search.plan_stage(ALONE, Tuning("", {})).identity, _take_fingerprint()
     for folder in [] if fresh else sorted(parent.glob("*"), reverse=True):
         try:
-            found = read_tuning(folder)
+            begun = read_tuning(folder)
         except UsageError:
             continue
-        first = found.stages[ALONE]
-        if (first.history.header.identity, first.fingerprint) == wanted and not found.complete:
+        first = begun.stages[ALONE]
+        if (first.history.header.identity, first.fingerprint) == wanted and not begun.complete:
             return folder
     return new_folder(parent)
 

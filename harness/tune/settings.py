@@ -83,14 +83,14 @@ def combine(default: Arm, helped: Sequence[Change]) -> list[tuple[Change, ...]]:
     mates = [other for other in helped[1:] if _fits_together(apply_changes(default, [helped[0], other]))]
     wanted: list[tuple[Change, ...]] = [(helped[0], other) for other in mates]
     wanted += [(helped[0], *mates[:count]) for count in range(2, len(mates) + 1)]
-    seen = {describe_setting(default, apply_changes(default, [one])) for one in helped}
-    found = []
+    seen = {describe_setting(default, apply_changes(default, [change])) for change in helped}
+    combinations = []
     for changes in wanted:
         arm = apply_changes(default, changes)
         if (name := describe_setting(default, arm)) not in seen and _fits_together(arm):
             seen.add(name)
-            found.append(changes)
-    return found
+            combinations.append(changes)
+    return combinations
 
 
 def apply_changes(default: Arm, changes: Iterable[Change]) -> Arm:
@@ -117,5 +117,5 @@ def describe_setting(default: Arm, arm: Arm) -> str:
 
 def _fits_together(arm: Arm) -> bool:
     """Return True if the arm's mode has all of its options, and its threads suffice for them."""
-    turned = [one for one in backends.capabilities(arm.target.backend).options if one.name in arm.options]
+    turned = [known for known in backends.capabilities(arm.target.backend).options if known.name in arm.options]
     return all(option.is_for(arm.target) and (arm.threads > 1 or not option.parallel) for option in turned)

@@ -16,25 +16,25 @@ from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
 from shootout.report.screen import INDENT, labelled, typed
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.study import reproduce
-from shootout.tune.results import Found, TunedTarget, Tuning
+from shootout.tune.results import TunedTarget, TuneOutcome, Tuning
 from shootout.tune.settings import describe_setting
 from shootout.units import duration
 
 _STYLES = {
-    TunedTarget.BETTER: "green",
-    TunedTarget.NONE_BETTER: "cyan",
-    TunedTarget.CANT_TELL: "yellow",
-    TunedTarget.FAILED: "red",
+    TuneOutcome.BETTER: "green",
+    TuneOutcome.NONE_BETTER: "cyan",
+    TuneOutcome.CANT_TELL: "yellow",
+    TuneOutcome.FAILED: "red",
 }
 
 
 def render(tuning: Tuning, width: int) -> RenderableType:
     """Render the gains, the words to get them, the last race, and what was tried."""
-    found = list(tuning.found.values())
+    targets = list(tuning.found.values())
     parts: list[RenderableType] = [Text("What each backend gains over its defaults", style="bold")]
-    parts += _gain_tables(found, width)
-    parts += [Text(_tell_reason(one)) for one in found if one.conclusion.reason]
-    better = [one.ship for one in found if one.held]
+    parts += _gain_tables(targets, width)
+    parts += [Text(_tell_reason(tuned)) for tuned in targets if tuned.conclusion.reason]
+    better = [tuned.ship for tuned in targets if tuned.held]
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
         parts += labelled("To get it:", [typed(command, width - INDENT)], width)
@@ -45,41 +45,41 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     return Group(*parts)
 
 
-def _tell_reason(one: Found) -> str:
-    _, reason, fix = one.conclusion
-    return f"{one.target}: {reason}.{f' Fix: {fix}' if fix else ''}"
+def _tell_reason(tuned: TunedTarget) -> str:
+    _, reason, fix = tuned.conclusion
+    return f"{tuned.target}: {reason}.{f' Fix: {fix}' if fix else ''}"
 
 
-def _gain_tables(found: Sequence[Found], width: int) -> list[Table]:
-    lines = [_gain_line(one) for one in found]
+def _gain_tables(targets: Sequence[TunedTarget], width: int) -> list[Table]:
+    lines = [_gain_line(tuned) for tuned in targets]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     flush = set(headers) - {"default", "best", "tried"}
     return stack_tables(headers, lines, width, left=flush, long=("setting", "gain"))
 
 
-def _gain_line(one: Found) -> dict[str, Cell]:
-    told = [row.fidelity for row in (one.default_row, one.row) if row and row.fidelity]
-    if not one.best or one.best.target.precision == one.default.target.precision:
-        told = []  # before and after are the same
-    errors = [error_of(figures) for figures in told]
-    shares = [share(figures.accuracy) for figures in told if figures.accuracy is not None]
+def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
+    fidelities = [row.fidelity for row in (tuned.default_row, tuned.row) if row and row.fidelity]
+    if not tuned.best or tuned.best.target.precision == tuned.default.target.precision:
+        fidelities = []  # before and after are the same
+    errors = [error_of(figures) for figures in fidelities]
+    shares = [share(figures.accuracy) for figures in fidelities if figures.accuracy is not None]
     return {
-        "target": one.target,
-        "gain": Text(verdict(one), style=_STYLES.get(one.conclusion.outcome, "dim")),
-        "setting": describe_setting(one.default, one.best) if one.best else "",
-        "default": _time_text(one.default_row),
-        "best": _time_text(one.row),
+        "target": tuned.target,
+        "gain": Text(verdict(tuned), style=_STYLES.get(tuned.conclusion.outcome, "dim")),
+        "setting": describe_setting(tuned.default, tuned.best) if tuned.best else "",
+        "default": _time_text(tuned.default_row),
+        "best": _time_text(tuned.row),
         "error": " to ".join(errors),
         "accuracy": " to ".join(shares),
-        "tried": str(len(one.tried)) if one.tried else "",
+        "tried": str(len(tuned.tried)) if tuned.tried else "",
     }
 
 
-def verdict(one: Found) -> str:
+def verdict(tuned: TunedTarget) -> str:
     """Return `1.9x faster [1.8, 2.0]`, or what there is to say instead."""
-    if one.gain is None or one.conclusion.outcome is not TunedTarget.BETTER:
-        return str(one.conclusion.outcome)
-    return f"{1 / one.gain.value:.3g}x faster{ends_of(*_speedup_bounds(one.gain))}"
+    if tuned.gain is None or tuned.conclusion.outcome is not TuneOutcome.BETTER:
+        return str(tuned.conclusion.outcome)
+    return f"{1 / tuned.gain.value:.3g}x faster{ends_of(*_speedup_bounds(tuned.gain))}"
 
 
 def _speedup_bounds(gain: Ratio) -> tuple[float | None, float | None]:
@@ -98,17 +98,17 @@ def as_data(tuning: Tuning) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": tuning.run,
         "complete": tuning.complete,
-        "targets": [_target_data(one, tuning.given) for one in tuning.found.values()],
+        "targets": [_target_data(tuned, tuning.given) for tuned in tuning.found.values()],
         "stages": {name: document.model_dump(mode="json", by_alias=True) for name, document in documents.items()},
     }
 
 
-def _target_data(one: Found, given: Sequence[str]) -> dict[str, Any]:
-    low, high = _speedup_bounds(one.gain) if one.gain else (None, None)
+def _target_data(tuned: TunedTarget, given: Sequence[str]) -> dict[str, Any]:
+    low, high = _speedup_bounds(tuned.gain) if tuned.gain else (None, None)
 
     def setting(arm: Arm) -> dict[str, Any]:
         return {
-            "setting": describe_setting(one.default, arm),
+            "setting": describe_setting(tuned.default, arm),
             "target": str(arm.target),
             "threads": arm.threads,
             "options": dict(arm.options),
@@ -116,19 +116,19 @@ def _target_data(one: Found, given: Sequence[str]) -> dict[str, Any]:
         }
 
     return {
-        "target": one.target,
-        "outcome": str(one.conclusion.outcome),
-        "verdict": verdict(one),
-        "reason": one.conclusion.reason or None,
-        "fix": one.conclusion.fix or None,
-        "times_faster": {"value": 1 / one.gain.value, "low": low, "high": high} if one.gain else None,
-        "gain": as_json(one.gain),
-        "default": setting(one.default),
-        "best": setting(one.best) if one.best else None,
-        "ship": setting(one.ship),
+        "target": tuned.target,
+        "outcome": str(tuned.conclusion.outcome),
+        "verdict": verdict(tuned),
+        "reason": tuned.conclusion.reason or None,
+        "fix": tuned.conclusion.fix or None,
+        "times_faster": {"value": 1 / tuned.gain.value, "low": low, "high": high} if tuned.gain else None,
+        "gain": as_json(tuned.gain),
+        "default": setting(tuned.default),
+        "best": setting(tuned.best) if tuned.best else None,
+        "ship": setting(tuned.ship),
         "fidelity": {
             name: as_json(row.fidelity if row else None)
-            for name, row in (("default", one.default_row), ("best", one.row))
+            for name, row in (("default", tuned.default_row), ("best", tuned.row))
         },
-        "tried": [{**asdict(tried), "ratio": as_json(tried.ratio)} for tried in one.tried],
+        "tried": [{**asdict(tried), "ratio": as_json(tried.ratio)} for tried in tuned.tried],
     }

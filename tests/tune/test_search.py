@@ -35,7 +35,7 @@ from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 from shootout.tune import search, table
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, Tuning, read_tuning
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch, best_of_each
 from shootout.tune.settings import Change, apply_changes
 
@@ -261,18 +261,18 @@ def test_the_gain_is_that_of_a_fresh_race_and_what_held_is_raced_last(machine: M
     assert machine.ran == [ALONE, TOGETHER, CONFIRMED, TUNED]
     assert found.complete
     openvino, onnxruntime, numpy = found.found.values()
-    assert openvino.conclusion.outcome is TunedTarget.BETTER
+    assert openvino.conclusion.outcome is TuneOutcome.BETTER
     assert openvino.best is not None
     assert openvino.best.setting == "threads=1, PERFORMANCE_HINT=THROUGHPUT"
     assert openvino.gain is not None
     assert openvino.gain.low is not None
     assert openvino.gain.high is not None
     assert openvino.gain.low < 0.45 < openvino.gain.high
-    assert onnxruntime.conclusion.outcome is TunedTarget.NONE_BETTER  # the winner's curse, met
+    assert onnxruntime.conclusion.outcome is TuneOutcome.NONE_BETTER  # the winner's curse, met
     assert onnxruntime.best is not None
     assert onnxruntime.conclusion.reason == "what led the search did not hold"
     assert onnxruntime.ship is onnxruntime.default
-    assert (numpy.conclusion.outcome, numpy.best) == (TunedTarget.NONE_BETTER, None)
+    assert (numpy.conclusion.outcome, numpy.best) == (TuneOutcome.NONE_BETTER, None)
 
 
 def test_each_stage_races_what_the_one_before_it_left(machine: Machine, tmp_path: Path):
@@ -340,8 +340,8 @@ def test_the_last_race_waits_until_every_winner_is_confirmed(machine: Machine, t
 def test_a_target_that_cannot_run_here_is_skipped_and_the_others_are_tuned(machine: Machine, tmp_path: Path):
     found = tune(machine, ground("openvino", "numpy", missing=("openvino",)), tmp_path / "out")
     skipped, numpy = sorted(found.found.values(), key=lambda one: one.target, reverse=True)
-    assert skipped.conclusion == (TunedTarget.SKIPPED, MISSING.reason, MISSING.fix)
-    assert numpy.conclusion.outcome is TunedTarget.NONE_BETTER
+    assert skipped.conclusion == (TuneOutcome.SKIPPED, MISSING.reason, MISSING.fix)
+    assert numpy.conclusion.outcome is TuneOutcome.NONE_BETTER
     assert machine.ran == [ALONE]  # nothing to combine, to confirm or to race
     assert found.complete
 
