@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from shootout import backends
 from shootout.backends import reported
 from shootout.ceilings import worker as figures
-from shootout.ceilings.model import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
+from shootout.ceilings.remembered import Bandwidth, Ceilings, Peak, as_data, read_ceilings, write_ceilings
 from shootout.clock import utc_now
 from shootout.errors import ArmFailed, ShootoutError
 from shootout.host import environment

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shootout import backends
 from shootout.backends import described
 from shootout.ceilings.measure import obtain_ceilings
-from shootout.ceilings.model import read_ceilings
+from shootout.ceilings.remembered import read_ceilings
 from shootout.commands.output import print_answer, show_progress
 from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.ceilings.model import Ceilings, ceilings_of_run
+from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding

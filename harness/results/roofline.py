@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shootout.ceilings.model import Ceilings, ceilings_of_run
+from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, Precision, Scenario
 from shootout.exported.workload import Work
 from shootout.results.document import Ceiling, Row

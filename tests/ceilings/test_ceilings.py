@@ -13,7 +13,7 @@ from shootout import backends
 from shootout.backends._openvino.backend import STEP
 from shootout.ceilings import measure, worker
 from shootout.ceilings.measure import known_ceilings, obtain_ceilings, working_sets
-from shootout.ceilings.model import Ceilings, parse_ceilings, read_ceilings, write_ceilings
+from shootout.ceilings.remembered import Ceilings, parse_ceilings, read_ceilings, write_ceilings
 from shootout.contract import Precision
 from shootout.errors import ShootoutError
 from shootout.host import environment

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from support.races.made import ARMS, COPY, EXECUTED, A, B, ended, header, played, prepared, rounds, write
 
-from shootout.ceilings.model import Bandwidth, Ceilings, Peak
+from shootout.ceilings.remembered import Bandwidth, Ceilings, Peak
 from shootout.contract import Arm, Scenario
 from shootout.exported.workload import Work
 from shootout.report import table

@@ -8,10 +8,11 @@ import pytest
 
 from shootout import backends
 from shootout.backends import described
-from shootout.contract import Device, Target
+from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import SkippedArm
 from shootout.host import store
 from shootout.testing import cases, checks
+from shootout.testing import test_conformance as suite
 from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fixture
 
 
@@ -52,3 +53,21 @@ def test_a_single_check_of_a_target_can_be_left_to_the_full_run(monkeypatch: pyt
 def test_nobody_takes_anything_out_of_the_cache_while_the_suite_runs():
     with (store.cache_folder() / ".lock").open("r+b") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+ON_VULKAN = Target(backend="ncnn", device=Device.VULKAN)
+
+
+def test_whether_a_vulkan_device_is_here_is_found_out_by_the_test(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(suite, "answers", lambda _: pytest.fail("a probe decides what is collected"))
+    assert suite._is_tested(ON_VULKAN, must=False)
+    gone = Availability(why=NotRun(NotRunKind.UNAVAILABLE, "no device", "get one"))
+    monkeypatch.setattr(suite, "answers", lambda _: {Device.VULKAN: gone})
+    assert suite.lacking(ON_VULKAN) == "nothing to run on: no device; get one"
+    assert suite.lacking(Target(backend="ncnn")) == ""
+    with pytest.raises(pytest.skip.Exception, match="nothing to run on: no device; get one"):
+        suite.test_conforms(ON_VULKAN, "any", request)
+    monkeypatch.setattr(suite, "answers", lambda _: {Device.VULKAN: Availability(version="1")})
+    assert suite.lacking(ON_VULKAN) == ""

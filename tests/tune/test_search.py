@@ -9,7 +9,8 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 from shootout.tune import search, table
-from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TuneOutcome, Tuning, read_tuning
+from shootout.tune.results import ALONE, CONFIRMED, TOGETHER, TUNED, TunedTarget, TuneOutcome, Tuning, read_tuning
 from shootout.tune.search import TuningSearch, best_of_each
 from shootout.tune.settings import Change, apply_changes
 
@@ -408,3 +409,25 @@ def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pyt
     first = run_folder.new_folder(tmp_path)
     first.mkdir()
     assert [first.name, run_folder.new_folder(tmp_path).name] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2"]
+
+
+def found(**row: Any) -> TunedTarget:
+    """A target of which nothing but its default was tried, and this came of it."""
+    arm = Arm(target=Target(backend="ncnn", device=Device.VULKAN), model="m")
+    target = str(arm.target)
+    group, rows = SimpleNamespace(arms=(arm,)), {arm.label: SimpleNamespace(**row)}
+    return TunedTarget(
+        target, cast("Any", {ALONE: SimpleNamespace(groups={target: group}, rows=lambda _: rows, ratios=lambda _: {})})
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause", "told"),
+    [
+        ("not timed", NotRunKind.SOFTWARE, TuneOutcome.SKIPPED),
+        ("skipped", NotRunKind.UNAVAILABLE, TuneOutcome.SKIPPED),
+        ("failed", NotRunKind.FAILED, TuneOutcome.FAILED),
+    ],
+)
+def test_a_target_without_figures_has_an_outcome(outcome: str, cause: NotRunKind, told: TuneOutcome) -> None:
+    assert found(outcome=outcome, cause=cause, reason="why", fix=None).conclusion == (told, "why", "")
