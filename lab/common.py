@@ -23,14 +23,15 @@ from shootout.contract import Arm, Array, NotRun, Value
 from shootout.errors import ArmFailed, SkippedArm
 from shootout.export.client import Request, obtain
 from shootout.host import environment
-from shootout.host.noise import Disturbance, NoiseMeter, OwnTraces
+from shootout.host.noise import Disturbance, Gpus, NoiseMeter, OwnTraces
 from shootout.host.placement import Placement
 from shootout.host.store import cache_folder
 from shootout.messages import Scope
-from shootout.race.live import Launcher, NoiseWatch
-from shootout.race.protocols import Context, Gpus, Performance, Player, RaceEvents, Stage, Starters
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import ForkServers, Launcher
+from shootout.race.live_arm import LiveArm
 from shootout.race.queue import block_medians
-from shootout.race.restart import Restart
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.stats.verdicts import log_ratios
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
@@ -149,7 +150,7 @@ def copies(built: Built, count: int) -> list[Built]:
 class Disturbances:
     """A watch that counts disturbed rounds and flags none, so that a bench on a busy machine ends and says so."""
 
-    inner: NoiseWatch
+    inner: NoiseMeter
     rounds: int = 0
     disturbed: int = 0
 
@@ -169,7 +170,7 @@ class Disturbances:
 
 def watch(placement: Placement) -> Disturbances:
     """A fresh watch over the arms' CPUs."""
-    return Disturbances(NoiseWatch(NoiseMeter(placement.arms, parent=placement.parent)))
+    return Disturbances(NoiseMeter(placement.arms, parent=placement.parent))
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ class Ledger:
 class TimedPlayer:
     """A player whose every method is entered in the ledger."""
 
-    def __init__(self, player: Player, ledger: Ledger) -> None:
+    def __init__(self, player: ArmProcess, ledger: Ledger) -> None:
         self._player, self._ledger = player, ledger
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -206,7 +207,7 @@ class TimedPlayer:
 class TimedStage:
     """A stage of timed players."""
 
-    inner: Stage
+    inner: Launcher
     ledger: Ledger
 
     lanes: ClassVar[int] = 1
@@ -215,19 +216,19 @@ class TimedStage:
         """As the stage inside."""
         return self.inner.place(arm, lane)
 
-    def starters(self) -> Starters:
+    def fork_servers(self) -> ForkServers:
         """As the stage inside."""
-        return self.inner.starters()
+        return self.inner.fork_servers()
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         spawn = self.ledger.timed("spawn", self.inner.spawn)
-        return cast("Player", TimedPlayer(spawn(arm, restart, padding), self.ledger))
+        return cast("ArmProcess", TimedPlayer(spawn(arm, restart, padding), self.ledger))
 
 
 def restart(
     index: int,
     arms: Sequence[Arm],
-    stage: Stage,
+    stage: Any,
     eye: Disturbances,
     rng: random.Random,
     setback: Callable[[Arm, NotRun], None] | None = None,
@@ -245,15 +246,15 @@ def restart(
     def fault(arm: Arm, why: NotRun) -> None:
         faults.append(f"{arm.label}: {why.reason}")
 
-    notes = RaceEvents(say=lambda _: None, setback=setback or fault)
-    context = Context(stage=stage, watch=eye, notes=notes)
+    events = RaceEvents(say=lambda _: None, setback=setback or fault)
+    context = RestartContext(launcher=stage, watch=cast("NoiseMeter", eye), events=events)
     found = Restart(index=index, arms=arms, context=context, rng=rng).run()
     if faults:
         raise RuntimeError("; ".join(faults))
     return found
 
 
-def medians(performances: Sequence[Performance], scope: Scope) -> dict[str, Array]:
+def medians(performances: Sequence[LiveArm], scope: Scope) -> dict[str, Array]:
     """Block medians (ns) by label."""
     return {one.arm.label: np.array(block_medians(one)[scope.value]) for one in performances}
 
@@ -263,7 +264,7 @@ def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) ->
     return float(log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
 
 
-def timed_s(performances: Sequence[Performance]) -> float:
+def timed_s(performances: Sequence[LiveArm]) -> float:
     """Seconds inside the brackets of all blocks."""
     return sum(
         float(latency.sum()) * one.tuned.per_reading[scope] / 1e9
@@ -273,6 +274,6 @@ def timed_s(performances: Sequence[Performance]) -> float:
     )
 
 
-def pooled(performance: Performance, scope: Scope) -> Array:
+def pooled(performance: LiveArm, scope: Scope) -> Array:
     """All readings (ns) of one arm in one restart."""
     return np.concatenate([turn.latency_ns[scope] for turn in performance.turns])

@@ -20,7 +20,6 @@ from shootout.clock import Stopwatch, now_ns
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.host import gpu
 from shootout.host.placement import child_environment
-from shootout.race.pausing import on_gpu
 from shootout.worker.process import WorkerProcess
 
 ARMS = 4
@@ -59,7 +58,7 @@ def _of(bench: Bench, name: str) -> tuple[Table, dict[str, Any]]:
 def _steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built], float]:
     """The steps' rows, the artifacts of the workers, and the mean of a whole hand-off in microseconds."""
     arm = bench.arm(name)
-    if on_gpu(arm):
+    if arm.target.device.is_gpu:
         gpu.require_gpu()
     built = copies(bench.built(arm), ARMS)
     steps = _hand_offs(bench, built, rounds)
@@ -121,7 +120,7 @@ def _share(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any
     stage, played = TimedStage(bench.stage(built), ledger), []
     with Stopwatch() as wall:
         for index in range(count):
-            played += restart(index, [one.arm for one in built], stage, eye, rng).performances
+            played += restart(index, [one.arm for one in built], stage, eye, rng).playing
     share = 100 * ledger.calls["turn"] * hand_off_s / wall.seconds
     return {
         "hand_off_percent": share,

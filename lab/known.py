@@ -32,7 +32,7 @@ def _planted(bench: Bench) -> Table:
     count = bench.size(10, 1)
     for index in range(count):
         say(f"  spin: restart {index + 1}/{count}")
-        played = restart(index, arms, stage, eye, rng).performances
+        played = restart(index, arms, stage, eye, rng).playing
         for label, values in medians(played, Scope.COMPUTE).items():
             found[label].append(float(np.median(values)))
     return [

@@ -19,7 +19,8 @@ from shootout.constants import ALPHA
 from shootout.contract import Arm
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
-from shootout.race.live import ArmProcess, Launcher
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import Launcher
 from shootout.stats.verdicts import compare
 
 NEIGHBOURS = 4
@@ -66,9 +67,9 @@ class UnheldStage:
         """As the stage inside."""
         return self._inner.place(arm, lane)
 
-    def starters(self) -> Any:
+    def fork_servers(self) -> Any:
         """As the stage inside."""
-        return self._inner.starters()
+        return self._inner.fork_servers()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
         """A player that nobody can hold."""
@@ -102,7 +103,7 @@ def _victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
     eye, rng = watch(bench.placement), bench.rng("neighbours")
     found = []
     for index in range(bench.size(3, 1)):
-        played = restart(index, [one.arm for one in built], stage, eye, rng).performances
+        played = restart(index, [one.arm for one in built], stage, eye, rng).playing
         found += [pooled(one, Scope.END_TO_END) for one in played if one.arm.label == built[0].arm.label]
     return np.concatenate(found)
 
@@ -114,7 +115,7 @@ def _spawn_orders(bench: Bench) -> Table:
         say(f"  spawn order {order}")
         eye, x = watch(bench.placement), []
         for index in range(count):
-            played = restart(index, [one.arm for one in built], bench.stage(built), eye, rng).performances
+            played = restart(index, [one.arm for one in built], bench.stage(built), eye, rng).playing
             by_label = medians(played, Scope.END_TO_END)
             x.append(log_ratio(by_label[built[1].arm.label], by_label[built[0].arm.label]))
         found = compare(np.array(x), alpha=ALPHA, bias_floor=bias_floor())

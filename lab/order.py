@@ -24,8 +24,9 @@ from shootout.clock import Stopwatch
 from shootout.constants import LEAD_IN_CALLS
 from shootout.contract import Arm, NotRun
 from shootout.messages import Scope, Turn
-from shootout.race.live import ArmProcess, Launcher
-from shootout.race.protocols import Performance, Player, Starters
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import ForkServers, Launcher
+from shootout.race.live_arm import LiveArm
 
 BASELINE = "torch-eager"
 
@@ -97,12 +98,12 @@ class CountingStage:
         """As the stage inside."""
         return self.inner.place(arm, lane)
 
-    def starters(self) -> Starters:
+    def fork_servers(self) -> ForkServers:
         """As the stage inside."""
-        return self.inner.starters()
+        return self.inner.fork_servers()
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
-        return cast("Player", CountingPlayer(self.inner.spawn(arm, restart, padding), self.switches[arm.label]))
+    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
+        return cast("ArmProcess", CountingPlayer(self.inner.spawn(arm, restart, padding), self.switches[arm.label]))
 
 
 def voluntary_switches(pid: int) -> int:
@@ -121,7 +122,7 @@ class Found:
 
     compute_us: list[float] = field(default_factory=list)
     times_eager: list[float] = field(default_factory=list)
-    last: Performance | None = None
+    last: LiveArm | None = None
     switches: Switches = field(default_factory=Switches)
     why: dict[str, str] = field(default_factory=dict)
 
@@ -177,14 +178,14 @@ def _play(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, 
 
     for index in range(count):
         say(f"  {point.name}: restart {index + 1}/{count}")
-        played = restart(index, [one.arm for one in built.values()], stage, eye, rng, setback).performances
+        played = restart(index, [one.arm for one in built.values()], stage, eye, rng, setback).playing
         _note(played, names, found)
     for label, target in names.items():
         found[target].switches = stage.switches[label]
     return {"restarts": count, "arms": len(built), "rounds_disturbed_percent": 100 * eye.share}
 
 
-def _note(played: Sequence[Performance], names: dict[str, str], found: dict[str, Found]) -> None:
+def _note(played: Sequence[LiveArm], names: dict[str, str], found: dict[str, Found]) -> None:
     by_target = {names[label]: values for label, values in medians(played, Scope.COMPUTE).items()}
     for one in played:
         target = names[one.arm.label]

@@ -42,8 +42,9 @@ from shootout.contract import Arm, Array
 from shootout.host.placement import on_cpus
 from shootout.host.store import bias_floor
 from shootout.messages import Scope
-from shootout.race.live import Launcher
-from shootout.race.protocols import Performance, Player, Starters
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import ForkServers, Launcher
+from shootout.race.live_arm import LiveArm
 from shootout.stats.verdicts import compare
 
 
@@ -74,7 +75,7 @@ def _arm(bench: Bench, target: str) -> dict[str, Any]:
     with Stopwatch() as wall:
         for index in range(count):
             say(f"  {target}: restart {index + 1}/{count}")
-            played.append(restart(index, [one.arm for one in built], stage, eye, rng).performances)
+            played.append(restart(index, [one.arm for one in built], stage, eye, rng).playing)
     every = [one for performances in played for one in performances]
     return {
         "spread": [_spread(target, scope, _log_ratios(played, scope), eye) for scope in Scope],
@@ -108,7 +109,7 @@ def start_figures(bench: Bench) -> Tables:
         with on_cpus(where.placement.parent), _longer_environment(37 * number):
             for index in range(bench.size(40, 2)):
                 say(f"  run {number + 1}, restart {index + 1}")
-                played.append(restart(index, [one.arm for one in here], stage, eye, rng).performances)
+                played.append(restart(index, [one.arm for one in here], stage, eye, rng).playing)
         for scope, target in product(Scope, dict.fromkeys(str(one.arm.target) for one in built)):
             of = [[one for one in performances if str(one.arm.target) == target] for performances in played]
             for kind, values in _starts(of, scope).items():
@@ -165,7 +166,7 @@ def _small(bench: Bench, target: str) -> Arm:
     return bench.arm(target, parameters={"n_layers": 4})
 
 
-def _starts(played: Sequence[Sequence[Performance]], scope: Scope) -> dict[str, list[float]]:
+def _starts(played: Sequence[Sequence[LiveArm]], scope: Scope) -> dict[str, list[float]]:
     """Return each restart's x: of two forked copies, and of a started one beside them if there is one."""
     by_label = [medians(performances, scope) for performances in played]
     rows = [[medians_of[label] for label in sorted(medians_of)] for medians_of in by_label]
@@ -188,15 +189,15 @@ class _OneStarted:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return self.forking.place(arm, lane)
 
-    def starters(self) -> Starters:
-        return self.forking.starters()
+    def fork_servers(self) -> ForkServers:
+        return self.forking.fork_servers()
 
-    def spawn(self, arm: Arm, restart: int, padding: int) -> Player:
+    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         stage = self.starting if arm.ordinal == 3 else self.forking
         return stage.spawn(arm, restart, padding)
 
 
-def _log_ratios(played: Sequence[Sequence[Performance]], scope: Scope) -> list[float]:
+def _log_ratios(played: Sequence[Sequence[LiveArm]], scope: Scope) -> list[float]:
     """Each restart's x of the second copy against the first."""
     found = []
     for performances in played:
@@ -206,7 +207,7 @@ def _log_ratios(played: Sequence[Sequence[Performance]], scope: Scope) -> list[f
     return found
 
 
-def _start(played: Sequence[Performance]) -> dict[str, Any]:
+def _start(played: Sequence[LiveArm]) -> dict[str, Any]:
     """What a process needs before its first timed call, medians over processes."""
 
     def median(values: list[float]) -> float:
@@ -241,7 +242,7 @@ def _spread(target: str, scope: Scope, values: list[float], eye: Disturbances) -
     }
 
 
-def split(ledger: Ledger, wall_s: float, played: Sequence[Performance], restarts: int) -> dict[str, float]:
+def split(ledger: Ledger, wall_s: float, played: Sequence[LiveArm], restarts: int) -> dict[str, float]:
     """The parent's wall clock per restart, by what it waited for; `other` is the parent's own work.
 
     `spawn` is a process's way to its first command, with the interpreter's own imports and the inputs' staging. Of a

@@ -55,7 +55,7 @@ def figures(bench: Bench) -> Tables:
 def _steps_per_ms(bench: Bench) -> int:
     arm = bench.arm("spin", "identity", options={"work": str(STEPS_PER_LOOK)})
     stage = bench.stage([bench.built(arm)])
-    played = restart(0, [arm], stage, watch(bench.placement), bench.rng("steps")).performances
+    played = restart(0, [arm], stage, watch(bench.placement), bench.rng("steps")).playing
     return round(STEPS_PER_LOOK * 1e6 / float(np.median(medians(played, Scope.END_TO_END)[arm.label])))
 
 

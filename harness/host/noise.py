@@ -26,7 +26,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
 
 from shootout.clock import cpu_ns, now_ns
 from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
@@ -42,7 +43,8 @@ STEAL_JIFFIES = 2
 FOREIGN_JIFFIES = 2
 """Likewise less foreign time than this, on one CPU."""
 _JIFFY_NS = 10_000_000
-_NO_GPUS: Mapping[str, tuple[float | None, GpuState]] = {}
+Gpus: TypeAlias = "Mapping[str, tuple[int | None, GpuState]]"
+"""By label of each arm on the GPU: the highest SM clock it had, in MHz, and how the GPU was right after its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,7 @@ def recalled(words: str) -> Disturbance:
 
 
 class NoiseMeter:
-    """Reads the counters that concern some CPUs.
+    """Reads the counters that concern some CPUs, and says what disturbed a round; it never sees a latency.
 
     Args:
         cpus: the CPUs the arms run on.
@@ -174,6 +176,16 @@ class NoiseMeter:
         self._cpus, self._proc, self._gpu = frozenset(cpus), proc, gpu
         self._shared = not self._cpus.isdisjoint(parent)
         self._groups = cgroup.folders("cpu") if groups is None else tuple(groups)
+        self._begun: NoiseMark | None = None
+
+    def begin(self) -> None:
+        """Note the counters at a round's begin."""
+        self._begun = self.mark()
+
+    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
+        """Return why the round since `begin` is flagged; `own` tells what of its traces the arms left."""
+        assert self._begun is not None, "begin comes first"
+        return disturbances(self._begun, self.mark(), gpus, own)
 
     def mark(self) -> NoiseMark:
         """The counters now. Takes about 0.1 ms without a GPU, so it belongs between rounds."""
@@ -254,7 +266,7 @@ def _grown(before: int | None, after: int | None) -> int | None:
 def disturbances(
     before: NoiseMark,
     after: NoiseMark,
-    gpus: Mapping[str, tuple[float | None, GpuState]] = _NO_GPUS,
+    gpus: Gpus = MappingProxyType({}),
     own: OwnTraces = _NOTHING_OWN,
 ) -> tuple[Disturbance, ...]:
     """What disturbed the round between two marks; empty when nothing speaks against it.
@@ -262,7 +274,7 @@ def disturbances(
     Args:
         before: the mark before the round.
         after: the mark after it.
-        gpus: each GPU arm's label → (the highest SM clock it had, in MHz, and how the GPU was after its turn).
+        gpus: how the GPU was at each arm on it.
         own: what of it is ours.
     """
     found: list[Disturbance] = []

@@ -1,4 +1,4 @@
-"""Loading and verifying the arms of a restart, side by side: nothing is timed yet, so every CPU may help.
+"""Load and verify the arms of a restart, side by side: nothing is timed yet, so every CPU may help.
 
 Each lane is a set of as many CPUs as an arm has. An arm is loaded in one lane, then its threads are moved to the arms'
 own CPUs and it is held. One whose library pins its threads while it loads is loaded on those CPUs in the first place,
@@ -15,37 +15,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from shootout.clock import Stopwatch
-from shootout.contract import Arm
 from shootout.errors import ArmFailed, ArmOut, NotRunKind, SkippedArm
-from shootout.messages import Loaded, Verified
-from shootout.race.pausing import on_gpu
-from shootout.race.protocols import Player, Stage, Starters
-
-OWN = 0
-"""The lane of the arms' own CPUs."""
-UNTIMED = (
-    "software device: not timed",
-    "",
-    NotRunKind.SOFTWARE,
-)
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Entrance:
-    """One arm on its way into a restart: its process and what it brought, or why it is out.
-
-    Attributes:
-        padding: bytes more in its environment.
-        spent_s: seconds of the steps, by name; `load` begins with the process.
-    """
-
-    arm: Arm
-    padding: int
-    player: Player | None = None
-    loaded: Loaded | None = None
-    verified: Verified | None = None
-    error: ArmOut | None = None
-    spent_s: dict[str, float] = field(default_factory=dict)
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import OWN, ForkServers, Launcher
+from shootout.race.live_arm import LiveArm
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -54,95 +27,95 @@ class Loading:
 
     Attributes:
         index: the restart's number.
-        players: ends every process on exit.
+        cleanup: ends every process on exit.
         say: hears which arm is next; from any thread.
     """
 
-    stage: Stage
+    launcher: Launcher
     index: int
-    players: ExitStack
+    cleanup: ExitStack
     say: Callable[[str], None]
-    _waiting: list[Entrance] = field(default_factory=list, init=False)
-    _begun: list[Player] = field(default_factory=list, init=False)
-    _starters: Starters = field(init=False)
-    _stopped: bool = field(default=False, init=False)
+    _waiting: list[LiveArm] = field(default_factory=list, init=False)
+    _begun: list[ArmProcess] = field(default_factory=list, init=False)
+    _servers: ForkServers = field(init=False)
+    _is_stopped: bool = field(default=False, init=False)
     _lock: Lock = field(default_factory=Lock, init=False)
 
-    def run(self, entrances: Sequence[Entrance]) -> None:
+    def run(self, arms: Sequence[LiveArm]) -> None:
         """Bring each as far as it gets, spawned in this order; an exception in one thread ends them all."""
-        self._waiting = [one for one in entrances if not on_gpu(one.arm)]
-        self._starters = self.stage.starters()
-        self.players.callback(self._starters.kill)
-        helpers = range(OWN + 1, min(self.stage.lanes, len(self._waiting)))
-        # A process is killed when the thread that started it ends, so the threads stay as long as the players do.
-        pool = self.players.enter_context(ThreadPoolExecutor(max(1, len(helpers))))
+        self._waiting = [live for live in arms if not live.arm.target.device.is_gpu]
+        self._servers = self.launcher.fork_servers()
+        self.cleanup.callback(self._servers.kill)
+        helpers = range(OWN + 1, min(self.launcher.lanes, len(self._waiting)))
+        # A process is killed when the thread that started it ends, so the threads stay as long as the processes do.
+        pool = self.cleanup.enter_context(ThreadPoolExecutor(max(1, len(helpers))))
         try:
-            running = [pool.submit(self._serve, lane) for lane in helpers]
-            self._serve(OWN)
+            running = [pool.submit(self._load_in_lane, lane) for lane in helpers]
+            self._load_in_lane(OWN)
             for helper in running:
                 helper.result()
         except BaseException:
             self._stop()
             raise
-        for one in entrances:
-            if on_gpu(one.arm):
-                self._enter(one, OWN)
-        self._starters.kill()
+        for live in arms:
+            if live.arm.target.device.is_gpu:
+                self._load(live, OWN)
+        self._servers.kill()
 
-    def _serve(self, lane: int) -> None:
-        while entrance := self._next(lane):
+    def _load_in_lane(self, lane: int) -> None:
+        while live := self._take_next(lane):
             try:
-                self._enter(entrance, lane)
+                self._load(live, lane)
             except BaseException:
                 self._stop()
                 raise
 
-    def _next(self, lane: int) -> Entrance | None:
-        """The first that may be loaded in this lane; None where none is left."""
+    def _take_next(self, lane: int) -> LiveArm | None:
+        """Take the first that may be loaded in this lane; None if none is left."""
         with self._lock:
-            found = next((one for one in self._waiting if self.stage.place(one.arm, lane)), None)
-            if not found or self._stopped:
+            live = next((live for live in self._waiting if self.launcher.place(live.arm, lane)), None)
+            if not live or self._is_stopped:
                 return None
-            self._waiting.remove(found)
-            return found
+            self._waiting.remove(live)
+            return live
 
-    def _stop(self) -> None:
-        """Let nobody begin, and everybody who waits for an answer hear that there will be none."""
-        with self._lock:
-            self._stopped = True
-            self._starters.end()
-            for player in self._begun:
-                player.end()
-
-    def _enter(self, entrance: Entrance, lane: int) -> None:
-        self.say(f"loading {entrance.arm.label}")
+    def _load(self, live: LiveArm, lane: int) -> None:
+        self.say(f"loading {live.arm.label}")
         try:
             with Stopwatch() as load:
-                self._starters.prepare(entrance.arm, lane, entrance.padding)
-                player = entrance.player = self._spawn(entrance)
+                self._servers.prepare(live.arm, lane, live.padding)
+                process = live.process = self._spawn(live)
                 if lane != OWN:
-                    player.move(self.stage.place(entrance.arm, lane))
-                entrance.loaded = player.load()
+                    process.move(self.launcher.place(live.arm, lane))
+                live.loaded = process.load()
             with Stopwatch() as verify:
-                entrance.verified = player.verify()
-            entrance.spent_s = {"load": load.seconds, "verify": verify.seconds}
-            if entrance.verified.fault:
-                raise ArmFailed(entrance.verified.fault)
-            if entrance.verified.executed.software:
-                raise SkippedArm(*UNTIMED)
+                live.verified = process.verify()
+            live.spent_s = {"load": load.seconds, "verify": verify.seconds}
+            if live.verified.fault:
+                raise ArmFailed(live.verified.fault)
+            if live.verified.executed.software:
+                raise SkippedArm("software device: not timed", "", NotRunKind.SOFTWARE)
             if lane != OWN:
-                player.move(self.stage.place(entrance.arm, OWN))
-            player.hold()
+                process.move(self.launcher.place(live.arm, OWN))
+            process.hold()
         except ArmOut as error:
-            entrance.error = error
-            if entrance.player:
-                entrance.player.end()
+            live.error = error
+            if live.is_started:
+                live.process.end()
 
-    def _spawn(self, entrance: Entrance) -> Player:
-        player = self.stage.spawn(entrance.arm, self.index, entrance.padding)
+    def _spawn(self, live: LiveArm) -> ArmProcess:
+        process = self.launcher.spawn(live.arm, self.index, live.padding)
         with self._lock:
-            self.players.callback(player.kill)
-            self._begun.append(player)
-            if self._stopped:
-                player.end()
-        return player
+            self.cleanup.callback(process.kill)
+            self._begun.append(process)
+            if self._is_stopped:
+                process.end()
+        return process
+
+    def _stop(self) -> None:
+        """Let no load begin, and let each wait for an answer end without one."""
+        with self._lock:
+            self._is_stopped = True
+            self._servers.end()
+            for process in self._begun:
+                process.end()

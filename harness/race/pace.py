@@ -32,8 +32,7 @@ from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.export.client import is_file
 from shootout.journal.records import Line, Played
 from shootout.messages import Scope, Tuned
-from shootout.race.loading import Entrance
-from shootout.race.protocols import Performance
+from shootout.race.live_arm import LiveArm
 from shootout.race.serving import LoadTest, least_s
 from shootout.stats.leaders import time_ns
 from shootout.stats.verdicts import Rules
@@ -50,13 +49,11 @@ def restart_s(left_s: float, owed: Iterable[int]) -> float:
     return left_s / max(1, sum(max(2, count) for count in owed))
 
 
-def foreseen_s(entrance: Entrance, terms: LoadTest | None) -> float:
-    """Seconds of an arm's shortest way through a restart; a first call that compiles is no call's time."""
-    loaded, verified = entrance.loaded, entrance.verified
-    if entrance.error or loaded is None:
+def foreseen_s(live: LiveArm, terms: LoadTest | None) -> float:
+    """Return the seconds of a loaded arm's shortest way through a restart; a first call that compiles is no measure."""
+    if live.error:
         return 0.0
-    verify_s = entrance.spent_s.get("verify", loaded.first_call_s) / (verified.calls if verified else 1)
-    call_s = min(loaded.first_call_s, verify_s)
+    call_s = min(live.loaded.first_call_s, live.spent_s["verify"] / live.verified.calls)
     calls_s = call_s * (LEAST_LONG_CALLS if call_s * 1e9 > LONG_CALL_NS else LEAST_CALLS)
     return max(calls_s, least_s(terms) if terms else 0.0)
 
@@ -66,9 +63,9 @@ def least_rounds_s(tuned: Tuned) -> float:
     return MIN_ROUNDS * sum(_block_ns(ns) for ns in tuned.call_ns.values()) / 1e9
 
 
-def entering_s(performances: Sequence[Performance]) -> float:
-    """Seconds until one more arm may play, as long as the slowest of these took."""
-    return max((sum(one.spent_s.values()) for one in performances), default=0.0)
+def entering_s(arms: Sequence[LiveArm]) -> float:
+    """Return the seconds until one more arm may play, as long as the slowest of these took."""
+    return max((sum(live.spent_s.values()) for live in arms), default=0.0)
 
 
 def _block_ns(call_ns: float) -> float:
@@ -106,17 +103,16 @@ def leavers(
     return out
 
 
-def took_s(performances: Sequence[Performance], rounds: int, wall_s: float) -> dict[str, float]:
-    """By label, each arm's part of a restart that took so long, had it had the fewest rounds that count."""
-    before = {one.arm.label: sum(one.spent_s.values()) for one in performances}
-    calls = {one.arm.label: sum(_called_s(turn.latency_ns.values()) for turn in one.turns) for one in performances}
+def took_s(arms: Sequence[LiveArm], rounds: int, wall_s: float) -> dict[str, float]:
+    """Return each arm's part of a restart that took so long, by label, had it had the fewest rounds that count."""
+    before = {live.arm.label: sum(live.spent_s.values()) for live in arms}
+    calls = {
+        live.arm.label: sum(float(ns.sum()) for turn in live.turns for ns in turn.latency_ns.values()) / 1e9
+        for live in arms
+    }
     scale = wall_s / (sum(before.values()) + sum(calls.values()) or 1.0)
     shortest = min(1.0, MIN_ROUNDS / max(rounds, 1))
     return {label: scale * (spent + shortest * calls[label]) for label, spent in before.items()}
-
-
-def _called_s(latencies_ns: Iterable[Array]) -> float:
-    return sum(float(one.sum()) for one in latencies_ns) / 1e9
 
 
 def thinned(

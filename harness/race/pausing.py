@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from shootout.constants import BLOCK_NS, HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS, HOLD_SHARE, HOLD_SLOWDOWN
 from shootout.contract import Arm, Device
 from shootout.journal.records import Holding
-from shootout.messages import Scope
-from shootout.race.protocols import Performance, Player
+from shootout.race.live_arm import LiveArm
+
+if TYPE_CHECKING:
+    from shootout.race.arm_process import ArmProcess
 
 _MOST_CALLS = 10_000
 """In one block; they fill it only where a call is shorter than 1 us."""
@@ -40,7 +42,7 @@ class Suspension:
 
     def stops(self, arm: Arm) -> bool:
         """Whether `arm` is stopped while others play; one on the CPU always is."""
-        return not on_gpu(arm) or self.found is None or self.found.mode == "stop"
+        return not arm.target.device.is_gpu or self.found is None or self.found.mode == "stop"
 
     def share(self, arms: Iterable[Arm]) -> None:
         """Have arms on the GPU wait, where some of these share one process's CUDA context."""
@@ -49,34 +51,34 @@ class Suspension:
             if self.note:
                 self.note(self.found)
 
-    def untried(self, performances: Iterable[Performance]) -> list[Performance]:
-        """The arms to try it on, the fastest first; empty when it is known, or can't be told by these."""
-        found = sorted((one for one in performances if on_gpu(one.arm)), key=_call_ns)
-        enough = len(found) > 1 and pairs_in_time(_call_ns(found[0])) >= HOLD_LEAST_PAIRS
-        return found if enough and self.found is None else []
+    def untried(self, arms: Iterable[LiveArm]) -> list[LiveArm]:
+        """Return the arms to try it on, the fastest first; none if it is known, or these can't tell."""
+        on_gpu = sorted((live for live in arms if live.arm.target.device.is_gpu), key=lambda live: live.call_ns)
+        enough = len(on_gpu) > 1 and pairs_in_time(on_gpu[0].call_ns) >= HOLD_LEAST_PAIRS
+        return on_gpu if enough and self.found is None else []
 
-    def settle(self, performances: Sequence[Performance]) -> None:
+    def settle(self, arms: Sequence[LiveArm]) -> None:
         """Try both ways on the first of these arms, decide, and leave all of them held the better way.
 
         Args:
-            performances: as `untried` gives them; all are stopped.
+            arms: as `untried` gives them; all are stopped.
 
         Raises:
             ArmFailed: the first arm did; the others are stopped as before.
         """
-        call_ns = _call_ns(performances[0])
-        first, *others = (one.player for one in performances)
-        readings = _readings(first, others, pairs_in_time(call_ns), _block_ns(call_ns))
+        call_ns = arms[0].call_ns
+        first, *others = (live.process for live in arms)
+        readings = _read_pairs(first, others, pairs_in_time(call_ns), _block_ns(call_ns))
         self.found = decide(readings)
         if self.found.mode == "pipe":
-            for player in (first, *others):
-                player.release()
+            for process in (first, *others):
+                process.release()
         if self.note:
             self.note(self.found)
 
 
 def decide(pairs: Sequence[tuple[float, float]]) -> Holding:
-    """What follows from pairs of readings (ns a call) of one arm: the others stopped, the others waiting.
+    """Decide by pairs of readings (ns a call) of one arm: the others stopped, the others waiting.
 
     Two conditions, so that neither one long disturbance nor a difference too small to matter changes how arms are held:
     the median of the ratios, and in how many pairs the arm was slower at all.
@@ -87,13 +89,8 @@ def decide(pairs: Sequence[tuple[float, float]]) -> Holding:
     return Holding(mode=mode, ratio=ratio, pairs=len(pairs))
 
 
-def on_gpu(arm: Arm) -> bool:
-    """Whether the arm's process holds a GPU."""
-    return arm.target.device.is_gpu
-
-
 def pairs_in_time(call_ns: float) -> int:
-    """How many pairs of blocks the trial has time for."""
+    """Return how many pairs of blocks the trial has time for."""
     return min(HOLD_PAIRS, int(HOLD_NS / (2 * _block_ns(call_ns))))
 
 
@@ -101,22 +98,20 @@ def _block_ns(call_ns: float) -> int:
     return max(BLOCK_NS, int(call_ns))
 
 
-def _call_ns(performance: Performance) -> float:
-    return performance.tuned.call_ns[Scope.END_TO_END]
-
-
-def _readings(first: Player, others: Sequence[Player], pairs: int, block_ns: int) -> list[tuple[float, float]]:
-    """So many pairs, each the other way round than the one before: a slow drift then favours neither."""
-    found = []
+def _read_pairs(
+    first: ArmProcess, others: Sequence[ArmProcess], pairs: int, block_ns: int
+) -> list[tuple[float, float]]:
+    """Read so many pairs, each the other way round than the one before: a slow drift then favours neither."""
+    readings = []
     for number in range(pairs):
         order = (True, False) if number % 2 else (False, True)
-        ns = {waiting: _reading(first, others if waiting else (), block_ns) for waiting in order}
-        found.append((ns[False], ns[True]))
-    return found
+        ns = {waiting: _read_block(first, others if waiting else (), block_ns) for waiting in order}
+        readings.append((ns[False], ns[True]))
+    return readings
 
 
-def _reading(first: Player, waiting: Sequence[Player], block_ns: int) -> float:
-    """The median call (ns) of a block of `first`, these others waiting on their pipes meanwhile."""
+def _read_block(first: ArmProcess, waiting: Sequence[ArmProcess], block_ns: int) -> float:
+    """Return the median call (ns) of a block of `first`, these others waiting on their pipes meanwhile."""
     with _released(waiting):
         first.release()
         latency_ns = first.warm(_MOST_CALLS, block_ns).latency_ns
@@ -125,11 +120,11 @@ def _reading(first: Player, waiting: Sequence[Player], block_ns: int) -> float:
 
 
 @contextmanager
-def _released(players: Sequence[Player]) -> Iterator[None]:
-    for player in players:
-        player.release()
+def _released(processes: Sequence[ArmProcess]) -> Iterator[None]:
+    for process in processes:
+        process.release()
     try:
         yield
     finally:
-        for player in players:
-            player.hold()
+        for process in processes:
+            process.hold()

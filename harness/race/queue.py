@@ -21,8 +21,8 @@ from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.records import Served
 from shootout.messages import Scope
 from shootout.race import pace, serving
-from shootout.race.protocols import Context, Performance
-from shootout.race.restart import Restart
+from shootout.race.live_arm import LiveArm
+from shootout.race.restart import Restart, RestartContext
 from shootout.race.serving import LoadTest
 from shootout.race.stopping import GroupState, next_players
 from shootout.results import crossovers
@@ -113,7 +113,7 @@ class Race:
     def _alive(self) -> list[str]:
         return [label for label in self.arms if label not in self.out]
 
-    def restart(self, players: list[Arm], context: Context) -> Restart:
+    def restart(self, players: list[Arm], context: RestartContext) -> Restart:
         """Play the next restart and take what it showed into account."""
 
         killed = set()
@@ -123,13 +123,13 @@ class Race:
                 killed.add(arm.label)
             else:
                 self.out.add(arm.label)
-            context.notes.setback(arm, why)
+            context.events.setback(arm, why)
 
         rng = random.Random(f"{self.seed} {self.played}")
         found = Restart(
             index=self.played,
             arms=players,
-            context=replace(context, notes=replace(context.notes, setback=setback)),
+            context=replace(context, events=replace(context.events, setback=setback)),
             rng=rng,
             terms=self.terms,
             baseline=self.rules.baseline,
@@ -139,33 +139,31 @@ class Race:
         if found.is_cut:
             return found
         self.killed = killed
-        self.hung = {*self.hung} - {performance.arm.label for performance in found.performances}
+        self.hung = {*self.hung} - {live.arm.label for live in found.playing}
         if self.terms and found.desk:
             self.terms = replace(self.terms, limit_ns=found.desk.limit_ns)
-        for performance in found.performances:
-            medians = block_medians(performance)[Scope.END_TO_END]
+        for live in found.playing:
+            medians = block_medians(live)[Scope.END_TO_END]
             if medians:
-                kept = counted(medians, flagged_blocks(performance, found.flagged))
-                self.blocks.setdefault(performance.arm.label, {})[self.played] = kept
-            self.steady_from.setdefault(performance.arm.label, []).append(performance.warm_up.steady_from)
-            if served := serving.served_in(found.desk, performance):
-                self.served.setdefault(performance.arm.label, []).append(served)
+                kept = counted(medians, flagged_blocks(live, found.flagged))
+                self.blocks.setdefault(live.arm.label, {})[self.played] = kept
+            self.steady_from.setdefault(live.arm.label, []).append(live.warm_up.steady_from)
+            if served := serving.served_in(found.desk, live):
+                self.served.setdefault(live.arm.label, []).append(served)
         self.played += 1
         return found
 
 
-def block_medians(performance: Performance) -> dict[str, tuple[float, ...]]:
+def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
     """By scope, the median (ns) of each round's block; of an arm that serves, what its turns come to."""
-    if performance.arm.scenario is Scenario.SERVE:
-        return {Scope.END_TO_END: serving.outcome_ns(performance.turns), Scope.COMPUTE: ()}
-    return {
-        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in performance.turns) for scope in Scope
-    }
+    if live.arm.scenario is Scenario.SERVE:
+        return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
+    return {scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns) for scope in Scope}
 
 
-def flagged_blocks(performance: Performance, flagged: tuple[int, ...]) -> tuple[int, ...]:
+def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
     """Which of an arm's block medians are those of flagged rounds; a search for a rate has one figure of all of its."""
-    searched = performance.arm.scenario is Scenario.SERVE and not serving.given(performance.turns)
+    searched = live.arm.scenario is Scenario.SERVE and not serving.given(live.turns)
     return () if searched else flagged
 
 

@@ -24,7 +24,7 @@ from shootout.journal.records import (
     not_run,
 )
 from shootout.messages import Loaded, Progress, Verified
-from shootout.race.protocols import Performance
+from shootout.race.live_arm import LiveArm
 from shootout.race.queue import ScheduledGroup, block_medians, flagged_blocks
 from shootout.race.restart import Restart
 from shootout.race.serving import served_in
@@ -153,11 +153,11 @@ class Recorder:
         """Write the restart that a group has just played; its lines go out at once, closed by their `rounds` line.
 
         Returns:
-            A line for each performance, in their order.
+            A line for each arm that played, in their order.
         """
         name = f"samples/g{one.index}-{played.index:03}.parquet"
-        turns = [(p.arm.label, p.turns) for p in played.performances]
-        samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.performances])
+        turns = [(p.arm.label, p.turns) for p in played.playing]
+        samples.write(self.out, name, turns, [(p.arm.label, p.single_ns) for p in played.playing])
         rounds = Rounds(
             group=one.group.record.name,
             restart=played.index,
@@ -167,7 +167,7 @@ class Recorder:
             spent_s=played.spent_s,
             killed=tuple(played.killed),
         )
-        lines = [_played(one.group, played, p, name) for p in played.performances]
+        lines = [_played(one.group, played, p, name) for p in played.playing]
         self.file.append(*lines, rounds)
         for line in lines:
             self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
@@ -214,42 +214,42 @@ def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _played(group: PlannedGroup, restart: Restart, found: Performance, name: str) -> Played:
+def _played(group: PlannedGroup, restart: Restart, live: LiveArm, name: str) -> Played:
     return Played(
         group=group.record.name,
-        arm=found.arm.label,
+        arm=live.arm.label,
         restart=restart.index,
-        load_s=found.loaded.load_s,
-        first_call_s=found.loaded.first_call_s,
-        warm_up_calls=found.warm_up.calls,
-        steady_from=found.warm_up.steady_from,
-        executed=found.verified.executed,
-        fidelity=replace(found.verified.fidelity, right=""),  # a letter for each labelled row: `checked` has written it
-        per_reading={scope.value: calls for scope, calls in found.tuned.per_reading.items()}
-        | ({samples.SINGLE: 1} if found.single_ns.size else {}),
-        block_median_ns=block_medians(found),
-        flagged=flagged_blocks(found, restart.flagged),
-        rss_before_bytes=found.loaded.rss_before_bytes,
-        rss_after_bytes=found.loaded.rss_after_bytes,
-        peak_rss_bytes=found.peak_rss_bytes,
+        load_s=live.loaded.load_s,
+        first_call_s=live.loaded.first_call_s,
+        warm_up_calls=live.warm_up.calls,
+        steady_from=live.warm_up.steady_from,
+        executed=live.verified.executed,
+        fidelity=replace(live.verified.fidelity, right=""),  # a letter for each labelled row: `checked` has written it
+        per_reading={scope.value: calls for scope, calls in live.tuned.per_reading.items()}
+        | ({samples.SINGLE: 1} if live.single_ns.size else {}),
+        block_median_ns=block_medians(live),
+        flagged=flagged_blocks(live, restart.flagged),
+        rss_before_bytes=live.loaded.rss_before_bytes,
+        rss_after_bytes=live.loaded.rss_after_bytes,
+        peak_rss_bytes=live.peak_rss_bytes,
         samples=name,
-        cpus=found.placed.cpus,
-        os_threads=found.placed.os_threads,
-        served=served_in(restart.desk, found),
-        gpu=played_on_gpu(found),
-        spent_s=dict(found.spent_s),
-        forked=found.loaded.forked,
+        cpus=live.placed.cpus,
+        os_threads=live.placed.os_threads,
+        served=served_in(restart.desk, live),
+        gpu=played_on_gpu(live),
+        spent_s=dict(live.spent_s),
+        forked=live.loaded.forked,
     )
 
 
-def played_on_gpu(found: Performance) -> PlayedOnGpu | None:
+def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:
     """What one restart tells, for the journal; None for an arm on the CPU."""
-    if not found.arm.target.device.is_gpu:
+    if not live.arm.target.device.is_gpu:
         return None
-    clocks = [mhz for turn in found.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
+    clocks = [mhz for turn in live.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]
     return PlayedOnGpu(
-        cost=found.loaded.gpu,
+        cost=live.loaded.gpu,
         sm_clock_mhz=round(median(clocks)) if clocks else None,
-        reference_mhz=found.sm_clock_mhz,
-        on_gpu=found.on_gpu,
+        reference_mhz=live.sm_clock_mhz,
+        on_gpu=live.on_gpu,
     )

@@ -23,12 +23,12 @@ from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
 from shootout.race import crossover_search, pace, queue, stopping
 from shootout.race.crossover_search import Ask, Search
-from shootout.race.live import Launcher, NoiseWatch
+from shootout.race.launcher import Launcher
 from shootout.race.pace import Caps
 from shootout.race.pausing import Suspension
-from shootout.race.protocols import Context, RaceEvents
 from shootout.race.queue import ScheduledGroup
 from shootout.race.recording import Recorder
+from shootout.race.restart import RaceEvents, RestartContext
 from shootout.race.serving import terms_of
 from shootout.results.group import group_of
 from shootout.stats.verdicts import Rules
@@ -62,7 +62,7 @@ class RaceRunner:
         breach: why an arm leaves that broke what the run is for; asked after each restart.
         bars: who else need not be told from the others; asked whenever a group has played twice as long.
         budget: what is left of them once exports and builds are done.
-        beside: CPUs on which arms may be loaded beside those of the arms themselves.
+        launcher: starts the arms' processes, in every restart.
     """
 
     plan: Plan
@@ -82,7 +82,7 @@ class RaceRunner:
     search: Search = field(init=False)
     hold: Suspension = field(init=False)
     budget: Deadline = field(init=False)
-    beside: Sequence[frozenset[int]] = field(init=False)
+    launcher: Launcher = field(init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -91,7 +91,6 @@ class RaceRunner:
         self.caps = Caps(self.plan.study.max_call_s)
         self.caps.recall(self.history.groups, self.history.lines)
         self.search = Search(axis=self.history.header.axis)
-        self.beside = lanes_near(self.plan.placement)[1:]  # of all CPUs: in the race this thread is bound to a few
         self.hold = Suspension(found=self.history.holding, note=self.file.append)
         if cuda_driver.is_shared():
             self.hold.share(arm for group in self.plan.groups for arm in group.playing)
@@ -127,6 +126,19 @@ class RaceRunner:
 
     def race(self) -> bool:
         """Race all groups, and those that crossovers ask for, in the queue's order; False when time ran out first."""
+        self.launcher = Launcher(
+            placement=self.plan.placement,
+            logs=self.out / "logs",
+            interpreters=self.plan.interpreters,
+            max_call_s=self.plan.study.max_call_s,
+            max_error=self.plan.study.max_error,
+            metric=self.plan.study.metric or "",
+            hold=self.hold,
+            unsynchronised=self.plan.study.unsynchronised,
+            energy=self.plan.study.energy,
+            beside=lanes_near(self.plan.placement)[1:],  # of all CPUs: while it plays, this thread is bound to a few
+            deadline=self.deadline,
+        )
         self._enter(self.groups)
         self.budget = Deadline(budget_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
         while True:
@@ -188,7 +200,7 @@ class RaceRunner:
     def _play(self) -> bool:
         """Restart by restart, until nobody has to play any more; False when none of them ends in time."""
         place = self.plan.placement
-        watch = NoiseWatch(NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent))
+        watch = NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent)
         while playing := [one for one in self.entrants if one.players]:
             if len(playing) == 1:
                 self._thin(*playing)
@@ -217,43 +229,31 @@ class RaceRunner:
         """Leave the slowest of the only group out where they have no time; a budget ends no race before a verdict."""
         one.thin(self.deadline.left_s if one.race.played < one.fewest else self._left_s)
 
-    def _restart(self, one: ScheduledGroup, watch: NoiseWatch, waiting: Sequence[ScheduledGroup]) -> bool:
+    def _restart(self, one: ScheduledGroup, watch: NoiseMeter, waiting: Sequence[ScheduledGroup]) -> bool:
         """Play one and write it down; False when time was over before its first round."""
         name = one.group.record.name
-        stage = Launcher(
-            built=self.built.get(name, {}),
-            played=one.race.steady_from,
-            placement=self.plan.placement,
-            logs=self.out / "logs",
-            interpreters=self.plan.interpreters,
-            max_call_s=self.plan.study.max_call_s,
-            max_error=self.plan.study.max_error,
-            metric=self.plan.study.metric or "",
-            hold=self.hold,
-            unsynchronised=self.plan.study.unsynchronised,
-            energy=self.plan.study.energy,
-            beside=self.beside,
-            deadline=self.deadline,
-        )
-        notes = RaceEvents(
+        self.launcher.begin_restart(self.built.get(name, {}), one.race.steady_from)
+        events = RaceEvents(
             say=self.progress.detail,
             setback=partial(self.recorder.note, name),
             checked=partial(self.recorder.checked, name),
         )
         due = Deadline(pace.restart_s(max(0.0, self._left_s), [each.race.owed for each in waiting]))
-        context = Context(stage=stage, watch=watch, notes=notes, hold=self.hold, deadline=self.deadline, pace=due)
+        context = RestartContext(
+            launcher=self.launcher, watch=watch, events=events, hold=self.hold, deadline=self.deadline, pace=due
+        )
         left_s = min(queue.left_s(waiting), self._left_s)
         self.progress.restart(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
             restart = one.race.restart(one.players, context)
         if restart.is_cut:
             return False
-        one.last_s, one.last_arms = stopwatch.seconds - restart.hung_s, len(restart.performances)
-        one.parts_s = {} if one.race.terms else pace.took_s(restart.performances, restart.rounds, one.last_s)
+        one.last_s, one.last_arms = stopwatch.seconds - restart.hung_s, len(restart.playing)
+        one.parts_s = {} if one.race.terms else pace.took_s(restart.playing, restart.rounds, one.last_s)
         lines = self.recorder.restart(one, restart)
-        for performance, line in zip(restart.performances, lines, strict=True):
-            self.caps.note(performance.arm, line)
-            self._let_go(one, performance.arm, line)
+        for live, line in zip(restart.playing, lines, strict=True):
+            self.caps.note(live.arm, line)
+            self._let_go(one, live.arm, line)
         return True
 
     def _let_go(self, one: ScheduledGroup, arm: Arm, line: Played) -> None:

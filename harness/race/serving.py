@@ -19,7 +19,7 @@ from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
 from shootout.journal.records import Played, Served, Step
 from shootout.messages import RateStep, Scope, Turn
-from shootout.race.protocols import Performance
+from shootout.race.live_arm import LiveArm
 from shootout.results.group import counting
 from shootout.stats import quantiles
 from shootout.study.schema import Study
@@ -64,7 +64,7 @@ class RateSearch:
     shift: float
     first: bool
 
-    def offer(self, performance: Performance, flagged: Collection[int]) -> RateStep:
+    def offer(self, live: LiveArm, flagged: Collection[int]) -> RateStep:
         """The next thing to ask an arm, from its turns so far.
 
         Args:
@@ -73,10 +73,10 @@ class RateSearch:
         Raises:
             SkippedArm: no rate, however low, holds the limit.
         """
-        tried = believed(performance.turns, flagged)
-        rate = self.rate_per_s or self._searched(performance, tried)
+        tried = believed(live.turns, flagged)
+        rate = self.rate_per_s or self._searched(live, tried)
         # Who is given more than it can do falls behind from the first second on: a step need not wait for all the rest.
-        counted = min(rate, _alone_per_s(performance)) if self.rate_per_s else rate
+        counted = min(rate, _alone_per_s(live)) if self.rate_per_s else rate
         requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(counted * SERVE_STEP_S)))
         return RateStep(
             rate_per_s=rate,
@@ -87,18 +87,18 @@ class RateSearch:
             most_late=None if self.rate_per_s else quantiles.most_above(requests, P99),
         )
 
-    def _searched(self, performance: Performance, tried: Sequence[tuple[float, bool]]) -> float:
+    def _searched(self, live: LiveArm, tried: Sequence[tuple[float, bool]]) -> float:
         if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
             if self.first:
                 lowest = min(rate for rate, _ in tried)
                 raise SkippedArm(
                     f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {number(lowest)} requests a "
-                    f"second (one call takes {duration(performance.tuned.call_ns[Scope.END_TO_END])} without load)",
+                    f"second (one call takes {duration(live.call_ns)} without load)",
                     "give more time with --p99",
                     NotRunKind.TOO_SLOW,
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
-        return next_rate(_alone_per_s(performance) / 2 * self.shift, tried)
+        return next_rate(_alone_per_s(live) / 2 * self.shift, tried)
 
 
 def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> LoadTest | None:
@@ -115,16 +115,16 @@ def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Pl
 
 
 def desk_of(
-    terms: LoadTest, performances: Sequence[Performance], baseline: str | None, restart: int, seed: int
+    terms: LoadTest, arms: Sequence[LiveArm], baseline: str | None, restart: int, seed: int
 ) -> RateSearch | None:
     """What a restart's arms are asked; None where none of them is left.
 
     Args:
         baseline: whose unloaded call sets the limit, where the terms don't; the slowest arm's if it isn't there.
     """
-    if not performances:
+    if not arms:
         return None
-    unloaded = {p.arm.label: p.tuned.call_ns[Scope.END_TO_END] for p in performances}
+    unloaded = {live.arm.label: live.call_ns for live in arms}
     default_ns = SERVE_LIMIT_FACTOR * unloaded.get(baseline or "", max(unloaded.values()))
     return RateSearch(
         rate_per_s=terms.rate_per_s,
@@ -141,20 +141,20 @@ def least_s(terms: LoadTest) -> float:
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 
 
-def needed_s(offer: RateStep, performance: Performance, rounds: int) -> float:
+def needed_s(offer: RateStep, live: LiveArm, rounds: int) -> float:
     """Seconds of so many steps of an arm: this one, and others like it; after it, a search may be as fast as one call
     after the other.
     """
     step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
     if offer.most_late is not None:
-        fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(performance))
+        fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(live))
         later_s = min(step_s, fastest_s)
     return step_s + (rounds - 1) * later_s
 
 
-def _alone_per_s(performance: Performance) -> float:
+def _alone_per_s(live: LiveArm) -> float:
     """What one call after the other comes to, in every instance."""
-    return performance.arm.instances * 1e9 / performance.tuned.call_ns[Scope.END_TO_END]
+    return live.arm.instances * 1e9 / live.call_ns
 
 
 def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
@@ -231,20 +231,20 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     return (1e9 / best,) if best else ()
 
 
-def served_in(desk: RateSearch | None, performance: Performance) -> Served | None:
+def served_in(desk: RateSearch | None, live: LiveArm) -> Served | None:
     """What an arm did in a restart, for the journal; None where it didn't serve."""
     if desk is None:
         return None
     steps = tuple(
         Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
-        for turn in performance.turns
+        for turn in live.turns
         if turn.offer
     )
     return Served(
         given_per_s=desk.rate_per_s,
         limit_ns=desk.limit_ns,
-        unloaded_ns=performance.tuned.call_ns[Scope.END_TO_END],
-        start_late_ns=_start_late_ns(performance.turns),
+        unloaded_ns=live.call_ns,
+        start_late_ns=_start_late_ns(live.turns),
         steps=steps,
     )
 

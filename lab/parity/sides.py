@@ -19,7 +19,7 @@ from lab.common import Bench
 from shootout.backends.adapter import Built
 from shootout.host.placement import child_environment, on_cpus
 from shootout.messages import Scope
-from shootout.race.restart import warm_up
+from shootout.race.live_arm import warm_up
 
 from . import plain
 

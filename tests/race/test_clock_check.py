@@ -17,7 +17,7 @@ from shootout.constants import MIN_ROUNDS
 from shootout.contract import Arm, Device, Scenario
 from shootout.errors import ArmFailed
 from shootout.messages import Scope, Turn, Warming
-from shootout.race.live import ArmProcess, ClockCheck, longer_than
+from shootout.race.arm_process import ArmProcess, ClockCheck, longer_than
 
 MS = 1_000_000
 BEGAN = 10**12

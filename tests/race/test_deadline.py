@@ -24,14 +24,13 @@ from shootout.errors import Hung, SkippedArm
 from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
-from shootout.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn
+from shootout.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn, Verified
 from shootout.race import pace, restart
-from shootout.race.live import TOO_LATE, ArmProcess
-from shootout.race.loading import Entrance
-from shootout.race.protocols import Context, RaceEvents
+from shootout.race.arm_process import TOO_LATE, ArmProcess
+from shootout.race.live_arm import LiveArm
 from shootout.race.queue import Race
 from shootout.race.recording import Recorder
-from shootout.race.restart import Restart
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.race.serving import LoadTest
 from shootout.report.progress import Progress
 from shootout.results.analysis import analyse
@@ -52,9 +51,9 @@ class Told(Deadline):
         return self._left()
 
 
-def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> Context:
-    notes = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    return Context(stage=world, watch=FakeWatch(), notes=notes, deadline=Told(left))
+def context(world: World, left: Callable[[], float], out: dict[str, NotRun]) -> RestartContext:
+    events = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    return RestartContext(launcher=world, watch=FakeWatch(), events=events, deadline=Told(left))
 
 
 def played(world: World, left: Callable[[], float], out: dict[str, NotRun] | None = None) -> Restart:
@@ -71,7 +70,7 @@ def test_a_restart_ends_with_the_last_round_that_fits() -> None:
     world = World({"a": 1e5, "b": 2e5})
     found = played(world, lambda: 60.0 if turns(world) < 10 else 0.0)
     assert found.rounds == 5
-    assert [len(one.turns) for one in found.performances] == [5, 5]
+    assert [len(one.turns) for one in found.playing] == [5, 5]
     assert not found.is_cut
 
 
@@ -113,7 +112,7 @@ def test_whole_rounds_of_all_arms_outlive_a_turn_that_came_too_late(
     monkeypatch.setattr(Late, "late", ("turn", whole), raising=False)
     world, race, out = World({"a": 1e5, "b": 2e5}), two(), dict[str, NotRun]()
     found = race.restart(list(race.arms.values()), context(world, lambda: 60.0, out))
-    assert [len(one.turns) for one in found.performances] == [whole, whole]
+    assert [len(one.turns) for one in found.playing] == [whole, whole]
     assert [len(one) for blocks in race.blocks.values() for one in blocks.values()] == [whole] * 2 * counts
     assert (found.is_cut, out) == (not counts, {})
 
@@ -125,14 +124,14 @@ def test_a_question_after_the_rounds_costs_nobody_its_rounds(monkeypatch: pytest
     found = race.restart(list(race.arms.values()), context(world, lambda: 60.0, out))
     assert {label: len(blocks[0]) for label, blocks in race.blocks.items()} == {"a:cpu:fp32": 12, "b:cpu:fp32": 12}
     assert out == {}
-    assert found.performances[-1].peak_rss_bytes is None
+    assert found.playing[-1].peak_rss_bytes is None
 
 
 def test_nothing_is_asked_after_the_rounds_once_the_time_is_over() -> None:
     world = World({"a": 1e5, "b": 2e5})
     found = played(world, lambda: 60.0 if turns(world) < 2 * ROUNDS else -1.0)
     assert "memory" not in {name for name, _ in world.events}
-    assert [(len(one.turns), one.peak_rss_bytes) for one in found.performances] == [(ROUNDS, None)] * 2
+    assert [(len(one.turns), one.peak_rss_bytes) for one in found.playing] == [(ROUNDS, None)] * 2
 
 
 @pytest.mark.parametrize(("anew_s", "starts"), [(1.0, 2), (1e3, 1)])
@@ -153,7 +152,7 @@ def test_rounds_that_can_not_be_played_again_are_not_lost_with_an_arm_that_was_k
     assert {label: (why.kind, why.during) for label, why in out.items()} == (
         {"b:cpu:fp32": (NotRunKind.KILLED, "a round")} if starts == 1 else {}
     )
-    assert {one.arm.label[0]: len(one.turns) for one in found.performances} == dict.fromkeys(
+    assert {one.arm.label[0]: len(one.turns) for one in found.playing} == dict.fromkeys(
         "abc" if starts == 2 else "ac", ROUNDS
     )
     assert not found.is_cut
@@ -180,22 +179,24 @@ def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     race = two(LoadTest(rate_per_s=rate_per_s, limit_ns=1e7))
     left = lambda: 1e9 if len(served) < 2 * whole else 17.0 * (len(served) == 2 * whole)  # noqa: E731
     found = race.restart(list(race.arms.values()), context(World({"a": 1e5, "b": 2e5}), left, {}))
-    assert {len(one.turns) for one in found.performances} == {found.rounds}
+    assert {len(one.turns) for one in found.playing} == {found.rounds}
     assert found.is_cut
     assert (race.played, race.blocks, race.served) == (0, {}, {})
 
 
-def entrance(name: str, call_s: float) -> Entrance:
+def entrance(name: str, call_s: float) -> LiveArm:
     loaded = Loaded(load_s=1.0, first_call_s=9 * call_s, rss_before_bytes=1, rss_after_bytes=2)
-    player: Any = SimpleNamespace(kill=lambda: None)
-    return Entrance(arm=fakes.arm(name), padding=0, player=player, loaded=loaded, spent_s={"verify": call_s})
+    process: Any = SimpleNamespace(kill=lambda: None)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
+    spent_s = {"verify": call_s}
+    return fakes.live_arm(fakes.arm(name), process=process, loaded=loaded, verified=verified, spent_s=spent_s)
 
 
 def test_where_the_time_is_short_the_slowest_stay_out() -> None:
     out: dict[str, NotRun] = {}
     given = context(World({}), lambda: LEAST_LONG_CALLS * 1.5, out)
     slow, medium, fast = entrance("slow", 3.0), entrance("medium", 1.0), entrance("fast", 0.01)
-    found = Restart(index=0, arms=(), context=given, rng=random.Random(0))._in_time([slow, medium, fast])
+    found = Restart(index=0, arms=(), context=given, rng=random.Random(0))._arms_that_fit_the_time([slow, medium, fast])
     assert found == [medium, fast]
     assert list(out) == ["slow:cpu:fp32"]
     assert out["slow:cpu:fp32"].kind is NotRunKind.NOT_REACHED
@@ -207,7 +208,7 @@ def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_on
     out: dict[str, NotRun] = {}
     given, terms = context(World({}), lambda: 60.0, out), LoadTest(rate_per_s=200.0)
     arms = entrance("b", 0.002), entrance("a", 0.001)
-    found = Restart(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._in_time(arms)
+    found = Restart(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._arms_that_fit_the_time(arms)
     assert found == [arms[1]]
     assert "takes 99 s at least, and --max-time leaves 60 s" in out["b:cpu:fp32"].reason
 
@@ -218,13 +219,10 @@ def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> N
     offer = RateStep(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
     found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
-    player = SimpleNamespace(cpu_ns=lambda: 0)
-    performance: Any = SimpleNamespace(
-        arm=fakes.arm("a"), player=player, turns=[], tuned=tuned, look_at_gpu=lambda: None
-    )
-    found.performances.append(performance)
+    live = fakes.live_arm(fakes.arm("a"), process=SimpleNamespace(cpu_ns=lambda: 0), tuned=tuned)
+    found.playing.append(live)
     found._play_rounds(ExitStack())
-    assert (found.rounds, performance.turns, found.is_cut) == (0, [], True)
+    assert (found.rounds, live.turns, found.is_cut) == (0, [], True)
 
 
 def test_an_arm_that_is_asked_at_ever_lower_rates_does_not_cost_the_others_their_figures(
@@ -366,7 +364,7 @@ def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: p
         limits.append(timeout_s)
         return Scores(name=metric, fault=f"{metric} hung")
 
-    monkeypatch.setattr("shootout.race.live.score", score)
+    monkeypatch.setattr("shootout.race.arm_process.score", score)
     end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
     process: Any = None
@@ -382,8 +380,10 @@ def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: p
 
 
 def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shootout.race.live.score", lambda metric, *_: Scores(name=metric, fault=f"{metric} hung"))
-    monkeypatch.setattr("shootout.race.live.Deadline", lambda _: Told(lambda: -1.0))
+    monkeypatch.setattr(
+        "shootout.race.arm_process.score", lambda metric, *_: Scores(name=metric, fault=f"{metric} hung")
+    )
+    monkeypatch.setattr("shootout.race.arm_process.Deadline", lambda _: Told(lambda: -1.0))
     end = Told(lambda: 10.0)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
     absent: Any = None

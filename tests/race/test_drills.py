@@ -15,10 +15,9 @@ from support.races.fakes import World
 
 from shootout.constants import ROUNDS
 from shootout.contract import Arm
-from shootout.host.noise import Disturbance, OwnTraces
+from shootout.host.noise import Disturbance, Gpus, OwnTraces
 from shootout.messages import Scope
 from shootout.race import queue
-from shootout.race.protocols import Gpus
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Verdict, comparison
 from shootout.worker import blocks
@@ -30,7 +29,7 @@ WRONG = (Verdict.FASTER, Verdict.SLOWER)
 @pytest.fixture(autouse=True)
 def _steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """The drills are about rounds; warm-up has its own tests and would take most of the time."""
-    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
 
 
 def false_verdicts(*, vouched: bool = False, **planted) -> float:

@@ -22,11 +22,11 @@ from shootout.exported.fidelity import NOTHING
 from shootout.host.placement import ProcessBounds, place
 from shootout.journal.records import Holding
 from shootout.messages import GpuState, Loaded, OnGpu, Turn, Verified, Warming
-from shootout.race import restart
-from shootout.race.live import ArmProcess, Launcher
+from shootout.race import live_arm, restart
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import Launcher
 from shootout.race.pausing import Suspension
-from shootout.race.protocols import Context, RaceEvents
-from shootout.race.restart import Restart
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.worker.__main__ import Worker
 from shootout.worker.blocks import Blocks
 
@@ -124,8 +124,8 @@ class InProcessStage:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return self.live.place(arm, lane)
 
-    def starters(self) -> fakes.NoStarters:
-        return fakes.NoStarters()
+    def fork_servers(self) -> fakes.NoServers:
+        return fakes.NoServers()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
         return player_of(self.workers[arm.label], arm, self.live, first=restart == 0)
@@ -143,7 +143,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> queued.Device:
     """One GPU for all, its clock the harness's, and restarts that are short."""
     found = queued.Device()
     queued.plugged_in(monkeypatch, found, None)
-    monkeypatch.setattr(restart, "steady_from", lambda _: 0)
+    monkeypatch.setattr(live_arm, "steady_from", lambda _: 0)
     monkeypatch.setattr(restart, "ROUNDS", 2)
     monkeypatch.setattr(restart, "MIN_ROUNDS", 2)
     monkeypatch.setattr(clock, "quiet_collector", lambda: None)
@@ -156,8 +156,8 @@ def alive(tmp_path: Path, workers: dict[str, InProcess], **asked: Any) -> list[A
     live = Launcher(built={}, placement=place(1), logs=tmp_path, **asked)
     stage = InProcessStage(live, {arms[name].label: worker for name, worker in workers.items()})
     heard: list[Any] = []
-    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = Context(stage=stage, watch=FakeWatch(), notes=notes, hold=live.hold)
+    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
+    context = RestartContext(launcher=stage, watch=FakeWatch(), events=events, hold=live.hold)
     Restart(index=0, arms=list(arms.values()), context=context, rng=random.Random(0)).run()
     return heard
 

@@ -23,11 +23,12 @@ from shootout.contract import Arm, Device, Target
 from shootout.errors import ArmFailed
 from shootout.host.placement import Placement
 from shootout.messages import Loaded
-from shootout.race import live
-from shootout.race.live import ArmProcess, Launcher
-from shootout.race.loading import Entrance, Loading
-from shootout.race.protocols import Context, RaceEvents
-from shootout.race.restart import Restart
+from shootout.race import launcher
+from shootout.race.arm_process import ArmProcess
+from shootout.race.launcher import Launcher
+from shootout.race.live_arm import LiveArm
+from shootout.race.loading import Loading
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.worker.fork_server import can_fork
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
@@ -79,10 +80,10 @@ class Beside(World):
         return player
 
 
-def load(world: Beside, *arms: Arm) -> list[Entrance]:
-    entrances = [Entrance(arm=arm, padding=0) for arm in arms or map(fakes.arm, THREE)]
-    with ExitStack() as players:
-        Loading(stage=world, index=0, players=players, say=lambda _: None).run(entrances)
+def load(world: Beside, *arms: Arm) -> list[LiveArm]:
+    entrances = [LiveArm(arm=arm, padding=0) for arm in arms or map(fakes.arm, THREE)]
+    with ExitStack() as cleanup:
+        Loading(launcher=world, index=0, cleanup=cleanup, say=lambda _: None).run(entrances)
     return entrances
 
 
@@ -124,7 +125,7 @@ def test_an_arm_that_fails_costs_only_itself(command: str):
     assert str(found["b"].error) == "it broke"
     assert ("end", "b:cpu:fp32") in world.events
     assert [found[name].error for name in "ac"] == [None, None]
-    assert all(found[name].loaded and found[name].verified for name in "ac")
+    assert all(found[name].is_verified for name in "ac")
 
 
 @pytest.mark.parametrize("where", [0, 1], ids=["this thread", "another"])
@@ -154,8 +155,8 @@ def test_an_interrupt_is_no_failure_of_an_arm():
         player.ended.wait(30)
         raise ArmFailed("killed")
 
-    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
-    context = Context(stage=Beside(meeting=meet), watch=FakeWatch(), notes=notes)
+    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
+    context = RestartContext(launcher=Beside(meeting=meet), watch=FakeWatch(), events=events)
     with pytest.raises(KeyboardInterrupt):
         Restart(index=0, arms=[fakes.arm("a"), fakes.arm("b")], context=context, rng=random.Random(0)).run()
     assert heard == []
@@ -163,15 +164,15 @@ def test_an_interrupt_is_no_failure_of_an_arm():
 
 def test_a_software_device_is_proven_and_never_warmed_up_or_timed():
     world, told = Beside(), list[tuple[str, str]]()
-    notes = RaceEvents(
+    events = RaceEvents(
         say=str,
         setback=lambda arm, why: told.append((arm.label, f"{why.kind}: {why.reason}")),
         checked=lambda arm, *_: told.append((arm.label, "checked")),
     )
-    context = Context(stage=world, watch=FakeWatch(), notes=notes)
+    context = RestartContext(launcher=world, watch=FakeWatch(), events=events)
     arms = [fakes.arm("a"), fakes.arm("b", device=Device.VULKAN)]
     found = Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
-    assert [one.arm.label for one in found.performances] == ["a:cpu:fp32"]
+    assert [one.arm.label for one in found.playing] == ["a:cpu:fp32"]
     label = "b:vulkan:fp32"
     assert [what for whose, what in told if whose == label] == [
         "checked",
@@ -188,28 +189,28 @@ def test_an_arm_whose_check_cannot_be_kept_costs_only_itself():
         if arm.target.backend == "b":
             raise ArmFailed("its line is too long")
 
-    notes = RaceEvents(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
-    context = Context(stage=Beside(), watch=FakeWatch(), notes=notes)
+    events = RaceEvents(say=str, setback=lambda arm, why: left.append((arm.label, why.reason)), checked=check)
+    context = RestartContext(launcher=Beside(), watch=FakeWatch(), events=events)
     found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
-    assert {one.arm.target.backend for one in found.performances} == {"a", "c"}
+    assert {one.arm.target.backend for one in found.playing} == {"a", "c"}
     assert left == [("b:cpu:fp32", "its line is too long")]
 
 
 def test_a_restart_warms_up_one_by_one_when_all_are_loaded_and_says_how_long_each_step_took():
     world = Beside()
-    context = Context(stage=world, watch=FakeWatch(), notes=QUIET)
+    context = RestartContext(launcher=world, watch=FakeWatch(), events=QUIET)
     found = Restart(index=0, arms=list(map(fakes.arm, THREE)), context=context, rng=random.Random(0)).run()
     names = [name for name, _ in world.events]
     assert max(index for index, name in enumerate(names) if name == "verify") < names.index("warm")
     assert set(found.spent_s) == {"load", "warm_up", "rounds", "hand_off", "leave"}
-    assert all(set(one.spent_s) == {"load", "verify", "warm_up"} for one in found.performances)
-    assert len({one.arm.label for one in found.performances}) == len(THREE)
+    assert all(set(one.spent_s) == {"load", "verify", "warm_up"} for one in found.playing)
+    assert len({one.arm.label for one in found.playing}) == len(THREE)
 
 
-class Shared(Beside, fakes.NoStarters):
+class Shared(Beside, fakes.NoServers):
     """Tells of its starters too."""
 
-    def starters(self) -> Shared:
+    def fork_servers(self) -> Shared:
         return self
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
@@ -284,14 +285,14 @@ def started(
         def kill(self) -> None:
             pass
 
-    monkeypatch.setattr(live, "ForkServer", Recorded)
-    monkeypatch.setattr(live, "can_fork", lambda: True)
+    monkeypatch.setattr(launcher, "ForkServer", Recorded)
+    monkeypatch.setattr(launcher, "can_fork", lambda: True)
     place = Placement(parent=frozenset({0}), arms=frozenset({1, 2}), threads=2)
     stage = Launcher(built={}, placement=place, logs=tmp_path, **how)
-    starters = stage.starters()
+    starters = stage.fork_servers()
     for number, arm in enumerate(group):
         starters.prepare(arm, number % stage.lanes, 0)
-        of: Any = starters.of(arm)
+        of: Any = starters.find(arm)
         assert of is None or of.is_ready()
     starters.kill()
     return made
@@ -336,7 +337,7 @@ def test_a_starter_is_made_on_the_cpus_of_the_lane_that_needs_it(monkeypatch: py
     assert [(modules, cpus) for modules, cpus, _ in made] == [(("torch",), [1]), ((), [0])]
 
 
-@pytest.mark.parametrize("name", live.BINDING_VARIABLES)
+@pytest.mark.parametrize("name", launcher.BINDING_VARIABLES)
 def test_no_arm_is_forked_where_the_importing_thread_might_be_bound(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ):
@@ -366,19 +367,19 @@ def test_real_workers_live_on_with_all_their_threads_on_the_arms_cpus(monkeypatc
         return found
 
     monkeypatch.setattr(ArmProcess, "load", load)
-    entrances = [Entrance(arm=arm, padding=0) for arm in arms]
-    with ExitStack() as players:
-        Loading(stage=stage, index=1, players=players, say=lambda _: None).run(entrances)
+    entrances = [LiveArm(arm=arm, padding=0) for arm in arms]
+    with ExitStack() as cleanup:
+        Loading(launcher=stage, index=1, cleanup=cleanup, say=lambda _: None).run(entrances)
         assert seen == {first, second}
         forked = {one.arm.ordinal for one in entrances if one.loaded and one.loaded.forked}
         assert forked == ({1, 2} if can_fork() else set())
         for one in entrances:
-            assert isinstance(one.player, ArmProcess)
-            tasks = [int(task.name) for task in Path(f"/proc/{one.player._process.pid}/task").iterdir()]
+            assert isinstance(one.process, ArmProcess)
+            tasks = [int(task.name) for task in Path(f"/proc/{one.process._process.pid}/task").iterdir()]
             assert {frozenset(os.sched_getaffinity(task)) for task in tasks} == {frozenset({second})}
-            one.player.release()
-            one.player.warm(10, 10**9)
-            assert one.player.placed().cpus == (second,)
-            one.player._process.move(frozenset({first}))
+            one.process.release()
+            one.process.warm(10, 10**9)
+            assert one.process.placed().cpus == (second,)
+            one.process._process.move(frozenset({first}))
             with pytest.raises(ArmFailed, match=rf"threads that may run on \[{first}\]"):
-                one.player.placed()
+                one.process.placed()

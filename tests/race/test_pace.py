@@ -24,10 +24,8 @@ from shootout.journal.records import Played
 from shootout.messages import Loaded, Tuned, Verified
 from shootout.models import get
 from shootout.race import pace
-from shootout.race.loading import Entrance
 from shootout.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
-from shootout.race.protocols import Context, RaceEvents
-from shootout.race.restart import Restart
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
@@ -206,8 +204,8 @@ def test_the_time_left_is_parted_into_restarts_of_all_groups_that_wait():
 
 
 def restart(world: World, due_s: float | None) -> Restart:
-    notes = RaceEvents(say=lambda _: None, setback=lambda *_: None)
-    given = Context(stage=world, watch=FakeWatch(), notes=notes, pace=Deadline(due_s))
+    events = RaceEvents(say=lambda _: None, setback=lambda *_: None)
+    given = RestartContext(launcher=world, watch=FakeWatch(), events=events, pace=Deadline(due_s))
     arms = [fakes.arm(name) for name in world.call_ns]
     return Restart(index=0, arms=arms, context=given, rng=random.Random(0)).run()
 
@@ -216,23 +214,25 @@ def test_behind_its_pace_a_restart_has_the_fewest_calls_and_rounds_that_count():
     found = restart(World({"a": 1e6, "b": 2e6}), 0.0)
     assert found.rounds == MIN_ROUNDS
     assert not found.is_cut
-    assert {one.warm_up.calls for one in found.performances} == {WARM_UP_LONG_CALLS}
+    assert {one.warm_up.calls for one in found.playing} == {WARM_UP_LONG_CALLS}
     whole = restart(World({"a": 1e6, "b": 2e6}), None)
     assert whole.rounds == ROUNDS
-    assert {one.warm_up.calls for one in whole.performances} == {WARM_UP_CALLS}
+    assert {one.warm_up.calls for one in whole.playing} == {WARM_UP_CALLS}
 
 
 def test_an_arm_that_isn_t_steady_warms_up_on_however_late_it_is():
     falling = {"a": [9e6 / (1 + call) for call in range(40)]}
     found = restart(World({"a": 1e5}, warm_up=falling), 0.0)
-    assert found.performances[0].warm_up.calls > WARM_UP_LONG_CALLS
+    assert found.playing[0].warm_up.calls > WARM_UP_LONG_CALLS
 
 
 def test_what_a_call_takes_is_told_by_the_calls_that_verified():
     loaded = Loaded(load_s=1.0, first_call_s=9.0, rss_before_bytes=1, rss_after_bytes=2)
     verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
-    one = Entrance(arm=A, padding=0, loaded=loaded, verified=verified, spent_s={"verify": 0.08})
-    eight = replace(one, verified=replace(verified, calls=8))
+    one, eight = (
+        fakes.live_arm(A, loaded=loaded, verified=replace(verified, calls=calls), spent_s={"verify": 0.08})
+        for calls in (1, 8)
+    )
     assert pace.foreseen_s(eight, None) == pytest.approx(pace.foreseen_s(one, None) / 8)
 
 
@@ -247,7 +247,7 @@ def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
 
 def test_an_arm_s_part_of_a_restart_is_what_the_shortest_one_would_take():
     found = restart(World({"a": 1e6, "b": 3e6}), None)
-    parts = pace.took_s(found.performances, found.rounds, 12.0)
+    parts = pace.took_s(found.playing, found.rounds, 12.0)
     assert parts["b:cpu:fp32"] > 2 * parts["a:cpu:fp32"]
     assert 12.0 * MIN_ROUNDS / ROUNDS * 0.99 < sum(parts.values()) < 12.0
 
@@ -276,14 +276,17 @@ def test_the_fastest_so_far_play_on_the_first_in_full_precision_whatever_is_fast
 
 def test_who_is_left_out_says_that_a_verdict_takes_two_restarts():
     out: dict[str, NotRun] = {}
-    notes = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
-    given = Context(stage=World({}), watch=FakeWatch(), notes=notes, deadline=Deadline(20.0))
+    events = RaceEvents(say=lambda _: None, setback=lambda arm, why: out.update({arm.label: why}))
+    given = RestartContext(launcher=World({}), watch=FakeWatch(), events=events, deadline=Deadline(20.0))
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
+    verified = Verified(executed=fakes.EXECUTED, fidelity=fakes.NOTHING, fault=None)
     arms = [
-        Entrance(arm=arm, padding=0, loaded=loaded, spent_s={"verify": s})
+        fakes.live_arm(arm, loaded=loaded, verified=verified, spent_s={"verify": s})
         for arm, s in zip((BASE, COPY, A, B), (0.05, 0.05, 0.05, 0.06), strict=True)
     ]
-    kept = Restart(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._in_time(arms)
+    kept = Restart(index=0, arms=(), context=given, rng=random.Random(0), baseline=BASE.label)._arms_that_fit_the_time(
+        arms
+    )
     assert [one.arm for one in kept] == [BASE, COPY, A]
     assert list(out) == [B.label]
     assert "a restart with it takes 16 s at least, and a verdict takes two; --max-time leaves" in out[B.label].reason

@@ -16,12 +16,12 @@ from support.races.planted import ByBatch, on_stage
 from shootout.constants import HOLD_LEAST_PAIRS, HOLD_NS, HOLD_PAIRS
 from shootout.contract import Arm, Device
 from shootout.errors import ArmFailed
+from shootout.host.noise import NoiseMeter
 from shootout.journal import journal
 from shootout.journal.records import Holding
 from shootout.messages import Tuned, Turn, Warming
 from shootout.race.pausing import Suspension, decide, pairs_in_time
-from shootout.race.protocols import Context, RaceEvents
-from shootout.race.restart import Restart
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.report.notes import tell_holding
 from shootout.results.analysis import analyse
 
@@ -86,8 +86,8 @@ def test_an_arm_on_the_cpu_is_always_stopped(found: Holding | None) -> None:
 def tried(world: World, *devices: Device, heard: list[Any] | None = None) -> Suspension:
     """What a restart of the world's arms, on these devices, finds out."""
     arms = [fakes.arm(name, device=device) for name, device in zip(world.call_ns, devices, strict=True)]
-    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
-    context = Context(stage=world, watch=FakeWatch(), notes=notes, hold=world.hold)
+    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)) if heard is not None else QUIET
+    context = RestartContext(launcher=world, watch=FakeWatch(), events=events, hold=world.hold)
     Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
     return world.hold
 
@@ -271,7 +271,12 @@ def test_a_run_watches_the_gpu_where_an_arm_is_on_it(
     card = SimpleNamespace(processes=lambda: 3, evidence=lambda: ("GPU clock",))
     monkeypatch.setattr("shootout.host.gpu.UsedGpu.open", lambda: card)
     meters: list[Any] = []
-    monkeypatch.setattr("shootout.race.runner.NoiseWatch", lambda meter: meters.append(meter) or FakeWatch())
+
+    def watch(*cpus: Any, **given: Any) -> FakeWatch:
+        meters.append(NoiseMeter(*cpus, **given))
+        return FakeWatch()
+
+    monkeypatch.setattr("shootout.race.runner.NoiseMeter", watch)
     assert planted.run(tmp_path / "cuda", cuda_study(1))
     assert planted.run(tmp_path / "cpu", planted.study(1, crossover=None))
     assert ["GPU clock" in meter.sources() for meter in meters] == [True, False]

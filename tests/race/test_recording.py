@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from support.exports import bare_exported
+from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, GROUP, A, header, rounds, write
 
 from shootout.constants import TAIL_S
@@ -18,7 +19,8 @@ from shootout.journal import journal, samples
 from shootout.journal.records import Failure
 from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import recording
-from shootout.race.protocols import Performance, Placed, WarmUp
+from shootout.race.arm_process import Placed
+from shootout.race.live_arm import LiveArm, WarmUp
 from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _played, _prepared
 from shootout.results.accuracy import right_rows
 from shootout.results.group import group_of
@@ -41,12 +43,11 @@ class Reader:
         return Warming(latency_ns=np.ones(calls))
 
 
-def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> Performance:
+def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int = 1) -> LiveArm:
     """Of an arm whose rounds brought so many readings."""
     tuned = Tuned(per_reading=dict.fromkeys(Scope, per_reading), call_ns=dict.fromkeys(Scope, call_ns))
-    rest: Any = dict.fromkeys(("loaded", "verified", "warm_up", "placed"))
     turns = [Turn(latency_ns=dict.fromkeys(Scope, np.ones(known)))]
-    return Performance(arm=arm, player=cast("Any", Reader()), tuned=tuned, turns=turns, **rest)
+    return live_arm(arm, process=Reader(), tuned=tuned, turns=turns)
 
 
 def doubts(target: Target, *, drawn: bool = True, **error_bounds: float) -> tuple[str, ...]:
@@ -192,7 +193,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
         spent_s={},
         hung_s=0.0,
         killed=["a"],
-        performances=[SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))],
+        playing=[SimpleNamespace(arm=arms[0], turns=[], single_ns=np.array([]))],
     )
     found.restart(one, restart)
     assert written[-1].killed == ("a",)
@@ -235,7 +236,7 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
 def test_long_calls_are_read_as_often_as_a_p99_takes(call_ns: float, known: int, left_s: float, asked: int | None):
     found: Any = performance(call_ns, known)
     found.read_tail(left_s)
-    assert found.player.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
+    assert found.process.asked == ([(asked, int(1e9 * min(left_s, TAIL_S)))] if asked else [])
     assert found.single_ns.size == (asked - 3 if asked else 0), "the lead-in doesn't count"
 
 
@@ -253,4 +254,4 @@ def test_no_tail_is_read_of_calls_that_are_not_those_of_the_rounds(arm: Arm, per
 def test_a_gpus_clock_rises_before_its_tail_is_read():
     found: Any = performance(5e6, 60, arm=replace(ARM, target=Target(backend="numpy", device=Device.CUDA)))
     found.read_tail(1e9)
-    assert found.player.asked[0][0] == 10 + 106
+    assert found.process.asked[0][0] == 10 + 106

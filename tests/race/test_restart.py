@@ -6,8 +6,6 @@ import random
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -16,21 +14,20 @@ from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
 from shootout.constants import ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Arm, Device, NotRun, NotRunKind
-from shootout.host.noise import Disturbance, DisturbanceKind, NoiseMark, NoiseMeter, OwnTraces, undisturbed
+from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
-from shootout.race.live import NoiseWatch
-from shootout.race.protocols import Context, Gpus, RaceEvents
+from shootout.race.live_arm import warm_up
 from shootout.race.queue import Race
-from shootout.race.restart import Restart, rounds_for, warm_up
+from shootout.race.restart import RaceEvents, Restart, RestartContext, rounds_for
 from shootout.results.group import counted, counting
 from shootout.stats.verdicts import Rules, Verdict, comparison
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
 
-def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, notes: RaceEvents = QUIET):
+def restart(world: World, *, watch: FakeWatch | None = None, seed: int = 0, events: RaceEvents = QUIET):
     arms = [fakes.arm(name) for name in world.call_ns]
-    context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
+    context = RestartContext(launcher=world, watch=watch or FakeWatch(), events=events)
     return Restart(index=0, arms=arms, context=context, rng=random.Random(seed)).run()
 
 
@@ -40,8 +37,8 @@ def turns(world: World) -> list[tuple[str, str]]:
 
 def test_every_arm_plays_every_round_and_both_scopes() -> None:
     found = restart(World(THREE))
-    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
-    assert {scope for p in found.performances for turn in p.turns for scope in turn.latency_ns} == set(Scope)
+    assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
+    assert {scope for p in found.playing for turn in p.turns for scope in turn.latency_ns} == set(Scope)
 
 
 def test_all_others_are_held_during_a_turn() -> None:
@@ -115,7 +112,7 @@ def test_a_disturbed_round_is_flagged_kept_and_not_repeated(disturbed: Iterable[
     assert found.flagged == tuple(disturbed)
     assert found.disturbed[0][1] == (STOLEN,)
     assert found.rounds == ROUNDS
-    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+    assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
 
 
 def test_the_watch_knows_the_cpu_time_of_all_arms_and_no_latency() -> None:
@@ -139,10 +136,10 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
     def hear(arm: Arm, why: NotRun) -> None:
         heard.append((arm.label, why.reason, why.failed, [one.alive for one in world.players if one.arm is arm]))
 
-    found = restart(world, notes=RaceEvents(say=lambda _: None, setback=hear))
+    found = restart(world, events=RaceEvents(say=lambda _: None, setback=hear))
     assert heard == [("b:cpu:fp32", "it broke", True, [False])]
-    assert {p.arm.label for p in found.performances} == {"a:cpu:fp32", "c:cpu:fp32"}
-    assert all(len(p.turns) == ROUNDS for p in found.performances)
+    assert {p.arm.label for p in found.playing} == {"a:cpu:fp32", "c:cpu:fp32"}
+    assert all(len(p.turns) == ROUNDS for p in found.playing)
     assert ("kill", "b:cpu:fp32") in world.events
 
 
@@ -150,9 +147,9 @@ def test_a_failing_arm_leaves_and_the_others_go_on(command: str) -> None:
 def test_an_arm_that_was_killed_is_begun_anew_once_and_all_play_as_many_rounds(command: str) -> None:
     heard: list[str] = []
     world = World(THREE, kills={("b:cpu:fp32", command): 1})
-    found = restart(world, notes=RaceEvents(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
+    found = restart(world, events=RaceEvents(say=lambda _: None, setback=lambda arm, _: heard.append(arm.label)))
     assert (heard, found.killed) == ([], ["b:cpu:fp32"])
-    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+    assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
     assert found.rounds == ROUNDS
     assert world.events.count(("spawn", "b:cpu:fp32")) == 2
     assert world.events.count(("spawn", "a:cpu:fp32")) == 1
@@ -169,7 +166,7 @@ def test_rounds_before_an_arm_was_begun_anew_count_for_nobody() -> None:
 
     world.spawn = lambda arm, *_, **__: world.players.append(Dies(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
     found = restart(world, watch=FakeWatch(frozenset({0, 2})))
-    assert [len(p.turns) for p in found.performances] == [ROUNDS] * 3
+    assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
     assert len(turns(world)) > 3 * ROUNDS
     assert found.flagged == (), "the flags were those rounds'"
 
@@ -184,7 +181,7 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
 
     world.spawn = lambda arm, *_, **__: world.players.append(Short(world, arm, 0)) or world.players[-1]  # type: ignore[method-assign]
     found = restart(world)
-    assert {p.arm.label: p.single_ns.size for p in found.performances} == {
+    assert {p.arm.label: p.single_ns.size for p in found.playing} == {
         "a:cpu:fp32": 0,
         "b:cpu:fp32": SINGLE_CALLS,
         "c:cpu:fp32": 0,
@@ -196,11 +193,11 @@ def test_only_an_arm_whose_readings_hold_several_calls_reads_some_one_by_one() -
 def test_an_arm_that_is_killed_again_leaves_the_restart_and_one_killed_at_its_end_stays() -> None:
     heard: list[tuple[str, NotRunKind]] = []
     world = World(THREE, kills={("b:cpu:fp32", "warm"): 2, ("c:cpu:fp32", "memory"): 1})
-    notes = RaceEvents(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
-    found = restart(world, notes=notes)
+    events = RaceEvents(say=lambda _: None, setback=lambda arm, why: heard.append((arm.label, why.kind)))
+    found = restart(world, events=events)
     assert heard == [("b:cpu:fp32", NotRunKind.KILLED)]
     assert sorted(found.killed) == ["b:cpu:fp32", "b:cpu:fp32", "c:cpu:fp32"]
-    assert {p.arm.label: p.peak_rss_bytes for p in found.performances} == {"a:cpu:fp32": 3, "c:cpu:fp32": None}
+    assert {p.arm.label: p.peak_rss_bytes for p in found.playing} == {"a:cpu:fp32": 3, "c:cpu:fp32": None}
 
 
 @pytest.mark.parametrize(("kills", "is_out"), [(2, False), (3, False), (4, True)])
@@ -210,7 +207,7 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     rules = Rules(baseline="a:cpu:fp32", control=None, comparisons=2, max_restarts=9, bias_floor=0.005)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="0")
     for _ in range(3):
-        race.restart(arms, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+        race.restart(arms, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
     assert race.out == ({"b:cpu:fp32"} if is_out else set())
     assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
     assert set(race.blocks["b:cpu:fp32"]) == {2: {1, 2}, 3: {1, 2}, 4: {2}}[kills]
@@ -220,7 +217,7 @@ def test_an_arm_that_fails_the_gate_is_never_timed() -> None:
     world = World(THREE, fails={("a:cpu:fp32", "gate"): "error above the error bound"})
     found = restart(world)
     assert "a:cpu:fp32" not in {label for _, label in turns(world)}
-    assert len(found.performances) == 2
+    assert len(found.playing) == 2
 
 
 def test_nobody_survives_an_interrupt() -> None:
@@ -279,9 +276,9 @@ def test_short_calls_get_a_shorter_warm_up(call_ns: float, limit_ns: int) -> Non
 
 
 def test_long_calls_get_fewer_rounds_but_never_fewer_than_four() -> None:
-    short = restart(World(THREE)).performances
-    long = restart(World({"a": 1e9, "b": 1e9})).performances
-    endless = restart(World({"a": 1e12})).performances
+    short = restart(World(THREE)).playing
+    long = restart(World({"a": 1e9, "b": 1e9})).playing
+    endless = restart(World({"a": 1e12})).playing
     assert (rounds_for(short), rounds_for(long), rounds_for(endless)) == (12, 5, 4)
 
 
@@ -324,10 +321,10 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     assert comparison(busy.blocks, "b:cpu:fp32", "a:cpu:fp32", busy.rules).verdict is Verdict.SLOWER
 
 
-def on_gpus(world: World, *, watch: FakeWatch | None = None, notes: RaceEvents = QUIET):
+def on_gpus(world: World, *, watch: FakeWatch | None = None, events: RaceEvents = QUIET):
     """A restart of one CPU arm, c, and the others on the GPU."""
     arms = [fakes.arm(name, device=Device.CPU if name == "c" else Device.CUDA) for name in world.call_ns]
-    context = Context(stage=world, watch=watch or FakeWatch(), notes=notes)
+    context = RestartContext(launcher=world, watch=watch or FakeWatch(), events=events)
     return Restart(index=0, arms=arms, context=context, rng=random.Random(0)).run()
 
 
@@ -345,7 +342,7 @@ def test_a_turns_clock_is_compared_with_the_highest_so_far() -> None:
     assert seen[:4] == [1_500, 1_980, 1_200, 1_200]
     assert watch.gpus[0]["b:cuda:fp32"] == (None, GpuState()), "a GPU that tells nothing is no reference"
     assert set(watch.gpus[0]) == {"a:cuda:fp32", "b:cuda:fp32"}
-    clocks = {p.arm.label: p.sm_clock_mhz for p in found.performances}
+    clocks = {p.arm.label: p.sm_clock_mhz for p in found.playing}
     assert clocks == {"a:cuda:fp32": 1_980, "b:cuda:fp32": None, "c:cpu:fp32": None}
 
 
@@ -371,7 +368,7 @@ def test_the_watch_knows_how_many_cuda_processes_are_ours() -> None:
 def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_quiet() -> None:
     world = World(THREE)
     found = on_gpus(world)
-    assert {p.arm.label for p in found.performances if p.on_gpu} == {"a:cuda:fp32", "b:cuda:fp32"}
+    assert {p.arm.label for p in found.playing if p.on_gpu} == {"a:cuda:fp32", "b:cuda:fp32"}
     names = [name for name, label in world.events if label == "a:cuda:fp32"]
     assert names[-6:] == ["release", "memory", "on_gpu", "recheck", "hold", "kill"]
     last_turn = max(index for index, (name, _) in enumerate(world.events) if name == "turn")
@@ -381,15 +378,16 @@ def test_figures_on_the_gpu_are_taken_after_the_rounds_and_the_memory_and_in_qui
 def test_an_arm_whose_figures_on_the_gpu_fail_leaves_and_the_others_go_on() -> None:
     heard = []
     world = World(THREE, fails={("a:cuda:fp32", "on_gpu"): "it broke"})
-    found = on_gpus(world, notes=RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)))
+    found = on_gpus(world, events=RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left)))
     assert [(arm.label, why.during) for arm, why in heard] == [("a:cuda:fp32", "leaving")]
-    assert {p.arm.label for p in found.performances} == {"b:cuda:fp32", "c:cpu:fp32"}
+    assert {p.arm.label for p in found.playing} == {"b:cuda:fp32", "c:cpu:fp32"}
 
 
-def test_a_live_watch_hands_all_evidence_on() -> None:
+def test_a_live_watch_hands_all_evidence_on(monkeypatch: pytest.MonkeyPatch) -> None:
     told = NoiseMark(now_ns=0, idle_jiffies=0, total_jiffies=0, harness_ns=0)
     marks = iter([told, replace(told, now_ns=10**9, total_jiffies=100, gpu_processes=3)])
-    watch = NoiseWatch(cast("NoiseMeter", SimpleNamespace(mark=lambda: next(marks))))
+    watch = NoiseMeter(())
+    monkeypatch.setattr(watch, "mark", lambda: next(marks))
     watch.begin()
     found = watch.reasons({"a": (2_000, GpuState(sm_clock_mhz=1_000))}, OwnTraces(gpu_processes=2, cpu_ns=10**8))
     assert [str(reason).partition(" (a)")[0] for reason in found] == [

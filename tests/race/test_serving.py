@@ -16,9 +16,8 @@ from shootout.constants import SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race import serving
-from shootout.race.protocols import Context, RaceEvents
 from shootout.race.queue import Race, flagged_blocks
-from shootout.race.restart import Restart
+from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.race.serving import P99, LoadTest, next_rate
 from shootout.stats import quantiles
 from shootout.stats.verdicts import Rules, Verdict, comparison
@@ -221,7 +220,7 @@ def serves(backend: str, **how: bool) -> Arm:
 
 @pytest.fixture(name="quick")
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
 
 
@@ -233,7 +232,7 @@ def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race
     race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=terms)
     watch = watch or FakeWatch()
     while players := race.players():
-        race.restart(players, Context(stage=world, watch=watch, notes=QUIET))
+        race.restart(players, RestartContext(launcher=world, watch=watch, events=QUIET))
     return race
 
 
@@ -283,10 +282,10 @@ def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
 @pytest.mark.parametrize("flags", [{0}, {2, 3}, set(range(SERVE_ROUNDS))], ids=["first", "two", "all"])
 def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
     watch = FakeWatch(frozenset(flags))
-    context = Context(stage=Serving({"a": 1e6}), watch=watch, notes=QUIET)
+    context = RestartContext(launcher=Serving({"a": 1e6}), watch=watch, events=QUIET)
     terms = LoadTest(limit_ns=5e6)
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
-    (performance,) = restart.performances
+    (performance,) = restart.playing
     assert len(performance.turns) == SERVE_ROUNDS
     assert restart.flagged == tuple(sorted(flags))
     assert serving.outcome_ns(performance.turns), "a restart is never dropped"
@@ -306,9 +305,12 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
     rate_per_s: float, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else it would work for minutes, at a rate of which nobody doubts any more that it can't."""
-    context, terms = Context(stage=Serving({"a": 1e5}), watch=FakeWatch(), notes=QUIET), LoadTest(limit_ns=5e6)
+    context, terms = (
+        RestartContext(launcher=Serving({"a": 1e5}), watch=FakeWatch(), events=QUIET),
+        LoadTest(limit_ns=5e6),
+    )
     restart = Restart(index=0, arms=[serves("a")], context=context, rng=fakes.InOrder(3), terms=terms).run()
-    (performance,) = restart.performances
+    (performance,) = restart.playing
     monkeypatch.setattr(serving, "SERVE_STEP_S", 1.0)
     desk = serving.RateSearch(rate_per_s=rate_per_s, limit_ns=5e6, seed=0, shift=1.0, first=True)
     assert desk.offer(performance, ()).requests == requests
@@ -317,13 +319,13 @@ def test_who_is_given_more_than_it_can_do_has_shown_so_after_a_step_s_seconds(
 @pytest.mark.usefixtures("quick")
 def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
     heard = []
-    notes = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
+    events = RaceEvents(say=lambda _: None, setback=lambda *left: heard.append(left))
     arms = [serves("a"), serves("b")]
-    context = Context(stage=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), notes=notes)
+    context = RestartContext(launcher=Serving({"a": 1e6, "b": 9e6}), watch=FakeWatch(), events=events)
     restart = Restart(
         index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=LoadTest(), baseline=arms[0].label
     ).run()
-    assert [p.arm.label for p in restart.performances] == ["a:cpu:fp32"]
+    assert [p.arm.label for p in restart.playing] == ["a:cpu:fp32"]
     assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "give more time with --p99")]
     assert "holds a p99 of 5 ms at no rate" in heard[0][1].reason
     assert "9" in heard[0][1].reason

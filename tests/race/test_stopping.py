@@ -188,7 +188,7 @@ def test_for_a_limit_a_pair_that_it_is_about_owes_no_other_verdict():
 
 
 def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("shootout.race.restart.steady_from", lambda latency: None)
+    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda latency: None)
     found = fakes.race(fakes.World({"a": 1e8, "b": 2e8}, seed=1), ["a", "b"], restarts=2)
     assert found.unsound == set(found.arms)
 

@@ -22,10 +22,11 @@ from shootout.clock import Deadline
 from shootout.commands import run
 from shootout.contract import Arm, Availability, Device, Scenario, Target
 from shootout.errors import UsageError
+from shootout.host import noise
 from shootout.messages import RateStep, Scope
-from shootout.race import live, restart, serving, stopping
-from shootout.race.protocols import Context
+from shootout.race import live_arm, restart, serving, stopping
 from shootout.race.queue import Race
+from shootout.race.restart import RestartContext
 from shootout.report.progress import Progress
 from shootout.results import rows
 from shootout.results.document import Timing
@@ -142,13 +143,13 @@ class Settings(World):
 @pytest.fixture(name="selected")
 def _selected(monkeypatch: pytest.MonkeyPatch) -> Race:
     """Two backends with eight settings each, raced until each has one left; the best is batch 64 with 2 instances."""
-    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
     arms = [setting(name, batch, count) for name in "ab" for batch in (1, 4, 16, 64) for count in (1, 2)]
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0.005, selects=True)
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="3")
     while players := race.players():
         world = Settings({"a": 1e5, "b": 3e5})
-        race.restart(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+        race.restart(players, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
     return race
 
 
@@ -193,13 +194,13 @@ def raced(arms: list[Arm], seed: int, **rules: object) -> Race:
     race = Race(arms={arm.label: arm for arm in arms}, rules=Rules(**given), seed=str(seed))
     world = World({"a": 1e5}, seed=seed, restart_sd=0.05)
     while players := race.players():
-        race.restart(players, Context(stage=world, watch=FakeWatch(), notes=QUIET))
+        race.restart(players, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
     return race
 
 
 def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten settings that are all the same: the chosen one looks fast where it was chosen, and is not."""
-    monkeypatch.setattr("shootout.race.restart.steady_from", lambda _: 0)
+    monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda _: 0)
     arms = [setting("a", 1, count) for count in range(1, 11)]
     record = planned(2).record.model_copy(update={"arms": tuple(arms), "selects_for": arms[0].label})
     lucky, fresh = [], []
@@ -358,12 +359,12 @@ def test_time_per_item_is_a_rate() -> None:
 
 def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fork_workers(monkeypatch.setattr)
-    monkeypatch.setattr(live.NoiseWatch, "reasons", lambda *_: ())
+    monkeypatch.setattr(noise.NoiseMeter, "reasons", lambda *_: ())
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))  # no time is read here
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     # Each rate holds, so that no stall of the machine may fail a step: tests/race/test_serving.py plants capacities.
     monkeypatch.setattr(serving, "_kept_up", lambda *_: True)
-    monkeypatch.setattr(restart, "steady_from", lambda _: 0)
+    monkeypatch.setattr(live_arm, "steady_from", lambda _: 0)
     monkeypatch.setattr(restart, "ROUNDS", restart.MIN_ROUNDS)
     monkeypatch.setattr(restart, "SERVE_ROUNDS", 2)
     asked = study(

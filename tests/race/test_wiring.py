@@ -31,8 +31,8 @@ from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
-from shootout.race import live, restart, runner
-from shootout.race.live import ArmProcess
+from shootout.race import arm_process, launcher, restart, runner
+from shootout.race.arm_process import ArmProcess
 from shootout.race.queue import block_medians
 from shootout.race.recording import Recorder
 from shootout.report.progress import Progress
@@ -125,8 +125,8 @@ class InProcess(FakePlayer):
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
         worker._blocks, session.staged = worker._timed(built), False
         process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
-        live: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
-        self.player = ArmProcess(process, built, live, first=False)
+        stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
+        self.player = ArmProcess(process, built, stage, first=False)
 
     def tune(self) -> Tuned:
         return self.player.tune()
@@ -192,9 +192,9 @@ def test_short_calls_are_read_together_and_told_each(tmp_path: Path, monkeypatch
 
 def test_an_arm_is_started_on_the_arms_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     placement, started = Placement(parent=frozenset({0}), arms=frozenset({1}), threads=1), []
-    monkeypatch.setattr(live, "WorkerProcess", lambda _, cpus, *rest: started.append(cpus))
+    monkeypatch.setattr(launcher, "WorkerProcess", lambda _, cpus, *rest: started.append(cpus))
     arm = Arm(target=Target(backend="numpy"), model="m")
-    live.Launcher(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
+    launcher.Launcher(built={arm.label: cast(Any, None)}, placement=placement, logs=tmp_path).spawn(arm, 0, 0)
     assert started == [placement.arms]
 
 
@@ -339,9 +339,9 @@ def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
         kept.extend(np.load(path)["arr_0"].tolist() for path in sorted(folder.glob("*.npz")))
         return Scores(name=metric, rows=tuple(map(float, labels)))
 
-    monkeypatch.setattr(live, "score", score)
+    monkeypatch.setattr(arm_process, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
-    stage = live.Launcher(built={}, placement=place(1), logs=tmp_path, metric="m.py:f")
+    stage = launcher.Launcher(built={}, placement=place(1), logs=tmp_path, metric="m.py:f")
     verified = ArmProcess(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from rich.console import Console
+from support.races.fakes import live_arm
 from support.races.made import EXACT, EXECUTED, GROUP, A, ended, header, played, prepared, rounds, write
 
 from shootout.contract import Arm, Device, Target
 from shootout.journal import journal
 from shootout.journal.records import Holding, Played, PlayedOnGpu
 from shootout.messages import Energy, GpuCost, GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
-from shootout.race.protocols import Performance, Placed, Player, WarmUp
+from shootout.race.arm_process import Placed
+from shootout.race.live_arm import LiveArm, WarmUp
 from shootout.race.recording import played_on_gpu
 from shootout.report import notes, table
 from shootout.results.analysis import analyse
@@ -191,10 +193,9 @@ def test_a_journal_from_before_these_figures_can_be_read(tmp_path: Path):
     assert (line.group, line.gpu) == (GROUP, None)
 
 
-def performance(arm: Arm, *clocks: int | None) -> Performance:
-    found = Performance(
-        arm=arm,
-        player=cast("Player", None),
+def performance(arm: Arm, *clocks: int | None) -> LiveArm:
+    found = live_arm(
+        arm,
         loaded=Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2, gpu=COST),
         verified=Verified(executed=EXECUTED, fidelity=EXACT, fault=None),
         warm_up=WarmUp(calls=1, steady_from=0),

@@ -51,7 +51,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def deaf(*words: object, forked: bool = False, stops_in: int | str | None = None, **constants: float) -> list[str]:
-    """The command line of a deaf run; `race__live__LOAD_TIMEOUT_S=2` changes that constant in `shootout.race.live`.
+    """The command line of a deaf run; `race__pace__SOME_S=2` changes that constant in `shootout.race.pace`.
 
     Args:
         words: of the command line.

@@ -1,7 +1,7 @@
 """The `shootout` command for tests: it hears no noise, waits for no other run, and plays few rounds.
 
 Test machines are never quiet, so real evidence would flag rounds at random.
-Run as `python deaf.py '{"shootout.race.live.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed first.
+Run as `python deaf.py '{"shootout.race.arm_process.LOAD_TIMEOUT_S": 2}' run …`: the constants named are changed first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from shootout import cli
 from shootout.host import locks
 from shootout.host.store import cache_folder
 from shootout.journal import journal
-from shootout.race import live, runner
+from shootout.race import arm_process, launcher, runner
 from support.forked_workers import fork_workers
 
 FEW = {
     "shootout.race.restart.ROUNDS": 2,
     "shootout.race.restart.MIN_ROUNDS": 2,
-    "shootout.race.restart.WARM_UP_SHORT_NS": 200_000_000,
-    "shootout.race.restart.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
+    "shootout.race.live_arm.WARM_UP_SHORT_NS": 200_000_000,
+    "shootout.race.live_arm.WARM_UP_NS": 200_000_000,  # a loaded machine never gets steady
 }
 FORKED = "forked"
 """Beside the constants: that the workers are forked, see `forked_workers`."""
@@ -40,7 +40,7 @@ BUILDS = "builds"
 class Deaf:
     """A watch that never has a reason to flag a round."""
 
-    def __init__(self, meter: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         pass
 
     def begin(self) -> None:
@@ -59,7 +59,7 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
     """Make the package in this process deaf, and change the constants named, by `change`."""
     everything = {
         **FEW,
-        "shootout.race.runner.NoiseWatch": Deaf,
+        "shootout.race.runner.NoiseMeter": Deaf,
         "shootout.host.locks.machine_lock_path": own_lock,
         **changes,
     }
@@ -67,13 +67,13 @@ def deafen(changes: Mapping[str, Any], change: Callable[[object, str, Any], None
         module, _, name = place.rpartition(".")
         assert hasattr(import_module(module), name), f"nothing is called {place}"
         change(import_module(module), name, value)
-    assert runner.NoiseWatch is Deaf
+    assert runner.NoiseMeter is Deaf
     assert locks.machine_lock_path is own_lock
 
 
 def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None:
     """Stop this process, and not its workers, at the first turn of a restart; `wanted_here` is asked there."""
-    spawn, turn, begun = live.Launcher.spawn, live.ArmProcess.turn, []
+    spawn, turn, begun = launcher.Launcher.spawn, arm_process.ArmProcess.turn, []
 
     def note(self: Any, arm: Any, restart: int, padding: int) -> Any:
         begun.append(restart)
@@ -86,7 +86,7 @@ def stop_in(wanted: int, wanted_here: Callable[[], bool] = lambda: True) -> None
                 os.kill(os.getpid(), signal.SIGSTOP)
         return turn(self, scopes)
 
-    live.Launcher.spawn, live.ArmProcess.turn = note, stop  # type: ignore[method-assign]
+    launcher.Launcher.spawn, arm_process.ArmProcess.turn = note, stop  # type: ignore[method-assign]
 
 
 def stop_in_builds() -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from shootout.contract import Arm, BoundStanding, Device, Executed, Target
 from shootout.errors import ArmFailed, NotRunKind
 from shootout.exported.fidelity import NOTHING
-from shootout.host.noise import Disturbance, DisturbanceKind, OwnTraces
+from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, OwnTraces
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified, Warming
-from shootout.race.pausing import Suspension, on_gpu
-from shootout.race.protocols import Context, Gpus, Placed, RaceEvents
+from shootout.race.arm_process import Placed
+from shootout.race.live_arm import LiveArm
+from shootout.race.pausing import Suspension
 from shootout.race.queue import Race
+from shootout.race.restart import RaceEvents, RestartContext
 from shootout.stats.verdicts import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
@@ -25,6 +28,14 @@ STOLEN = Disturbance(DisturbanceKind.STEAL, 0.09)
 
 def arm(backend: str, *, ordinal: int = 1, control: bool = False, device: Device = Device.CPU) -> Arm:
     return Arm(target=Target(backend=backend, device=device), model="fake", ordinal=ordinal, control=control)
+
+
+def live_arm(arm: Arm, **known: Any) -> LiveArm:
+    """An arm that has come as far as these of its fields are known."""
+    live = LiveArm(arm=arm)
+    for name, value in known.items():
+        setattr(live, name, value)
+    return live
 
 
 @dataclass
@@ -66,6 +77,9 @@ class World:
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
 
+    def begin_restart(self, built: object, played: object) -> None:
+        pass
+
     @property
     def lanes(self) -> int:
         return 1
@@ -73,8 +87,8 @@ class World:
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
         return frozenset({1 - lane})
 
-    def starters(self) -> NoStarters:
-        return NoStarters()
+    def fork_servers(self) -> NoServers:
+        return NoServers()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> FakePlayer:
         self.players = [player for player in self.players if player.alive]
@@ -87,8 +101,8 @@ class World:
         return [player for player in self.players if player.alive and not player.held and player is not but]
 
 
-class NoStarters:
-    """Each player starts by itself."""
+class NoServers:
+    """Nothing to fork from."""
 
     def prepare(self, arm: Arm, lane: int, padding: int) -> None:
         pass
@@ -144,7 +158,7 @@ class FakePlayer:
         return Turn(latency_ns=latency_ns, gpu=self._gpu())
 
     def on_gpu(self) -> OnGpu | None:
-        if not on_gpu(self.arm):
+        if not self.arm.target.device.is_gpu:
             return None
         self._command("on_gpu")
         return OnGpu(stage_ns=1.0, compute_ns=2.0, fetch_ns=3.0)
@@ -185,7 +199,7 @@ class FakePlayer:
         states = self.world.gpu.get(self.arm.target.backend, [GpuState()])
         seen = states[min(self._turns, len(states) - 1)]
         self._turns += 1
-        return seen if on_gpu(self.arm) else None
+        return seen if self.arm.target.device.is_gpu else None
 
     def _latency(self, calls: int) -> np.ndarray:
         world, backend = self.world, self.arm.target.backend
@@ -251,5 +265,5 @@ def race(world: World, backends: list[str], *, restarts: int = 20, bias_floor: f
     found = Race(arms={one.label: one for one in [*arms, hidden]}, rules=rules, seed=str(world.seed))
     watch = FakeWatch()
     while players := found.players():
-        found.restart(players, Context(stage=world, watch=watch, notes=QUIET))
+        found.restart(players, RestartContext(launcher=world, watch=watch, events=QUIET))
     return found

@@ -92,7 +92,7 @@ def on_stage(patch: pytest.MonkeyPatch) -> list[ByBatch]:
     """The stage that campaigns get from now on; put another one in its place to change what happens."""
     current = [ByBatch()]
     patch.setattr(runner, "Launcher", lambda **_: current[0])
-    patch.setattr(runner, "NoiseWatch", lambda _: FakeWatch())
+    patch.setattr(runner, "NoiseMeter", lambda *_, **__: FakeWatch())
     return current
 
 

@@ -1,4 +1,4 @@
-"""A live arm: one worker process behind the `Player` protocol, with the timeouts each command deserves.
+"""One arm in one worker process: every command that a restart gives it, with the timeout that it deserves.
 
 `ClockCheck` holds the worker's clock against the harness's own: a process whose clock was replaced can't time anything.
 Adapters, their libraries and a user's own module run in the worker. If one of them replaces a clock there, as
@@ -7,16 +7,13 @@ Adapters, their libraries and a user's own module run in the worker. If one of t
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shootout import backends
 from shootout.backends import reported
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline, Stopwatch
@@ -28,25 +25,21 @@ from shootout.constants import (
     INPUT_BUFFERS,
     LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
-    LOADING_SHARE,
     MIN_ROUNDS,
     WARM_UP_NS,
 )
 from shootout.contract import Arm, Array, Device, Scenario
 from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm
-from shootout.host.noise import Disturbance, NoiseMark, NoiseMeter, OwnTraces, disturbances
-from shootout.host.placement import Placement, ProcessBounds, child_environment
+from shootout.host.placement import ProcessBounds
 from shootout.host.scratch import scratch
 from shootout.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
 from shootout.models.user.scoring import score
-from shootout.race.loading import OWN
 from shootout.race.pace import too_slow
-from shootout.race.pausing import Suspension, on_gpu
-from shootout.race.protocols import Gpus, Placed
 from shootout.units import duration
-from shootout.worker.fork_server import ForkServer, can_fork
-from shootout.worker.interpreters import Interpreter
-from shootout.worker.process import WorkerProcess, log_name
+from shootout.worker.process import WorkerProcess
+
+if TYPE_CHECKING:
+    from shootout.race.launcher import Launcher
 
 SLACK_NS = 1_000_000
 """Allow so much between two clocks. All processes of a machine read one clock, so a worker's readings lie between two
@@ -99,31 +92,35 @@ def longer_than(read_ns: float, asked: Stopwatch) -> str:
     return f"{told}: {_CAUSE}"
 
 
-Beginning = tuple[tuple[str, ...], str, int, frozenset[int]]
-"""Modules imported, interpreter, threads and CPUs."""
 TOO_LATE = (
     "--max-time was over before it could be measured",
     "run the same command again, with more time",
     NotRunKind.NOT_REACHED,
 )
-BINDING_VARIABLES = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-"""Where one is set, an OpenMP library may bind the thread that imports it, and workers forked from that one with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Where an arm's threads may run, read back from the kernel, and how many threads there are, sleeping ones too."""
+
+    cpus: tuple[int, ...] = ()
+    os_threads: int = 0
 
 
 class ArmProcess:
     """One arm in one worker process, for one restart.
 
     Args:
-        stage: what the run asks of every arm.
+        launcher: what the run asks of every arm.
         first: whether it is its first restart, which alone looks at the accuracy, the cap and the energy.
     """
 
-    def __init__(self, process: WorkerProcess, built: Built, stage: Launcher, *, first: bool) -> None:
+    def __init__(self, process: WorkerProcess, built: Built, launcher: Launcher, *, first: bool) -> None:
         self._process = process
         self._built = built
-        self._stage = stage
+        self._launcher = launcher
         self._first = first
-        self._max_call_s = stage.max_call_s if first else 0.0
+        self._max_call_s = launcher.max_call_s if first else 0.0
         self._call_s = 1.0
         self._per_reading: Mapping[Scope, int] = {}
         self._clock = ClockCheck()
@@ -140,7 +137,7 @@ class ArmProcess:
             Hung: the arm's part of the run's time was over, and there was no answer.
             SkippedArm: the run's time was over, and there was none.
         """
-        end = self._stage.loaded_by if command in ("load", "verify") else self._stage.deadline
+        end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
         part_s = max(0.0, end.part_of_one(takes_s) + GRACE_S)
         try:
             return self._process.ask(command, min(limit_s, part_s), **arguments)
@@ -173,9 +170,9 @@ class ArmProcess:
         """Every buffer against the reference outputs; the first restart also runs the report split."""
         calls_s = (INPUT_BUFFERS + (self._built.exported.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
-        allowed = self._stage.max_error
+        allowed = self._launcher.max_error
         ask = partial(self._ask, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
-        report = self._built.exported.report() if self._first and self._stage.metric else None
+        report = self._built.exported.report() if self._first and self._launcher.metric else None
         with scratch() if report else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = None
@@ -190,10 +187,10 @@ class ArmProcess:
             Hung: the arm's part of the run's time was over, and there were no scores.
             SkippedArm: the run's time was over, and there were none.
         """
-        end = self._stage.loaded_by
+        end = self._launcher.loaded_by
         part_s = max(0.0, end.part_of_one() + GRACE_S)
         part = Deadline(part_s)
-        scores = score(self._stage.metric, outputs, labels, min(LOAD_TIMEOUT_S, part_s))
+        scores = score(self._launcher.metric, outputs, labels, min(LOAD_TIMEOUT_S, part_s))
         if scores.fault and not part.allows(0.0):
             if not end.allows(0.0):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
@@ -258,7 +255,7 @@ class ArmProcess:
         Raises:
             ArmFailed: one of them may run elsewhere.
         """
-        own = ProcessBounds(cpus=self._stage.place(self._built.arm, OWN), os_threads=0, variables={})
+        own = ProcessBounds(cpus=self._launcher.place(self._built.arm, lane=0), os_threads=0, variables={})
         now: ProcessBounds = self._ask("bounds", BLOCK_TIMEOUT_S)
         if stray := own.left(now):
             raise ArmFailed(stray)
@@ -266,12 +263,12 @@ class ArmProcess:
 
     def on_gpu(self) -> OnGpu | None:
         """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
-        if not on_gpu(self._built.arm):
+        if not self._built.arm.target.device.is_gpu:
             return None
         is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
-        energy_s = ENERGY_S if is_counted and self._stage.energy and self._first else 0.0
+        energy_s = ENERGY_S if is_counted and self._launcher.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        asked = {"unsynchronised": self._stage.unsynchronised, "energy_s": energy_s}
+        asked = {"unsynchronised": self._launcher.unsynchronised, "energy_s": energy_s}
         found: OnGpu = self._ask("on_gpu", limit_s, energy_s + self._call_s, **asked)
         return found
 
@@ -298,7 +295,7 @@ class ArmProcess:
 
         Only called after an answer, and a worker answers when nothing is pending on its device.
         """
-        if self._stage.hold.stops(self._built.arm):
+        if self._launcher.hold.stops(self._built.arm):
             self._process.hold()
             self._stopped = True
 
@@ -315,154 +312,3 @@ class ArmProcess:
     def kill(self) -> None:
         """End it."""
         self._process.kill()
-
-
-class LiveStarters:
-    """The processes that a restart's arms are forked from: one for each way to begin."""
-
-    def __init__(self, stage: Launcher) -> None:
-        self._stage = stage
-        self._found: dict[Beginning, ForkServer] = {}
-        self._over = False
-        self._lock = Lock()
-
-    def prepare(self, arm: Arm, lane: int, padding: int) -> None:
-        """Start what an arm is forked from, unless it is there: the first to need it brings CPUs and padding.
-
-        An arm whose shared imports can't be forked imports them itself, forked from a process without them.
-        """
-        for key in self._stage.beginnings(arm):
-            starter = self._made(key, arm, lane, padding)
-            part_s = max(0.0, self._stage.loaded_by.part_of_one() + GRACE_S)  # its import may hang
-            if starter is None or starter.is_ready(min(LOAD_TIMEOUT_S, part_s)):
-                return
-
-    def _made(self, key: Beginning, arm: Arm, lane: int, padding: int) -> ForkServer | None:
-        modules = key[0]
-        with self._lock:
-            if key not in self._found and not self._over:
-                with suppress(OSError):  # the system is short of something: the arm is started by itself
-                    self._found[key] = ForkServer(
-                        modules,
-                        environment=child_environment(arm.threads, padding),
-                        cpus=self._stage.place(arm, lane),
-                        log=self._stage.logs / log_name("-".join(["import", *modules])),
-                        interpreter=self._stage.interpreters.get(arm.target.python),
-                    )
-            return self._found.get(key)
-
-    def of(self, arm: Arm) -> ForkServer | None:
-        """Return the starter that was prepared for an arm; None if the arm is started by itself."""
-        found = (self._found[key] for key in self._stage.beginnings(arm) if key in self._found)
-        return next((one for one in found if one.is_ready()), None)
-
-    def end(self) -> None:
-        """Let whoever waits for one hear that it died; from any thread."""
-        with self._lock:
-            self._over = True
-            for starter in self._found.values():
-                starter.end()
-
-    def kill(self) -> None:
-        """End them."""
-        with self._lock:
-            self._over = True
-            for starter in self._found.values():
-                starter.kill()
-
-
-@dataclass(slots=True, kw_only=True)
-class Launcher:
-    """Starts workers for a group's arms, or forks them.
-
-    Attributes:
-        built: by arm label.
-        played: labels of the arms that have been through a restart.
-        interpreters: by the name that targets give them.
-        max_call_s: how long a call may take (0: any time), looked at in the first restart.
-        max_error: the error that the user allows any arm, whatever its label explains.
-        metric: of the user's own, for the first restart to score the report split by; "" for none.
-        hold: how arms keep still while another one plays.
-        unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
-        energy: whether they count a call's energy, in the first restart.
-        beside: sets of CPUs, as large as the arms' own, on which arms may be loaded meanwhile.
-        deadline: when the run's time is over.
-        loaded_by: when the arms of this restart must be loaded, for those that are to have time to play.
-    """
-
-    built: Mapping[str, Built]
-    placement: Placement
-    logs: Path
-    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
-    max_call_s: float = 0.0
-    max_error: float = 0.0
-    metric: str = ""
-    hold: Suspension = field(default_factory=Suspension)
-    unsynchronised: bool = False
-    energy: bool = False
-    beside: Sequence[frozenset[int]] = ()
-    deadline: Deadline = field(default_factory=lambda: Deadline(None))
-    played: Collection[str] = ()
-    loaded_by: Deadline = field(init=False)
-    _forks: bool = field(init=False)
-    _starters: LiveStarters | None = field(default=None, init=False)
-
-    def __post_init__(self) -> None:
-        self.loaded_by = self.deadline.part(LOADING_SHARE)
-        self._forks = can_fork() and not any(name in os.environ for name in BINDING_VARIABLES)
-
-    def beginnings(self, arm: Arm) -> Sequence[Beginning]:
-        """Return the ways in which an arm may be forked, the preferred one first; none where no arm can be.
-
-        Every arm is forked, copies and the control too: an arm that was started lay in memory in another way, alike in
-        all restarts, and differed from its forked copy by 1 % in either direction. A library for a GPU, or a third
-        party's, is imported after the fork.
-        """
-        if not self._forks:
-            return ()
-        row = backends.SHIPPED.get(arm.target.backend)
-        shared = row.shared if row and arm.target.device is Device.CPU else ()
-        where = arm.target.python, arm.threads, self.place(arm, OWN)
-        return [(modules, *where) for modules in dict.fromkeys((shared, ()))]
-
-    @property
-    def lanes(self) -> int:
-        """How many arms may load at once."""
-        return 1 + len(self.beside)
-
-    def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """The arm's own CPUs, or as many of another lane for one whose threads may be moved afterwards."""
-        if lane == OWN:
-            return self.placement.narrowed(arm.cpus).arms
-        movable = backends.entry(arm.target.backend).movable
-        return frozenset(sorted(self.beside[lane - 1])[: arm.cpus]) if movable else frozenset()
-
-    def starters(self) -> LiveStarters:
-        """What workers that are spawned from now on are forked from, where it is prepared."""
-        self._starters = LiveStarters(self)
-        return self._starters
-
-    def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:  # noqa: ARG002 - fakes go by it
-        """A fresh worker for `arm`."""
-        environment = child_environment(arm.threads, padding, backends.capabilities(arm.target.backend).variables)
-        other = self.interpreters.get(arm.target.python)
-        starter, log = self._starters.of(arm) if self._starters else None, self.logs / log_name(arm.label)
-        process = WorkerProcess(environment, self.place(arm, OWN), log, other, starter)
-        return ArmProcess(process, self.built[arm.label], self, first=arm.label not in self.played)
-
-
-@dataclass(slots=True)
-class NoiseWatch:
-    """Outside evidence from the kernel's own counters."""
-
-    meter: NoiseMeter
-    _mark: NoiseMark | None = field(default=None, init=False)
-
-    def begin(self) -> None:
-        """Note the counters."""
-        self._mark = self.meter.mark()
-
-    def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
-        """What the counters and GPUs say about the time since `begin`."""
-        assert self._mark is not None, "begin comes first"
-        return disturbances(self._mark, self.meter.mark(), gpus, own)
