@@ -112,7 +112,8 @@ def complete(program: Any, line: str) -> list[str]:
     *before, word = _split_line(line)[1:] or [""]
     name = next((earlier for earlier in before if not earlier.startswith("-")), None)
     if name is None:
-        return _filter_prefix(word, [*_visible_commands(program), *_list_flags(program)])
+        commands = [name for name, command in program.commands.items() if not command.hidden]
+        return _filter_prefix(word, [*commands, *_list_flags(program)])
     if (command := program.commands.get(name)) is None:
         return []
     given, waiting = _read_words(command, before[before.index(name) + 1 :])
@@ -139,10 +140,6 @@ def _split_line(line: str) -> list[str]:
 
 def _filter_prefix(word: str, candidates: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(candidates) if name.startswith(word)]
-
-
-def _visible_commands(program: Any) -> list[str]:
-    return [name for name, command in program.commands.items() if not command.hidden]
 
 
 def _list_flags(command: Any) -> list[str]:
@@ -197,11 +194,6 @@ def _complete_functions(word: str, *endings: str) -> Iterator[str]:
         return
     for path in _complete_files(word, *endings, ".py"):
         yield f"{path}:" if path.endswith(".py") else path
-
-
-def _complete_studies(word: str) -> Iterator[str]:
-    yield from schema.shipped()
-    yield from _complete_files(word, schema.SUFFIX)
 
 
 def _complete_files(word: str, *suffixes: str) -> Iterator[str]:
@@ -284,7 +276,7 @@ def _named_model(given: Given) -> str | None:
 
 
 _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
-    "study": lambda word, _: (*_complete_studies(word), *_complete_models(word)),
+    "study": lambda word, _: (*schema.shipped(), *_complete_files(word, schema.SUFFIX), *_complete_models(word)),
     **dict.fromkeys(("model", "chosen"), lambda word, _: _complete_models(word)),
     "backends": lambda word, _: _complete_list(_complete_targets, word),
     **dict.fromkeys(("baseline", "arm"), lambda word, _: _complete_targets(word)),

@@ -181,18 +181,20 @@ def _choose_gpu(index: int) -> None:
 
 def _check_backends() -> tuple[BackendFinding, ...]:
     """Check every backend on every device it has code for, in the registry's order."""
-    known = {(name, device): found for name in backends.names() for device, found in _claimed_targets(name).items()}
-    answers = available(list(known))
+    claimed = {(name, device): some for name in backends.names() for device, some in _claimed_targets(name).items()}
+    answers = available(list(claimed))
     return tuple(
         BackendFinding(
             backend=name,
             device=device,
             availability=answers[name, device],
-            needs=_extra_of(name),
-            precisions=found,
-            options=_option_names(name, device),
+            needs=_needs_of(name),
+            precisions=precisions,
+            options=tuple(
+                option.name for option in backends.capabilities(name).settable().values() if device in option.devices
+            ),
         )
-        for (name, device), found in known.items()
+        for (name, device), precisions in claimed.items()
     )
 
 
@@ -209,12 +211,7 @@ def _claimed_targets(name: str) -> dict[Device, tuple[Precision, ...]]:
     }
 
 
-def _option_names(name: str, device: Device) -> tuple[str, ...]:
-    known = backends.capabilities(name).settable()
-    return tuple(option.name for option in known.values() if device in option.devices)
-
-
-def _extra_of(name: str) -> str:
+def _needs_of(name: str) -> str:
     try:
         return backends.entry(name).needs
     except UsageError:

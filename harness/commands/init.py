@@ -97,7 +97,7 @@ def render(plan: Plan, out: Path) -> str:
 def _target_lines(group: PlannedGroup) -> Iterator[str]:
     """Write the targets that can run here, others to add, and why the rest can't."""
     yield _comment_lines(
-        "Who races, as backend+mode:device:precision/scheme, mode and scheme only where you want one. Take away what "
+        "Targets, as backend+mode:device:precision/scheme, mode and scheme only where you want one. Take away what "
         "you wouldn't ship; add what you would: `shootout list` has all there are, and each row shows what its "
         "precision costs in error."
     )
@@ -105,7 +105,7 @@ def _target_lines(group: PlannedGroup) -> Iterator[str]:
     playing = [arm for arm in arms if arm.label not in group.skips]
     yield "targets = ["
     yield from (f"    {_toml_value(str(arm.target))}," for arm in playing)
-    yield from (f"    # {', '.join(map(_toml_value, texts))}," for texts in _lower_precisions(playing))
+    yield from (f"    # {', '.join(map(_toml_value, texts))}," for texts in _further_precisions(playing))
     yield "]"
     for why, labels in _group_reasons(arms, group).items():
         yield _comment_lines(f"Not here: {', '.join(labels)}: {why}", gap=False)
@@ -113,7 +113,7 @@ def _target_lines(group: PlannedGroup) -> Iterator[str]:
     yield f"# baseline = {_toml_value(group.record.baseline or 'onnxruntime:cpu:fp32')}"
 
 
-def _lower_precisions(playing: Sequence[Arm]) -> Iterator[list[str]]:
+def _further_precisions(playing: Sequence[Arm]) -> Iterator[list[str]]:
     """Return further precisions of each backend that runs on the CPU."""
     there = {arm.target for arm in playing}
     for name in dict.fromkeys(arm.target.backend for arm in playing if arm.target.device is Device.CPU):

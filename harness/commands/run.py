@@ -182,7 +182,7 @@ def measure(
                 file.append(header(plan, {**facts, "ceilings": ceilings}, command))
             elif nearest := find_nearest(_recorded_groups(history)):
                 progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
-            campaign = RaceRunner(
+            runner = RaceRunner(
                 plan=plan,
                 out=out,
                 file=file,
@@ -193,20 +193,20 @@ def measure(
                 breach=breach,
                 bars=bars,
             )
-            with note_interrupts(file, campaign.deadline, plan.planning_s):
-                campaign.prepare()
-                built_s = campaign.deadline.elapsed_s
-                played = campaign.race()
-                complete = played and not campaign.recorder.lacks
+            with note_interrupts(file, runner.deadline, plan.planning_s):
+                runner.prepare()
+                built_s = runner.deadline.elapsed_s
+                played = runner.race()
+                complete = played and not runner.recorder.lacks
                 groups = _recorded_groups(journal.read(out))
-                settled = not any(missing(group, campaign.barred.get(group.record.name, ())) for group in groups)
-                file.append(_describe_end(campaign, played=played, complete=complete, settled=settled))
+                settled = not any(missing(group, runner.barred.get(group.record.name, ())) for group in groups)
+                file.append(_describe_end(runner, played=played, complete=complete, settled=settled))
                 if limit.seconds is not None and not complete and not any(group.rounds for group in groups):
                     progress.say(notes.tell_too_short(limit.seconds, built_s))
                 if trace and not limit.allows(0.0):
                     progress.say("--max-time left no time to trace; run the same command again for it")
                 elif trace:
-                    trace_arms(campaign.built, plan.placement, out, plan.interpreters, progress, limit)
+                    trace_arms(runner.built, plan.placement, out, plan.interpreters, progress, limit)
     return analyse(out)
 
 
@@ -234,14 +234,14 @@ def _recorded_groups(history: History) -> list[Group]:
     return [group_of(history, record) for record in history.groups]
 
 
-def _describe_end(campaign: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:
+def _describe_end(runner: RaceRunner, *, played: bool, complete: bool, settled: bool) -> Ended:
     why = "nothing is left to measure" if complete else "--max-time"
-    if (killed := played and not complete) and campaign.deadline.seconds is None:
+    if (killed := played and not complete) and runner.deadline.seconds is None:
         why = "a target was killed"
-    budget_s = None if complete or killed or campaign.budget.seconds is None else campaign.budget.elapsed_s
+    budget_s = None if complete or killed or runner.budget.seconds is None else runner.budget.elapsed_s
     if budget_s is not None:
         why = f"{budget_s:.0f} s of racing"
-    wall_s, planning_s = campaign.deadline.elapsed_s, campaign.plan.planning_s
+    wall_s, planning_s = runner.deadline.elapsed_s, runner.plan.planning_s
     return Ended(complete=complete, settled=settled, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 

@@ -137,7 +137,8 @@ def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Pa
     with _work_folder(out) as folder:
         known = None
         if device is Device.CPU:
-            known = _race_spins(folder / "known", target, _spin_durations(), QUICK_RESTARTS, progress)
+            durations = [{"duration_us": str(duration)} for duration in DURATIONS_US]
+            known = _race_spins(folder / "known", target, durations, QUICK_RESTARTS, progress)
         steps = GPU_STEPS if device is Device.CUDA else STEPS
         raced = _race_spins(folder / "raced", target, _spin_steps(steps), restarts, progress)
     return _make_report(known, raced, device, store=device is Device.CPU and not quick)
@@ -150,10 +151,6 @@ def _work_folder(out: Path | None) -> Iterator[Path]:
         return
     with scratch() as folder:
         yield folder
-
-
-def _spin_durations() -> list[dict[str, str]]:
-    return [{"duration_us": str(duration)} for duration in DURATIONS_US]
 
 
 def _spin_steps(steps: int) -> list[dict[str, str]]:

@@ -59,12 +59,12 @@ def trace_arms(
                     progress.say(f"--max-time left no time to trace {built.arm.label} and those after it")
                     return
                 path = folder / f"g{index}-{Path(log_name(built.arm.label)).stem}.json"
-                texts.append(f"{group}, {_write_trace(built, placement, path, out / LOGS, others, limit)}")
+                texts.append(f"{group}, {_trace_arm(built, placement, path, out / LOGS, others, limit)}")
                 (folder / SUMMARY).write_text("\n\n".join(texts) + "\n", encoding="utf-8")
                 progress.say(texts[-1])
 
 
-def _write_trace(
+def _trace_arm(
     built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter], limit: Deadline
 ) -> str:
     place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")

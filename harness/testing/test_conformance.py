@@ -77,14 +77,14 @@ def _marks_of(target: Target, check: str) -> list[pytest.MarkDecorator]:
 
 
 @cache
-def _require_export() -> None:
+def _export_cases() -> None:
     export_for(target for target in TESTED if not lacking(target))
 
 
 @cache
 def faults(target: Target, session: pytest.Session) -> tuple[dict[str, str], bool]:
     """Run all checks of one target in one fresh process; return the faults, and True if it has to be a skip here."""
-    _require_export()
+    _export_cases()
     asked = {
         item.callspec.params["check"]
         for item in session.items

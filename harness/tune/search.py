@@ -220,7 +220,7 @@ def tune(
         if limit.left_s <= 0:
             say(f"no time is left for the stage {name!r}; run the same command again to go on")
             return
-        say(f"stage {name}: {_hash_contents(plan)}")
+        say(f"stage {name}: {_describe_contents(plan)}")
         part = limit.part(SHARES[name])
         measure(plan, out / name, limit=part)
         limit.put_off(part.waited_s)
@@ -259,6 +259,6 @@ def _take_fingerprint() -> str:
     return environment.fingerprint(environment.facts())
 
 
-def _hash_contents(plan: Plan) -> str:
+def _describe_contents(plan: Plan) -> str:
     arms = Counter(str(arm.target.backend) for group in plan.groups for arm in group.playing if not arm.control)
     return ", ".join(f"{count} of {backend}" for backend, count in arms.items()) or "nothing can run"

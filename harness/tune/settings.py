@@ -47,7 +47,8 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
         changes += [Change(knob="threads", threads=count) for count in counts if count != default.threads]
     if not target.mode:
         absent = frozenset[str]() if target.device is Device.CUDA else capabilities.cuda_modes
-        changes += [Change(knob="mode", mode=mode) for mode in _single_modes(capabilities.modes - absent)]
+        single = sorted(mode for mode in capabilities.modes - absent if mode and not mode.endswith("*"))
+        changes += [Change(knob="mode", mode=mode) for mode in single]
     changes += [
         Change(knob="precision", precision=precision)
         for precision in allowed
@@ -60,11 +61,6 @@ def list_changes(default: Arm, most_threads: int, allowed: Collection[Precision]
                 Change(knob=option.name, threads=threads, options={option.name: value}) for value in option.tries
             ]
     return changes
-
-
-def _single_modes(modes: Collection[str]) -> list[str]:
-    """Return the modes that aren't combined, without the plain one."""
-    return [mode for mode in sorted(modes) if mode and not mode.endswith("*")]
 
 
 def thread_counts(most: int) -> list[int]:
