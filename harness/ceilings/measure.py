@@ -28,7 +28,7 @@ FULL = (0.5, 0.75)
 """Working sets as shares of a cache level; a third one is FROM_BELOW times the level below."""
 FROM_BELOW = 4
 BUSY_LOAD = 0.7
-"""A load average above this, before anything is measured, is somebody else's work."""
+"""A load average above this, before anything is measured, is other programs' work."""
 CACHES = {"L1": "L1d", "L2": "L2", "L3": "L3"}
 """Memory levels, by their names in `hardware.caches`; main memory is `DRAM`."""
 
@@ -49,7 +49,7 @@ def obtain_ceilings(
         facts: `environment.facts()`.
         say: hears that it is measured.
         fresh: measure, whatever is remembered.
-        load: the load average before anything was measured, so that our own work isn't somebody else's; None: it is
+        load: the load average before anything was measured, so that our own work isn't taken for another's; None: it is
             now.
 
     Raises:

@@ -23,7 +23,7 @@ class _Part(BaseModel):
 
 
 class Peak(_Part):
-    """The best rate in one precision: 10^9 operations a second (two for each multiply-add), and who reached it."""
+    """The best rate in one precision: 10^9 operations a second (two a multiply-add), and its library."""
 
     giga_ops: float = Field(gt=0, allow_inf_nan=False)
     source: str

@@ -47,7 +47,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
 def decide(
     folders: Sequence[Path], policy: Path | None, keys: dict[str, Any], *, group: str | None, as_json: bool
 ) -> int:
-    """Print what to ship by a policy; returns the exit code: 0 chosen, 3 nothing may be, 7 nobody knows.
+    """Print what to ship by a policy; returns the exit code: 0 chosen, 3 nothing may be, 7 not enough evidence.
 
     Args:
         keys: of the policy, which stand above those of its file.

@@ -1,4 +1,4 @@
-"""One study on many machines: which nodes there are, who measures what, and what comes back.
+"""One study on many machines: which nodes there are, what each measures, and what comes back.
 
 In: a study, and a cluster's nodes. Out: run folders, one for each part of the study that a node measured.
 May use `journal` and what is below it; only `ray_cluster` imports Ray.

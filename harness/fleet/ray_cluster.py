@@ -92,7 +92,7 @@ def check_address(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"--ray {address}: nobody answers there ({error}); start a cluster there with "
+            f"--ray {address}: nothing answers there ({error}); start a cluster there with "
             f"`ray start --head --port={port}`"
         ) from None
 

@@ -122,4 +122,4 @@ def _require_chosen(decision: Decision) -> str:
     if decision.outcome == "infeasible":
         raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; `shootout decide` tells more")
     settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
-    raise Undecided(f"by this policy nobody knows what to ship: {decision.reason}{settle}")
+    raise Undecided(f"by this policy it isn't known what to ship: {decision.reason}{settle}")

@@ -108,7 +108,7 @@ def executed_matches_request(checked: CheckedTarget) -> None:
     """Check that the library ran what was asked, with no fallback."""
     executed = checked.session.executed
     assert executed.library
-    assert type(executed.version) is str, "who unpickled another type would import the library"
+    assert type(executed.version) is str, "to unpickle another type would import the library"
     assert executed.version
     assert checked.case.device in executed.device.lower(), f"asked for {checked.case.device}, runs on {executed.device}"
     assert executed.fallbacks == (), executed.fallbacks

@@ -214,7 +214,7 @@ def test_where_nothing_answers_it_is_said_at_once():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check_address(f"127.0.0.1:{port}")
-    with pytest.raises(UsageError, match=f"nobody answers there .*ray start --head --port={port}"):
+    with pytest.raises(UsageError, match=f"nothing answers there .*ray start --head --port={port}"):
         check_address(f"127.0.0.1:{port}")
 
 
