@@ -1,7 +1,7 @@
 """The most that this machine can do: peak rate by precision, bandwidth by memory level; measured once, then remembered.
 
-They are kept for this machine, its versions and the number of threads, and go into the header of every run, so that a
-run's shares of them can be told anywhere.
+They are kept for this machine, its versions and the number of threads. Every run's header holds them, so that its
+shares of them can be shown on any machine.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from shootout.commands.run import exit_code, measure
 from shootout.compare.merge import merge_runs
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode, ShootoutError, UsageError
+from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
 from shootout.fleet.node_side import ANSWER, JOB, zip_folder
-from shootout.fleet.nodes import FleetNode, NodeKind, find_kinds
 from shootout.fleet.parcel import Parcel, pack
 from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, narrow_identity, share_s, write_part
 from shootout.fleet.ray_cluster import NodeLost, RayCluster, RayJob, connect

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shootout.contract import NotRun
 from shootout.errors import UsageError
-from shootout.fleet.nodes import FleetNode, NodeKind, tell_other_versions
+from shootout.fleet.node_kinds import FleetNode, NodeKind, tell_other_versions
 from shootout.host import environment
 from shootout.host.locks import FOLDER_LOCK
 from shootout.journal import journal, merged, run_folder

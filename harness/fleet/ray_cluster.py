@@ -15,7 +15,7 @@ from typing import Any
 
 from shootout.errors import UNINSTALLED, ShootoutError, UsageError, install
 from shootout.fleet import node_side
-from shootout.fleet.nodes import LABEL, ClusterNode
+from shootout.fleet.node_kinds import LABEL, ClusterNode
 from shootout.fleet.parcel import Parcel
 
 ANSWERS_S = 5.0

@@ -6,7 +6,7 @@ import pytest
 from support.fleets.nodes import GROUPS, node
 
 from shootout.errors import UsageError
-from shootout.fleet.nodes import FleetNode, NodeKind, find_kinds
+from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
 from shootout.fleet.parts import FleetPart, HeldPart, deal, narrow_identity, share_s
 
 

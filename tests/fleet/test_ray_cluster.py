@@ -18,7 +18,7 @@ from support.fleets.deaf_node import NICE, STOPS
 
 from shootout.commands.fleet import run_on_fleet
 from shootout.fleet import ray_cluster
-from shootout.fleet.nodes import LABEL
+from shootout.fleet.node_kinds import LABEL
 from shootout.fleet.parts import find_finished, find_parts
 from shootout.host.store import cache_folder
 from shootout.journal import journal

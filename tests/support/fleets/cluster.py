@@ -11,8 +11,8 @@ from typing import Any
 
 from shootout.contract import NotRun, NotRunKind
 from shootout.errors import ExitCode
+from shootout.fleet.node_kinds import ClusterNode, FleetNode
 from shootout.fleet.node_side import zip_folder
-from shootout.fleet.nodes import ClusterNode, FleetNode
 from shootout.fleet.parts import narrow_identity
 from shootout.fleet.ray_cluster import NodeLost
 from shootout.journal import journal

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shootout.contract import Arm, Device, Precision, Target
-from shootout.fleet.nodes import ClusterNode, FleetNode
+from shootout.fleet.node_kinds import ClusterNode, FleetNode
 from shootout.journal.records import Header
 from shootout.study.group import GroupRecord, with_control
 

@@ -9,7 +9,7 @@ import pytest
 from support.fleets.nodes import node
 
 from shootout.errors import UsageError
-from shootout.fleet.nodes import find_kinds
+from shootout.fleet.node_kinds import find_kinds
 
 
 def test_nodes_that_are_alike_are_one_kind_in_any_order():
