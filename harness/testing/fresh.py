@@ -54,9 +54,9 @@ def run_fresh(
         path: more folders to import from.
         threads: of OpenMP and the BLAS libraries.
         timeout_s: seconds until the call is stopped.
-        warm: modules that the new process may hold already, with a comma between two; never for calls that tell of
-            one of these whether they import it, never for loads that register something by importing, and only modules
-            whose import starts no thread and no GPU.
+        warm: modules that the new process may hold already, with a comma between two. Their import may start
+            no thread and no GPU. Not for calls that tell if one of these is imported, nor for loads that register
+            something by importing.
 
     Raises:
         AssertionError: the process died or the function raised; with its last words.

@@ -2,7 +2,7 @@
 
 The winner among many was lucky too (the winner's curse), so the search only proposes: the gain comes from a race of the
 default and the winner alone, on restarts that the search never saw. Each stage is a run like any other, in a folder
-of its own below the tuning run's, so that it resumes, and can be looked at by itself. A stage is never continued once
+of its own below the tuning run's: it resumes, and can be looked at by itself. A stage is never continued once
 the next one began, since that one rests on its choice.
 """
 
