@@ -13,8 +13,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import repeat
 from typing import Any
 
-from shootout.constants import HANGING_SHARE
-
 now_ns = time.perf_counter_ns
 """Monotonic nanoseconds; meaningful as differences only."""
 sleep = time.sleep
@@ -88,14 +86,6 @@ class Deadline:
     def allows(self, seconds: float) -> bool:
         """Whether work of about `seconds` still ends before it."""
         return seconds <= self.left_s
-
-    def part_of_one(self, takes_s: float = 0.0) -> float:
-        """Return the most seconds that one arm may take of those left, so that the other arms get the rest.
-
-        Args:
-            takes_s: about how long the arm takes; twice that is waited for, if so much is left.
-        """
-        return min(self.left_s, max(HANGING_SHARE * self.left_s, 2 * takes_s))
 
     def part(self, share: float = 1.0) -> Deadline:
         """One that begins now and comes after this share of the seconds left, at once where none are."""

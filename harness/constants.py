@@ -11,21 +11,6 @@ SAME_WITHIN = 0.01
 INDIFFERENT = 0.05
 """Of two arms that lie within ±5 % of each other, either may be shipped."""
 
-RACING_S = 90.0
-"""A race for the best arm lasts so long at most where nobody says how long, for each group."""
-PREPARING_S = 25.0
-"""What planning, exports and builds take beyond it comes off that time: with up to 55 s of these, 120 s are all."""
-LEAST_RACING = 2 / 3
-"""But this part of it stays."""
-EXPORT_SHARE, EXPORT_PLANS = 0.6, 0.4
-"""Of a run's time exports get so much at most; they plan with so much of it: what isn't foreseen (a torch module of a
-user's file takes some 7 s) comes on top, and the race tells more with the rest than six more input sets do."""
-BUILD_SHARE = 0.5
-"""Of what is left behind them builds get so much, and the race of what is ready gets the rest."""
-LOADING_SHARE = 0.5
-"""Of the time that is left when a restart begins, its arms may take so much to load and to be checked."""
-HANGING_SHARE = 0.5
-"""The share of the time left for builds, loads or rounds that one arm may take to answer: the others get the rest."""
 LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
 """About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and `MIN_ROUNDS`."""
 AIMED_RESTARTS = 4
@@ -33,12 +18,6 @@ AIMED_RESTARTS = 4
 LIMIT_RESTARTS = 60
 """Likewise where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that is known, and
 10 % slower likewise, where restarts spread by 6 %."""
-FIRST_SHARE = 0.6
-"""Of the time, the first restart gets so much where not all arms fit: the second one is that of the fastest."""
-WARMING_SHARE = 0.25
-"""Of what is left of a restart's part when its arms are loaded, they warm up in so much."""
-GRACE_S = 3.0
-"""Who hasn't answered so long after the end of the time is ended."""
 FORESEEING = 3
 """From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from shootout import backends
+from shootout import backends, budget
 from shootout.backends.adapter import Built
 from shootout.build.builder import Builder, BuiltArm, Exports, ProbeKey, ask, export_all, needs_of
 from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
-from shootout.constants import BUILD_SHARE, BUILD_TIMEOUT_S
+from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
 from shootout.exported.model import ExportedModel
@@ -129,7 +129,7 @@ class Preparation:
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)
-            limit = self.deadline.part(BUILD_SHARE)
+            limit = budget.builds(self.deadline)
             rest = [job for job in beside if job not in early]
             kept = self._kept([*rest, *alone], builder) if limit.seconds is not None else set[BuildJob]()
             gone = [job for job in jobs if job.model.cancelled() or not _fits(job, limit)]
@@ -180,10 +180,10 @@ class Preparation:
 
     def _part(self, job: BuildJob) -> Deadline:
         """Return the time that a build which begins now may take: all that builds have, if no other job waits."""
-        limit = self.deadline.part(BUILD_SHARE)
+        limit = budget.builds(self.deadline)
         if limit.seconds is None or not self._waiting:
             return limit
-        return Deadline(limit.part_of_one(expected_s(job.arm)))
+        return Deadline(budget.one_arm_s(limit, expected_s(job.arm)))
 
     def _not_reached(self, job: BuildJob) -> None:
         """Note that there was no time for it; of an arm that can't run here all the same, why it can't."""

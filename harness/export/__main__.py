@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from shootout import models
+from shootout import budget, models
 from shootout.clock import Deadline, Stopwatch, rare_collector
 from shootout.contract import Artifact
 from shootout.errors import ModelError, ShootoutError, UsageError, install
@@ -101,12 +101,12 @@ def _make_or_explain(job: ExportJob, effort: Effort) -> ShootoutError | None:
     return None
 
 
-def _share_of_time(jobs: Sequence[ExportJob], left_s: float) -> float:
-    """The part of the time left that the first of these jobs may take: the harness's own models need little."""
+def _plan_of_next(jobs: Sequence[ExportJob], plan: Deadline) -> Deadline:
+    """Return when the first of these jobs should end: the harness's own models need little."""
     others = [job for job in jobs if not job.is_probe]
     if not others or jobs[0].is_probe:
-        return 1.0
-    return max(0.0, 1 - PROBE_S * (len(jobs) - len(others)) / max(left_s, PROBE_S)) / len(others)
+        return plan
+    return budget.next_export(plan, len(others), PROBE_S * (len(jobs) - len(others)))
 
 
 def main() -> None:
@@ -120,7 +120,7 @@ def main() -> None:
     jobs = [from_json(one) for one in asked["jobs"]]
     limit, plan = Deadline(asked.get("limit_s")), Deadline(asked.get("plan_s"))
     for number, job in enumerate(jobs):
-        share = plan.part(_share_of_time(jobs[number:], plan.left_s))
+        share = _plan_of_next(jobs[number:], plan)
         needs, narrow = job.request.needs or asked["needs"], bool(job.request.needs)
         effort = Effort(job.short, limit=limit, plan=share, needs=needs, narrow=narrow, report=place / PROGRESS)
         if error := (failed.get(job.base.key) if job.base else None) or _make_or_explain(job, effort):

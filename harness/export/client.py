@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from shootout import budget
 from shootout.clock import Deadline
-from shootout.constants import BUILD_TIMEOUT_S, EXPORT_PLANS, EXPORT_SHARE
+from shootout.constants import BUILD_TIMEOUT_S
 from shootout.errors import ModelError, NotRunKind, ShootoutError, SkippedArm
 from shootout.export import cache
 from shootout.export.request import (
@@ -28,7 +29,7 @@ from shootout.export.request import (
     is_file,
     to_json,
 )
-from shootout.exported.effort import MORE_TIME, PROGRESS, ExportProgress, is_in_time, read_progress
+from shootout.exported.effort import MORE_TIME, PROGRESS, ExportProgress, read_progress
 from shootout.exported.model import ERROR, MANIFEST, ExportedModel, key_in
 from shootout.host.child import ONE_THREAD, Ending, run
 from shootout.messages import Progress
@@ -136,8 +137,9 @@ def _find_cached(
 def _find_brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ExportedModel | None:
     """What an earlier process had time for, where there is no time for all of it now either."""
     found = look_up(brief_key(key, needs))
-    plan = limit.part(EXPORT_SHARE * EXPORT_PLANS)
-    return None if found is None or is_in_time(found.whole_s or 0.0, limit, plan) else found
+    if found is None or budget.is_export_whole(found.whole_s or 0.0, limit, budget.planned_exports(limit)):
+        return None
+    return found
 
 
 class WatchedExport:
@@ -150,7 +152,7 @@ class WatchedExport:
     """
 
     def __init__(self, progress: Progress | None, limit: Deadline, *, is_needed: bool) -> None:
-        self.limit, self.share, self._progress = limit, limit.part(EXPORT_SHARE), progress
+        self.limit, self.share, self._progress = limit, budget.exports(limit), progress
         self._is_needed = is_needed
         self._began = Deadline(None)
         self._told = ""
@@ -221,7 +223,7 @@ def _run_export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, 
     """Do some jobs in one process, in whose folder stands what it is asked."""
     place.mkdir()
     limit_s, share_s = watched.limit.left_s, watched.share.left_s
-    limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": EXPORT_PLANS * share_s}
+    limits = {} if limit_s == math.inf else {"limit_s": limit_s, "plan_s": budget.EXPORT_PLANS * share_s}
     asked = {"jobs": [to_json(job) for job in jobs], "needs": sorted(needs), **limits}
     (place / JOBS).write_text(json.dumps(asked), encoding="utf-8")
     timeout_s = min(BUILD_TIMEOUT_S * len(jobs), max(0.0, limit_s))

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from shootout import budget
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import MIN_INPUT_BUFFERS, RANGE_SETS
 from shootout.contract import SCALED, Precision
@@ -43,8 +44,6 @@ PREDICTED = frozenset(
     )
 )
 BRIEF_SETS = 8
-LITTLE = 0.2
-"""An export that takes less than this part of what is left of the run is made whole."""
 TRIED_FLOPS = 1e9
 """A call of fewer operations is simply tried."""
 RATE_SIZE = 512
@@ -83,11 +82,6 @@ def product_rate() -> float:
             side @ side
         watches.append(watch.seconds)
     return product_flops(side.shape, RATE_SIZE) / min(watches)
-
-
-def is_in_time(whole_s: float, limit: Deadline, plan: Deadline) -> bool:
-    """Whether an export that takes so long is made whole: it ends by `plan`, or takes little of what is left."""
-    return whole_s < LITTLE * limit.left_s or plan.allows(whole_s)
 
 
 class Effort:
@@ -203,9 +197,9 @@ class Effort:
         runs = LEAST_RUNS + (ALL_RUNS - LEAST_RUNS) * len(wanted) / len(PREDICTED)
         self.whole_s = call_s * (runs * count + RANGE_SETS * bool(wanted.intersection(SCALED)))
         self._tell_outputs(count, call_s)
-        is_whole = is_in_time(self.whole_s, self.limit, self.plan)
-        if self.whole_s < LITTLE * self.limit.left_s:
-            self.plan = self.limit.part(2 * LITTLE)
+        is_whole = budget.is_export_whole(self.whole_s, self.limit, self.plan)
+        if budget.takes_little(self.whole_s, self.limit):
+            self.plan = budget.small_export(self.limit)
         return is_whole
 
     def wait_for(self, precisions: Collection[str]) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shootout import budget
 from shootout.backends import reported
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline, Stopwatch
@@ -21,7 +22,6 @@ from shootout.constants import (
     BLOCK_TIMEOUT_FACTOR,
     BLOCK_TIMEOUT_S,
     ENERGY_S,
-    GRACE_S,
     INPUT_BUFFERS,
     LEAD_IN_CALLS,
     LOAD_TIMEOUT_S,
@@ -138,7 +138,7 @@ class ArmProcess:
             SkippedArm: the run's time was over, and there was none.
         """
         end = self._launcher.loaded_by if command in ("load", "verify") else self._launcher.deadline
-        part_s = max(0.0, end.part_of_one(takes_s) + GRACE_S)
+        part_s = budget.one_answer_s(end, takes_s)
         try:
             return self._process.ask(command, min(limit_s, part_s), **arguments)
         except Hung as hung:
@@ -188,7 +188,7 @@ class ArmProcess:
             SkippedArm: the run's time was over, and there were none.
         """
         end = self._launcher.loaded_by
-        part_s = max(0.0, end.part_of_one() + GRACE_S)
+        part_s = budget.one_answer_s(end)
         part = Deadline(part_s)
         scores = score(self._launcher.metric, outputs, labels, min(LOAD_TIMEOUT_S, part_s))
         if scores.fault and not part.allows(0.0):

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-from shootout import backends
+from shootout import backends, budget
 from shootout.backends.adapter import Built
 from shootout.clock import Deadline
-from shootout.constants import GRACE_S, LOAD_TIMEOUT_S, LOADING_SHARE
+from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Arm, Device
 from shootout.host.placement import Placement, child_environment
 from shootout.race.arm_process import ArmProcess
@@ -72,7 +72,7 @@ class Launcher:
     def begin_restart(self, built: Mapping[str, Built], played: Collection[str]) -> None:
         """Take over what the next restart may start; its arms' time to load begins now."""
         self.built, self.played = built, played
-        self.loaded_by = self.deadline.part(LOADING_SHARE)
+        self.loaded_by = budget.loading(self.deadline)
 
     @property
     def lanes(self) -> int:
@@ -139,7 +139,7 @@ class ForkServers:
         """
         for key in self._launcher.beginnings(arm):
             server = self._start(key, arm, lane, padding)
-            part_s = max(0.0, self._launcher.loaded_by.part_of_one() + GRACE_S)  # its import may hang
+            part_s = budget.one_answer_s(self._launcher.loaded_by)  # its import may hang
             if server is None or server.is_ready(min(LOAD_TIMEOUT_S, part_s)):
                 return
 

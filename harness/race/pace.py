@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from shootout import models
+from shootout import budget, models
 from shootout.constants import (
     BLOCK_CALLS,
     BLOCK_NS,
     FIRST_CALL_FACTOR,
-    FIRST_SHARE,
     LEAD_IN_CALLS,
     LEAST_CALLS,
     LEAST_LONG_CALLS,
@@ -87,7 +86,7 @@ def leavers(
         needs_s: seconds of each arm, by label.
         is_first: whether there is no restart yet: then the second one needs its part of the time too.
     """
-    share = FIRST_SHARE if is_first and any(arm.control for arm in arms) else 1.0
+    restart_s = budget.restart_s(left_s, is_first=is_first and any(arm.control for arm in arms))
     order = sorted(arms, key=lambda arm: (arm.control, needs_s[arm.label]), reverse=True)
     rivals = [arm for arm in order if not arm.control and arm.label != baseline]
     out = list[Arm]()
@@ -95,7 +94,7 @@ def leavers(
     def takes_s() -> float:
         return sum(needs_s[arm.label] for arm in order)
 
-    while len(rivals) > 1 and takes_s() > share * left_s:
+    while len(rivals) > 1 and takes_s() > restart_s:
         out.append(rivals.pop(0))
         order.remove(out[-1])
     while order and takes_s() > left_s:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
+from shootout import budget
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import (
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
     SERVE_ROUNDS,
-    WARMING_SHARE,
 )
 from shootout.contract import Arm, Device, NotRun
 from shootout.errors import ArmOut, Hung, NotRunKind, SkippedArm
@@ -193,10 +193,10 @@ class Restart:
         """Warm one arm up in quiet, on the CPUs where it will play, and hold it again.
 
         Args:
-            waiting: how many have yet to be warmed up; if the time is short, they share half of it.
+            waiting: how many have yet to be warmed up.
         """
-        most_s = max(0.0, self.context.deadline.left_s / 2 / waiting)
-        pace_s = max(0.0, self.context.pace.left_s * WARMING_SHARE / waiting)
+        most_s = budget.most_warm_up_s(self.context.deadline, waiting)
+        pace_s = budget.warm_up_pace_s(self.context.pace, waiting)
 
         def get_warm() -> None:
             if live.is_verified:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from shootout import budget
 from shootout.backends.adapter import Built
 from shootout.build.pool import lanes_near
 from shootout.build.preparation import Preparation
 from shootout.clock import Deadline, Stopwatch
-from shootout.constants import FORESEEING, HOPELESS, LEAST_RACING, PREPARING_S
+from shootout.constants import FORESEEING, HOPELESS
 from shootout.contract import Arm, Device, NotRun
 from shootout.errors import ModelError, UsageError
 from shootout.host import cuda_driver, environment, gpu
@@ -140,7 +141,7 @@ class RaceRunner:
             deadline=self.deadline,
         )
         self._enter(self.groups)
-        self.budget = Deadline(budget_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
+        self.budget = Deadline(budget.race_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
         while True:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
                 if not self._play():
@@ -340,8 +341,3 @@ def going_on(rules: Rules, played: int) -> Rules:
     """The rules of a race that played so many restarts before: at its end it may have as many again."""
     most = rules.max_restarts
     return rules if rules.selects else replace(rules, max_restarts=most * (1 + played // most))
-
-
-def budget_s(most_s: float | None, spent_s: float) -> float | None:
-    """Seconds that a race gets of the most it may have, after so many of planning, exports and builds."""
-    return None if most_s is None else max(LEAST_RACING * most_s, most_s - max(0.0, spent_s - PREPARING_S))

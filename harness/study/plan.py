@@ -18,8 +18,8 @@ from pathlib import Path
 
 from shootout import backends, models, schemes
 from shootout.backends.common import check_options
+from shootout.budget import RACING_S
 from shootout.clock import Stopwatch
-from shootout.constants import RACING_S
 from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRun, NotRunKind, Option, Scenario, Target
 from shootout.errors import UsageError, unknown
 from shootout.export import client

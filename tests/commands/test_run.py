@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 from support.races.planted import header, here, study
 
+from shootout.budget import RACING_S
 from shootout.clock import Deadline
 from shootout.commands import run
-from shootout.constants import RACING_S
 from shootout.host.placement import place
 from shootout.journal import journal
 from shootout.report.progress import Progress

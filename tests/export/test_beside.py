@@ -11,13 +11,13 @@ import pytest
 from onnx import TensorProto, helper
 from support.onnx_made import F32, WEIGHT, half, linear, quantized, value, write
 
+from shootout import budget
 from shootout.clock import Deadline
 from shootout.contract import Precision, Target
 from shootout.errors import ModelError, UsageError
 from shootout.export import __main__ as exporter
 from shootout.export.client import Request, check
 from shootout.export.request import ExportJob, brief_key, checked
-from shootout.exported import effort
 from shootout.exported.effort import Effort
 from shootout.exported.fidelity import compare
 from shootout.exported.model import INPUTS, ExportedModel, open_exported
@@ -71,7 +71,7 @@ def test_a_file_of_half_floats_gets_the_same_values_in_its_own_type_and_the_same
 def test_after_a_hurried_original_it_is_kept_as_hurried_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
 ):
-    monkeypatch.setattr(effort, "LITTLE", 0.0)
+    monkeypatch.setattr(budget, "LITTLE", 0.0)
     first = str(linear(tmp_path / "a.onnx"))
     second = checked(Request(model=str(quantized(tmp_path / "q.onnx")), original=first))
     assert isinstance(second, ExportJob), second

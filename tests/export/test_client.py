@@ -15,6 +15,7 @@ import pytest
 from support.exports import obtain
 from support.onnx_made import linear
 
+from shootout import budget
 from shootout.clock import Deadline
 from shootout.contract import Precision, Target
 from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
@@ -219,7 +220,7 @@ class Left(Deadline):
 
 @pytest.mark.usefixtures("own_cache")
 def test_an_export_in_a_hurry_is_kept_under_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(effort, "LITTLE", 0.0)
+    monkeypatch.setattr(budget, "LITTLE", 0.0)
     request = Request(model=str(linear(tmp_path / "m.onnx")))
     job, needs = checked(request), ["fp32", "int8"]
     assert isinstance(job, ExportJob), job

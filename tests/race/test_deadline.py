@@ -17,8 +17,9 @@ from support.races import fakes
 from support.races.fakes import FakeWatch, World
 from support.races.planted import header, here, on_stage, run, study
 
+from shootout.budget import GRACE_S
 from shootout.clock import Deadline
-from shootout.constants import GRACE_S, LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
+from shootout.constants import LEAST_LONG_CALLS, MIN_ROUNDS, ROUNDS, SERVE_ROUNDS
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.errors import Hung, SkippedArm
 from shootout.journal import journal

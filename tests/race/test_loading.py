@@ -17,8 +17,9 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout import backends
+from shootout.budget import GRACE_S, LOADING_SHARE, ONE_ARM_SHARE
 from shootout.clock import Deadline
-from shootout.constants import GRACE_S, HANGING_SHARE, LOAD_TIMEOUT_S, LOADING_SHARE
+from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Arm, Device, Target
 from shootout.errors import ArmFailed
 from shootout.host.placement import Placement
@@ -320,7 +321,7 @@ def test_all_arms_of_a_group_begin_in_one_way(monkeypatch: pytest.MonkeyPatch, t
 def test_an_import_that_hangs_takes_an_arms_part_of_the_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     waited: list[float] = []
     started(monkeypatch, tmp_path, EAGER, waited=waited, deadline=Deadline(40.0))
-    assert 0 < waited[0] <= HANGING_SHARE * LOADING_SHARE * 40 + GRACE_S
+    assert 0 < waited[0] <= ONE_ARM_SHARE * LOADING_SHARE * 40 + GRACE_S
     waited.clear()
     started(monkeypatch, tmp_path, EAGER, waited=waited)
     assert waited[0] == LOAD_TIMEOUT_S

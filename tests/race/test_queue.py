@@ -13,6 +13,7 @@ from support.races import fakes
 from support.races.fakes import World
 from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, study
 
+from shootout import budget
 from shootout.clock import Deadline
 from shootout.constants import FORESEEING
 from shootout.journal import journal
@@ -128,7 +129,7 @@ def test_a_race_for_the_best_stops_at_its_budget_with_a_time_for_all_and_goes_on
     ("most_s", "spent_s", "left_s"), [(None, 50.0, None), (90.0, 5.0, 90.0), (90.0, 41.0, 74.0), (180.0, 900.0, 120.0)]
 )
 def test_slow_exports_and_builds_come_off_the_budget(most_s: float | None, spent_s: float, left_s: float | None):
-    assert runner.budget_s(most_s, spent_s) == left_s
+    assert budget.race_s(most_s, spent_s) == left_s
 
 
 @pytest.mark.parametrize(("left_s", "goes_on"), [(1e-6, False), (1e6, True)])
