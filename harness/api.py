@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow
     from rich.text import Text
 
-    from shootout.page.figures.charts import Chart
+    from shootout.page.charts import Chart
 
 
 @dataclass(frozen=True, slots=True, repr=False)

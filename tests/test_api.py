@@ -10,7 +10,7 @@ import pytest
 from support.races import made
 
 import shootout
-import shootout.page.figures
+import shootout.page.plots
 from shootout import api, page
 from shootout.errors import NothingMeasured, NotRun, NotRunKind, UsageError
 from shootout.journal.records import not_run
@@ -40,8 +40,8 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
 def test_without_what_draws_the_extra_is_named(run: shootout.Run, monkeypatch: pytest.MonkeyPatch):
     for name in [name for name in sys.modules if name.startswith("shootout.page.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(page, "plots", raising=False)
-    monkeypatch.setattr(page, "figures", page.figures)  # as it is, to be so again: the import below makes another
+    monkeypatch.setattr(page, "plots", page.plots)  # as it is, to be so again: the import below makes another
+    monkeypatch.delattr(page, "plots")
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(UsageError, match=r"a figure needs altair: pip install 'shootout\[report\]'"):
         run.plot()

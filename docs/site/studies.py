@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from docs.site.links import ROOT
-from shootout.page import page
-from shootout.page.figures import charts
+from shootout.page import charts, page
 from shootout.page.sources import read
 from shootout.study import schema
 from shootout.study.selection import DEFAULT

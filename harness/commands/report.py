@@ -71,8 +71,7 @@ def render(sources: Sequence[Source], ending: str, decided: Decided | None = Non
     """
     if ending == ".md":
         return markdown.render([source.document for source in sources], decided).encode()
-    from shootout.page import page
-    from shootout.page.figures import charts, intervals
+    from shootout.page import charts, intervals, page
 
     if ending == ".html":
         return page.render(sources, decided).encode()

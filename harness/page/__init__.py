@@ -1,5 +1,6 @@
 """Runs as one page: text first, then six figures, tables and evidence; the same as Markdown.
 
 In: documents and journals. Out: HTML, Markdown and SVG.
-May use `report` and what is below it; never measures. The figures need the extra `report`.
+May use `report` and what is below it; never measures. `page` and the figures need the extra `report`; `charts` alone
+turns a figure into SVG.
 """

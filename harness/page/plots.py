@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 from shootout.decide.decision import Decision
 from shootout.errors import UsageError, unknown
-from shootout.page.figures import intervals, precisions, readiness, run_order, serving, sizes
-from shootout.page.figures.charts import Chart, complete
+from shootout.page import curves, intervals, precisions, readiness, run_order
+from shootout.page.charts import Chart, complete
 from shootout.page.sources import Source
 
 KINDS: Mapping[str, Callable[[Source], Chart | None]] = {
     "intervals": lambda source: intervals.draw_intervals(source.document, narrow=False),
-    "sizes": lambda source: sizes.draw_sizes(source.document, narrow=False),
+    "sizes": lambda source: curves.draw_sizes(source.document, narrow=False),
     "precisions": lambda source: precisions.draw(source.document, narrow=False),
-    "serving": lambda source: serving.draw_serving(source, narrow=False),
+    "serving": lambda source: curves.draw_serving(source, narrow=False),
     "readiness": lambda source: readiness.draw(source.document, narrow=False),
     "run order": lambda source: run_order.draw(source, narrow=False),
 }

@@ -12,7 +12,7 @@ import pytest
 
 from shootout.commands.report import report
 from shootout.errors import UsageError
-from shootout.page.figures import charts
+from shootout.page import charts
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
 

@@ -14,9 +14,9 @@ from shootout.decide.decision import Decision, Judged, decide
 from shootout.decide.limits import Finding
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
-from shootout.page.figures import intervals
-from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT
-from shootout.page.figures.intervals import Axis, Line
+from shootout.page import intervals
+from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
+from shootout.page.intervals import Axis, Line
 from shootout.page.sources import Decided
 from shootout.report import decision
 from shootout.report.answer import WIDEST

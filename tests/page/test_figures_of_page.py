@@ -10,9 +10,8 @@ import pytest
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.journal.records import Played, Served, Step
-from shootout.page import sources
-from shootout.page.figures import precisions, readiness, run_order, serving, sizes
-from shootout.page.figures.charts import BEHIND, EVEN, SOFT, apart, cut
+from shootout.page import curves, precisions, readiness, run_order, sources
+from shootout.page.charts import BEHIND, EVEN, SOFT, apart, cut
 from shootout.page.sources import Source
 from shootout.results.document import Rate, Row, Serving
 from shootout.study.group import short
@@ -46,18 +45,18 @@ def served(arm: str, rate: float, **changes: Any) -> Row:
 
 def test_a_sweep_is_drawn_with_the_bracket_in_which_the_lead_changes():
     found = read("batch-crossover").document
-    bracket = holding(sizes.draw_sizes(found, narrow=False), "from")
+    bracket = holding(curves.draw_sizes(found, narrow=False), "from")
     (crossing,) = (one for one in found.crossovers if one.outcome == "bracket" and one.scope == "end_to_end")
     assert [(one["from"], one["to"]) for one in bracket] == [(crossing.low, crossing.high)]
     told = f"Shaded: {short(crossing.a)} or {short(crossing.b)}: {crossing.below} wins up to {crossing.low}, "
-    assert sizes.tell_brackets(found).startswith(told)
-    points = [one for values in inline(sizes.draw_sizes(found, narrow=True)) for one in values if "size" in one]
+    assert curves.tell_brackets(found).startswith(told)
+    points = [one for values in inline(curves.draw_sizes(found, narrow=True)) for one in values if "size" in one]
     assert {one["size"] for one in points} == {row.batch for row in found.rows if row.end_to_end}
 
 
 def test_one_size_is_no_sweep():
-    assert sizes.draw_sizes(PLAIN, narrow=False) is None
-    assert sizes.tell_brackets(PLAIN) == ""
+    assert curves.draw_sizes(PLAIN, narrow=False) is None
+    assert curves.tell_brackets(PLAIN) == ""
 
 
 def test_an_arrow_goes_from_each_backends_own_fp32():
@@ -129,7 +128,7 @@ def test_an_arm_that_failed_has_no_line_along_the_sizes():
         )
         for batch in (1, 8)
     ]
-    points = holding(sizes.draw_sizes(document(*cells), narrow=False), "size")
+    points = holding(curves.draw_sizes(document(*cells), narrow=False), "size")
     assert [(one["arm"], one["size"]) for one in points] == [("a", 1), ("a", 8)]
 
 
@@ -150,8 +149,8 @@ def test_each_rate_has_the_median_of_its_restarts():
         )
         for one in steps
     ]
-    assert list(serving.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, 9e6, False)]
-    assert list(serving.find_points(found, [])) == [(200.0, 4e6, True)]
+    assert list(curves.find_points(found, lines)) == [(100.0, 2e6, True), (400.0, 9e6, False)]
+    assert list(curves.find_points(found, [])) == [(200.0, 4e6, True)]
 
 
 @pytest.mark.parametrize(
@@ -170,18 +169,18 @@ def test_a_rate_that_most_held_is_drawn_where_they_held_it(held: int, gave_up: i
         )
         for one in steps
     ]
-    assert list(serving.find_points(found, lines)) == [point]
-    chart = serving.draw_serving(Source(document(cell(found)), tuple(lines)), narrow=False)
+    assert list(curves.find_points(found, lines)) == [point]
+    chart = curves.draw_serving(Source(document(cell(found)), tuple(lines)), narrow=False)
     assert [(one["shape"] == "circle", one["ms"] < 5.0) for one in holding(chart, "rate")] == [(point[2], point[2])]
 
 
 def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
     source = Source(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
-    chart = serving.draw_serving(source, narrow=False)
+    chart = curves.draw_serving(source, narrow=False)
     shapes = {one["arm"]: (one["shape"], one["ms"]) for one in holding(chart, "rate")}
     assert shapes == {"a": ("circle", 4.0), "b": ("triangle-up", 15.0)}
     assert holding(chart, "told")[0] == {"ms": 5.0, "told": "limit 5 ms"}
-    assert serving.draw_serving(Source(PLAIN), narrow=False) is None
+    assert curves.draw_serving(Source(PLAIN), narrow=False) is None
 
 
 def test_rounds_stand_in_the_order_in_which_they_were_played():
@@ -239,7 +238,7 @@ def test_disturbed_rounds_without_a_gap_are_one_stretch():
 @pytest.mark.parametrize("narrow", [False, True])
 def test_no_chart_asks_for_data_elsewhere(narrow: bool):
     source = read("batch-crossover")
-    charts = (sizes.draw_sizes(source.document, narrow=narrow), run_order.draw(source, narrow=narrow))
+    charts = (curves.draw_sizes(source.document, narrow=narrow), run_order.draw(source, narrow=narrow))
     assert all("url" not in str(chart.to_dict()["datasets"]) for chart in charts if chart)
 
 

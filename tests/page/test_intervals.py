@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.races.cells import cell, document, fidelity, row
 
-from shootout.page.figures import intervals
-from shootout.page.figures.charts import BEHIND, CHOSEN, EVEN, SOFT, ticks
-from shootout.page.figures.intervals import Line, find_lines
+from shootout.page import intervals
+from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT, ticks
+from shootout.page.intervals import Line, find_lines
 from shootout.results.document import Document
 
 

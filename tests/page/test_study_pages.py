@@ -8,9 +8,8 @@ import pytest
 from markupsafe import Markup
 
 from docs.site import studies
-from shootout.page.evidence import Table
-from shootout.page.figures.charts import DARK
-from shootout.page.page import Figure, Section
+from shootout.page.charts import DARK
+from shootout.page.page import Figure, Section, Table
 from shootout.study import schema
 
 ROOT = Path(__file__).resolve().parents[2]

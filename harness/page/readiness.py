@@ -8,8 +8,8 @@ from typing import Any
 
 import altair as alt
 
-from shootout.page.figures.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks, stack
-from shootout.page.figures.intervals import labels, words_of
+from shootout.page.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks, stack
+from shootout.page.intervals import labels, words_of
 from shootout.results.document import Document, Row
 from shootout.results.rows import BY_CALL
 from shootout.study.group import short

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from shootout.page.figures.charts import (
+from shootout.page.charts import (
     BEHIND,
     EVEN,
     INK,

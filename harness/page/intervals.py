@@ -13,7 +13,7 @@ from shootout.decide.decision import Decision, Judged
 from shootout.decide.limits import Finding
 from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
 from shootout.decide.policy import Objective
-from shootout.page.figures.charts import (
+from shootout.page.charts import (
     BEHIND,
     CHOSEN,
     EVEN,

@@ -10,7 +10,7 @@ import altair as alt
 
 from shootout.journal.records import Played
 from shootout.messages import Scope
-from shootout.page.figures.charts import (
+from shootout.page.charts import (
     CHOSEN,
     INK,
     NARROW,
