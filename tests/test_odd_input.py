@@ -173,8 +173,8 @@ def read_run(data: bytes, folder: Path) -> None:
     summary = markdown.render([document])
     assert printable(summary) == summary
     source = sources.read(folder, document)
-    for draw in plots.KINDS.values():
-        draw(source)
+    for kind in plots.KINDS.values():
+        kind.draw(source, False)
 
 
 JOURNALS = tuple(map(with_checksums, runs()))

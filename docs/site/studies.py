@@ -85,8 +85,8 @@ def _shown(section: page.Section) -> str:
     """A run's answer and its first figures, each for a desktop and for a phone; what is drawn isn't searched."""
     shown = [_both(f"<pre>{section.screen}</pre>", f"<pre>{section.narrow_screen}</pre>", "screen", "The answer")]
     for figure in [one for one in (section.intervals, *section.figures) if one][:OPEN]:
-        shown.append(f'<p class="told"><b>{figure.name}.</b> {figure.told} {figure.more}</p>')
-        shown.append(_both(figure.wide, figure.narrow, "drawn", figure.name))
+        shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption} {figure.left_out}</p>')
+        shown.append(_both(figure.wide, figure.narrow, "drawn", figure.title))
     return "\n".join(shown)
 
 

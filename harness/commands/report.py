@@ -15,7 +15,7 @@ from shootout.errors import ExitCode, UsageError, install
 from shootout.formats.files import check_file, write_file
 from shootout.journal.merged import expand_merged
 from shootout.page import markdown
-from shootout.page.sources import Decided, Source, read
+from shootout.page.sources import MeasuredRun, PolicyAnswer, read
 from shootout.tune.results import is_tuning
 from shootout.units import size
 
@@ -48,34 +48,34 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
     folders = expand_merged(folders)
     decided = _apply_policy(folders, policy, group)
     documents = decided.question.documents if decided else [None] * len(folders)
-    sources = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
-    content = render(sources, ending, decided)
+    runs = [read(folder, document) for folder, document in zip(folders, documents, strict=True)]
+    content = render(runs, ending, decided)
     write_file(out, content)
     sys.stderr.write(f"{out}: {size(len(content))}\n")
     return ExitCode.OK
 
 
-def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | None) -> Decided | None:
+def _apply_policy(folders: Sequence[Path], policy: Path | None, group: str | None) -> PolicyAnswer | None:
     """Decide by the policy; return None if there is none."""
     if policy is None:
         return None
     wanted, question = read_policy(policy, {}), read_question(folders, group)
-    return Decided(decide(wanted, question, today=date.today()), question)
+    return PolicyAnswer(decide(wanted, question, today=date.today()), question)
 
 
-def render(sources: Sequence[Source], ending: str, decided: Decided | None = None) -> bytes:
+def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | None = None) -> bytes:
     """Render the runs in one form; a figure alone is that of the policy, or of the first run.
 
     Raises:
         UsageError: nothing in the run has a time that could be drawn.
     """
     if ending == ".md":
-        return markdown.render([source.document for source in sources], decided).encode()
+        return markdown.render([run.document for run in runs], decided).encode()
     from shootout.page import charts, intervals, page
 
     if ending == ".html":
-        return page.render(sources, decided).encode()
-    document = sources[0].document
+        return page.render(runs, decided).encode()
+    document = runs[0].document
     chart = (
         intervals.draw_decision(decided.decision, narrow=False)
         if decided

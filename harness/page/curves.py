@@ -28,7 +28,7 @@ from shootout.page.charts import (
     ticks,
     widened,
 )
-from shootout.page.sources import Source
+from shootout.page.sources import MeasuredRun
 from shootout.report.notes import say_crossings
 from shootout.report.table import Sweep, find_sweeps
 from shootout.results.crossovers import Kind
@@ -169,24 +169,24 @@ def _thin_out(sizes: Sequence[int], most: int) -> list[int]:
     return list(sizes[:: math.ceil(len(sizes) / most)])
 
 
-def draw_serving(source: Source, *, narrow: bool) -> Chart | None:
+def draw_serving(run: MeasuredRun, *, narrow: bool) -> Chart | None:
     """A panel for each group that served; None where none did."""
-    panels = [_draw_group(rows, source.played, narrow=narrow) for rows in _group_served_rows(source)[:MOST_SERVING]]
+    panels = [_draw_group(rows, run.played, narrow=narrow) for rows in _group_served_rows(run)[:MOST_SERVING]]
     if not panels:
         return None
     return stack(panels, spacing=24)
 
 
-def tell_undrawn_groups(source: Source) -> str:
+def tell_undrawn_groups(run: MeasuredRun) -> str:
     """What has no room."""
-    more = len(_group_served_rows(source)) - MOST_SERVING
+    more = len(_group_served_rows(run)) - MOST_SERVING
     return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
 
 
-def _group_served_rows(source: Source) -> list[list[Row]]:
+def _group_served_rows(run: MeasuredRun) -> list[list[Row]]:
     found: dict[str, list[Row]] = {}
-    for row in source.document.rows:
-        if row.serve and can_show(row.serve.limit_ns) and any(find_points(row, source.played)):
+    for row in run.document.rows:
+        if row.serve and can_show(row.serve.limit_ns) and any(find_points(row, run.played)):
             found.setdefault(row.group, []).append(row)
     return [sorted(rows, key=_rate_of, reverse=True)[:MOST_CURVES] for rows in found.values()]
 

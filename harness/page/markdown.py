@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shootout.errors import printable
-from shootout.page.sources import Decided
+from shootout.page.sources import PolicyAnswer
 from shootout.report import decision, table
 from shootout.report.answer import WIDEST, render_answers
 from shootout.report.screen import as_plain
@@ -19,7 +19,7 @@ CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` w
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
-def render(documents: Sequence[Document], found: Decided | None = None, front: Sequence[str] = ()) -> str:
+def render(documents: Sequence[Document], found: PolicyAnswer | None = None, front: Sequence[str] = ()) -> str:
     """What stands in front, what a policy says, then all runs, in at most `MOST_BYTES`; whole parts at the end go."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
@@ -32,7 +32,7 @@ def render(documents: Sequence[Document], found: Decided | None = None, front: S
     return "\n\n".join(kept) + "\n"
 
 
-def _front(found: Decided | None) -> Iterator[str]:
+def _front(found: PolicyAnswer | None) -> Iterator[str]:
     if found:
         yield "## What to ship, by the policy"
         screen = decision.render(found.decision, found.question, WIDEST)

@@ -45,7 +45,7 @@ class Step:
     own: Row
 
 
-def draw(document: Document, *, narrow: bool) -> Chart | None:
+def draw_precisions(document: Document, *, narrow: bool) -> Chart | None:
     """A panel for each group that has a lower precision beside its own FP32; None where none has."""
     groups = _groups(document)
     panels = [_panel(name, steps, narrow=narrow) for name, steps in list(groups.items())[:MOST_GROUPS]]
@@ -54,7 +54,7 @@ def draw(document: Document, *, narrow: bool) -> Chart | None:
     return stack(panels, spacing=24)
 
 
-def tell(document: Document) -> str:
+def tell_undrawn_groups(document: Document) -> str:
     """What has no room."""
     more = len(_groups(document)) - MOST_GROUPS
     return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""

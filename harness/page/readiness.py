@@ -19,7 +19,7 @@ MOST_GROUPS, MOST_ARMS = 2, 24
 STEPS = {"load": CHOSEN, "first call": BEHIND}
 
 
-def draw(document: Document, *, narrow: bool) -> Chart | None:
+def draw_readiness(document: Document, *, narrow: bool) -> Chart | None:
     """A panel a group, the soonest ready first; None where nothing was loaded."""
     groups = _groups(document)[:MOST_GROUPS]
     panels = [_panel(rows, narrow=narrow, several=len(groups) > 1) for rows in groups]
@@ -28,7 +28,7 @@ def draw(document: Document, *, narrow: bool) -> Chart | None:
     return stack(panels, spacing=24)
 
 
-def tell(document: Document) -> str:
+def tell_undrawn_groups(document: Document) -> str:
     """What has no room."""
     more = len(_groups(document)) - MOST_GROUPS
     return f"Not drawn: {counted(more, 'more group')}." if more > 0 else ""

@@ -24,7 +24,7 @@ from shootout.page.charts import (
     layer,
     marks,
 )
-from shootout.page.sources import Source
+from shootout.page.sources import MeasuredRun
 from shootout.study.group import short
 from shootout.units import counted
 
@@ -34,9 +34,9 @@ LEAST_SPAN, WIDEST_SPAN = 0.02, 1.0
 """A strip reaches from minus to plus so much of the arm's median, in logarithms: at least, and at most."""
 
 
-def draw(source: Source, *, narrow: bool) -> Chart | None:
+def draw_run_order(run: MeasuredRun, *, narrow: bool) -> Chart | None:
     """A strip an arm, of the first group that was raced; None without a journal."""
-    lines = _lines(source)
+    lines = _lines(run)
     if not lines:
         return None
     arms = list(lines)[:MOST_ARMS]
@@ -90,9 +90,9 @@ def draw(source: Source, *, narrow: bool) -> Chart | None:
     return layer(*parts, width=width, height=height)
 
 
-def tell(source: Source) -> str:
+def tell_scale(run: MeasuredRun) -> str:
     """Of which group, how high a strip is, and what has no room."""
-    lines = _lines(source)
+    lines = _lines(run)
     if not lines:
         return ""
     arms = list(lines)[:MOST_ARMS]
@@ -104,12 +104,12 @@ def tell(source: Source) -> str:
     return told + (f" Not drawn: {counted(more, 'more arm')}." if more > 0 else "")
 
 
-def _lines(source: Source) -> dict[str, list[Played]]:
+def _lines(run: MeasuredRun) -> dict[str, list[Played]]:
     """By arm, the restarts of the first answer's group, but those that a journal says impossible times of."""
-    groups = [answer.group for answer in source.document.answer]
+    groups = [answer.group for answer in run.document.answer]
     found: dict[str, list[Played]] = {}
-    shown = {row.arm for row in source.document.rows}
-    for line in source.played:
+    shown = {row.arm for row in run.document.rows}
+    for line in run.played:
         times = line.block_median_ns.get(Scope.END_TO_END, ())
         is_timed = bool(times) and can_show(*times)
         if is_timed and groups and line.group == groups[0] and line.arm in shown:

@@ -14,7 +14,7 @@ from shootout.results.document import Document
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MeasuredRun:
     """One run; without its journal's lines the figures that need them are left out."""
 
     document: Document
@@ -22,18 +22,18 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class PolicyAnswer:
     """What a policy says of all the runs together."""
 
     decision: Decision
     question: Question
 
 
-def read(folder: Path, document: Document | None = None) -> Source:
+def read(folder: Path, document: Document | None = None) -> MeasuredRun:
     """The run in a folder; of which the document may be known already.
 
     Raises:
         UsageError: there is no run, or not one that this version can read.
     """
     lines = journal.read(folder).lines
-    return Source(document or analyse(folder), tuple(line for line in lines if isinstance(line, Played)))
+    return MeasuredRun(document or analyse(folder), tuple(line for line in lines if isinstance(line, Played)))

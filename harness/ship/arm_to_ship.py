@@ -15,7 +15,7 @@ from shootout.errors import Infeasible, Undecided, UsageError, unknown
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Prepared
-from shootout.page.sources import Decided
+from shootout.page.sources import PolicyAnswer
 from shootout.results.analysis import analyse
 from shootout.results.document import Answer, Document, Row
 from shootout.study.group import GroupRecord, short
@@ -39,7 +39,7 @@ class ArmToShip:
     row: Row
     prepared: Prepared
     policy: Path | None = None
-    decided: Decided | None = None
+    decided: PolicyAnswer | None = None
 
 
 def find_arm_to_ship(
@@ -62,7 +62,7 @@ def find_arm_to_ship(
     rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
     if policy:
         question = read_question([folder], group)
-        decided = Decided(decide(read_policy(policy, {}), question, today=date.today()), question)
+        decided = PolicyAnswer(decide(read_policy(policy, {}), question, today=date.today()), question)
         chosen = _require_chosen(decided.decision)
         row = next(candidate.row for candidate in question.candidates if candidate.label == chosen)
         rows, name = [one for one in document.rows if one.group == row.group], row.arm

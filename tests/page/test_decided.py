@@ -17,7 +17,7 @@ from shootout.decide.policy import read_policy
 from shootout.page import intervals
 from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
 from shootout.page.intervals import Axis, Line
-from shootout.page.sources import Decided
+from shootout.page.sources import PolicyAnswer
 from shootout.report import decision
 from shootout.report.answer import WIDEST
 from shootout.report.screen import as_plain
@@ -104,7 +104,7 @@ def test_the_policys_screen_comes_first_in_every_form(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nsize = "1GB"\n')
     question = read_question([RUN])
-    found = Decided(decide(read_policy(policy, {}), question, today=date(2026, 11, 22)), question)
+    found = PolicyAnswer(decide(read_policy(policy, {}), question, today=date(2026, 11, 22)), question)
     screen = as_plain(decision.render(found.decision, question, WIDEST), WIDEST)
     assert report([RUN], tmp_path / "page.md", policy) == 0
     told = (tmp_path / "page.md").read_text()

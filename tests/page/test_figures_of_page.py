@@ -12,7 +12,7 @@ from support.races.cells import cell, document, fidelity, row
 from shootout.journal.records import Played, Served, Step
 from shootout.page import curves, precisions, readiness, run_order, sources
 from shootout.page.charts import BEHIND, EVEN, SOFT, apart, cut
-from shootout.page.sources import Source
+from shootout.page.sources import MeasuredRun
 from shootout.results.document import Rate, Row, Serving
 from shootout.study.group import short
 
@@ -21,7 +21,7 @@ PLAIN = document(cell(row("slow", 2e6), row("fast", 5e5)))
 
 
 @cache
-def read(name: str) -> Source:
+def read(name: str) -> MeasuredRun:
     return sources.read(SHARED_OUTPUTS / name)
 
 
@@ -66,16 +66,21 @@ def test_an_arrow_goes_from_each_backends_own_fp32():
         row("a:cpu:bf16", 8e5, artifact_bytes=500_000, fidelity=fidelity(0.002)),
     )
     found = document(cell(row("a", 1e6), kept, lost, unknown, row("b:cpu:int8", 1e5)))
-    arrows = holding(precisions.draw(found, narrow=False), "turn")
+    arrows = holding(precisions.draw_precisions(found, narrow=False), "turn")
     assert [(one["mb"], one["from_mb"], one["from_ms"], one["colour"]) for one in arrows] == [
         (0.25, 1.0, 1.0, EVEN),
         (0.125, 1.0, 1.0, BEHIND),
         (0.5, 1.0, 1.0, SOFT),
     ]
     assert all(180 < one["turn"] % 360 < 270 for one in arrows)  # smaller and faster: to the left, and down
-    names = {one["name"] for values in inline(precisions.draw(found, narrow=False)) for one in values if "side" in one}
+    names = {
+        one["name"]
+        for values in inline(precisions.draw_precisions(found, narrow=False))
+        for one in values
+        if "side" in one
+    }
     assert {"a", "a:cpu:int8, +0.0 points", "a:cpu:bf16, error 2.0e-03"} <= names
-    assert precisions.draw(PLAIN, narrow=False) is None
+    assert precisions.draw_precisions(PLAIN, narrow=False) is None
 
 
 def test_an_arrow_is_the_precision_and_not_the_setting():
@@ -87,13 +92,13 @@ def test_an_arrow_is_the_precision_and_not_the_setting():
     broken = row("a:cpu:bf16", 4e5, artifact_bytes=500_000, outcome="failed")
     rows = [row("a", 1.1e6), row("a:cpu:fp32#2", 1.2e6), broken, *own, eight]
     rows = [each.model_copy(update={"arm": f"{each.arm}{{{each.setting}}}"}) if each.setting else each for each in rows]
-    arrows = holding(precisions.draw(document(cell(*rows)), narrow=False), "turn")
+    arrows = holding(precisions.draw_precisions(document(cell(*rows)), narrow=False), "turn")
     assert [(one["mb"], one["from_ms"]) for one in arrows] == [(0.25, 0.9)]
 
 
 def test_two_of_one_backends_fp32_have_the_first_for_their_lower_precision():
     rows = row("a", 1e6), row("a:cpu:fp32#2", 2e6), row("a:cpu:int8", 5e5, artifact_bytes=250_000)
-    arrows = holding(precisions.draw(document(cell(*rows)), narrow=False), "turn")
+    arrows = holding(precisions.draw_precisions(document(cell(*rows)), narrow=False), "turn")
     assert [one["from_ms"] for one in arrows] == [1.0]
 
 
@@ -102,7 +107,7 @@ def test_the_later_start_pays_back_after_what_it_gains_a_call():
     slow = row("slow", 3e6, load_s=3.0, first_call_s=0.0)
     assert readiness.pay_back_calls(late, soon) == 1000
     assert readiness.pay_back_calls(slow, soon) is None
-    texts = holding(readiness.draw(document(cell(slow, late, soon)), narrow=False), "told")
+    texts = holding(readiness.draw_readiness(document(cell(slow, late, soon)), narrow=False), "told")
     assert [one["told"] for one in texts] == [
         "0.1 s, the soonest",
         "1.1 s, ahead after 1,000 calls",
@@ -113,10 +118,10 @@ def test_the_later_start_pays_back_after_what_it_gains_a_call():
 def test_who_failed_or_has_no_time_of_a_call_is_never_the_soonest():
     good = row("good", 2e6, load_s=0.1), row("fine", 1e6, load_s=1.0)
     failed = row("failed", 1e5, load_s=0.0, outcome="failed", reason="it gave NaN")
-    texts = holding(readiness.draw(document(cell(*good, failed)), narrow=False), "told")
+    texts = holding(readiness.draw_readiness(document(cell(*good, failed)), narrow=False), "told")
     assert [one["name"] for one in texts] == ["good", "fine"]
     by_item = [one.model_copy(update={"scenario": "throughput"}) for one in good]
-    assert readiness.draw(document(cell(*by_item)), narrow=False) is None
+    assert readiness.draw_readiness(document(cell(*by_item)), narrow=False) is None
 
 
 def test_an_arm_that_failed_has_no_line_along_the_sizes():
@@ -170,29 +175,29 @@ def test_a_rate_that_most_held_is_drawn_where_they_held_it(held: int, gave_up: i
         for one in steps
     ]
     assert list(curves.find_points(found, lines)) == [point]
-    chart = curves.draw_serving(Source(document(cell(found)), tuple(lines)), narrow=False)
+    chart = curves.draw_serving(MeasuredRun(document(cell(found)), tuple(lines)), narrow=False)
     assert [(one["shape"] == "circle", one["ms"] < 5.0) for one in holding(chart, "rate")] == [(point[2], point[2])]
 
 
 def test_the_limit_is_a_line_and_what_was_given_up_lies_above_it():
-    source = Source(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
+    source = MeasuredRun(document(cell(served("a", 200.0), served("b", 100.0, p99_ns=None, holds=False))))
     chart = curves.draw_serving(source, narrow=False)
     shapes = {one["arm"]: (one["shape"], one["ms"]) for one in holding(chart, "rate")}
     assert shapes == {"a": ("circle", 4.0), "b": ("triangle-up", 15.0)}
     assert holding(chart, "told")[0] == {"ms": 5.0, "told": "limit 5 ms"}
-    assert curves.draw_serving(Source(PLAIN), narrow=False) is None
+    assert curves.draw_serving(MeasuredRun(PLAIN), narrow=False) is None
 
 
 def test_rounds_stand_in_the_order_in_which_they_were_played():
     source = read("shootout")
-    chart = run_order.draw(source, narrow=False)
+    chart = run_order.draw_run_order(source, narrow=False)
     ats = [{one["at"] for one in holding(chart, "part") if one["part"].endswith(f" {number}")} for number in (0, 1)]
     rounds = len(source.played[0].block_median_ns["end_to_end"])
     assert ats == [set(range(1, rounds + 1)), set(range(rounds + 1, 2 * rounds + 1))]  # one goes on behind the other
     group = source.document.answer[0].group
-    assert run_order.tell(source).startswith(f"{group}. From the middle of a strip to its edge: ")
+    assert run_order.tell_scale(source).startswith(f"{group}. From the middle of a strip to its edge: ")
     assert not [one for one in holding(chart, "name") if "control" in one["name"]]
-    assert run_order.draw(Source(PLAIN), narrow=False) is None
+    assert run_order.draw_run_order(MeasuredRun(PLAIN), narrow=False) is None
 
 
 def test_of_more_rounds_than_can_be_seen_neighbours_make_one_point():
@@ -208,11 +213,11 @@ def test_of_more_rounds_than_can_be_seen_neighbours_make_one_point():
         )
         for restart in range(run_order.MOST_POINTS // 5 + 1)
     ]
-    source = Source(found, tuple(lines))
-    points = holding(run_order.draw(source, narrow=False), "part")
+    source = MeasuredRun(found, tuple(lines))
+    points = holding(run_order.draw_run_order(source, narrow=False), "part")
     assert [one["at"] for one in points[:4]] == [1.5, 3.5, 5.0, 6.5]
     assert len(points) == 3 * len(lines)
-    assert run_order.tell(source).endswith(" Each point is the median of up to 2 rounds.")
+    assert run_order.tell_scale(source).endswith(" Each point is the median of up to 2 rounds.")
 
 
 @pytest.mark.parametrize("ns", [0.0, -1.0, float("inf"), float("nan")])
@@ -225,9 +230,9 @@ def test_a_journals_impossible_time_costs_its_own_line_alone(ns: float):
         )
         for arm, last in (("slow:cpu:fp32", ns), ("fast:cpu:fp32", 6e5))
     ]
-    source = Source(found, tuple(lines))
-    assert len(holding(run_order.draw(source, narrow=False), "part")) == 2
-    assert "of the arm's median" in run_order.tell(source)
+    source = MeasuredRun(found, tuple(lines))
+    assert len(holding(run_order.draw_run_order(source, narrow=False), "part")) == 2
+    assert "of the arm's median" in run_order.tell_scale(source)
 
 
 def test_disturbed_rounds_without_a_gap_are_one_stretch():
@@ -238,7 +243,7 @@ def test_disturbed_rounds_without_a_gap_are_one_stretch():
 @pytest.mark.parametrize("narrow", [False, True])
 def test_no_chart_asks_for_data_elsewhere(narrow: bool):
     source = read("batch-crossover")
-    charts = (curves.draw_sizes(source.document, narrow=narrow), run_order.draw(source, narrow=narrow))
+    charts = (curves.draw_sizes(source.document, narrow=narrow), run_order.draw_run_order(source, narrow=narrow))
     assert all("url" not in str(chart.to_dict()["datasets"]) for chart in charts if chart)
 
 

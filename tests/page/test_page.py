@@ -10,7 +10,7 @@ import pytest
 from support.races.cells import cell, document, row
 
 from shootout.commands.report import render
-from shootout.page.sources import Source
+from shootout.page.sources import MeasuredRun
 from shootout.report.answer import WIDEST, render_answers
 from shootout.report.screen import as_plain
 from shootout.results.document import Document
@@ -51,7 +51,7 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def hostile_page() -> str:
-    return render([Source(hostile())], ".html").decode()
+    return render([MeasuredRun(hostile())], ".html").decode()
 
 
 def test_a_hostile_name_is_text_on_the_page(hostile_page: str):
@@ -75,7 +75,7 @@ def test_the_page_asks_nobody_for_anything(hostile_page: str):
 
 
 def test_a_hostile_name_steers_no_markdown():
-    told = render([Source(hostile())], ".md").decode()
+    told = render([MeasuredRun(hostile())], ".md").decode()
     body, fence = told.split("\n"), "`" * 4
     assert body.count(f"{fence}text") == body.count(fence) == 1  # the text's own three don't end the block
     outside = told[told.index(f"\n{fence}\n") :]
@@ -88,22 +88,22 @@ def test_a_hostile_name_steers_no_markdown():
 def test_a_name_of_several_lines_is_one_in_the_summary_which_a_blank_line_would_end():
     name = "x\n\n![](http://evil.example/p.png)"
     rows = [row(arm, ns).model_copy(update={"group": name}) for arm, ns in (("slow", 2e6), ("fast", 5e5))]
-    told = render([Source(document(cell(*rows, group=name)))], ".md").decode()
+    told = render([MeasuredRun(document(cell(*rows, group=name)))], ".md").decode()
     assert "<details><summary>x ![](http://evil.example/p.png), 1 thread</summary>\n" in told
 
 
 def test_the_first_screen_is_the_terminals():
     found = document(cell(row("slow", 2e6), row("fast", 5e5)), environment={})
-    page = render([Source(found)], ".html").decode()
+    page = render([MeasuredRun(found)], ".html").decode()
     shown = as_plain(render_answers(found, WIDEST), WIDEST)
     first = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)
     assert first
     assert "".join(Tags(first[1]).texts) == shown
-    assert shown in render([Source(found)], ".md").decode()
+    assert shown in render([MeasuredRun(found)], ".md").decode()
 
 
 def test_several_runs_stand_below_each_other():
-    runs = [Source(document(cell(row("slow", 2e6), row("fast", 5e5)), study=name)) for name in ("one", "two")]
+    runs = [MeasuredRun(document(cell(row("slow", 2e6), row("fast", 5e5)), study=name)) for name in ("one", "two")]
     page = render(runs, ".html").decode()
     assert [value for name, value in Tags(page).attributes if name == "href"] == ["#run1", "#run2"]
     assert page.index("<h1>one") < page.index("<h1>two")
@@ -114,7 +114,7 @@ def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(markdown, "MOST_BYTES", 2_000)
     rows: list[Any] = [row(f"arm{index}", 1e6 + index) for index in range(60)]
-    told = render([Source(document(cell(*rows)))], ".md").decode()
+    told = render([MeasuredRun(document(cell(*rows)))], ".md").decode()
     assert len(told.encode()) <= 2_000
     assert told.endswith(markdown.CUT)
     assert "Ship" in told

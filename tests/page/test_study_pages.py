@@ -9,14 +9,14 @@ from markupsafe import Markup
 
 from docs.site import studies
 from shootout.page.charts import DARK
-from shootout.page.page import Figure, Section, Table
+from shootout.page.page import DrawnFigure, Section, Table
 from shootout.study import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def section(*figures: str) -> Section:
-    drawn = [Figure(name=name, told="how", wide=Markup("<svg/>"), narrow=Markup("<svg/>")) for name in figures]
+    drawn = [DrawnFigure(title=name, caption="how", wide=Markup("<svg/>"), narrow=Markup("<svg/>")) for name in figures]
     empty = Table(title="", headers=[], lines=[], remarks=[])
     return Section(
         name="",
