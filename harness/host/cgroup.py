@@ -1,8 +1,7 @@
-"""What the control groups allow, versions 1 and 2; and groups of our own, to end all that a child ever started.
+"""Read what the control groups allow (versions 1 and 2), and use groups of our own to end all that a child started.
 
-In a container the machine has more CPUs and memory than we may use, and it is the group that throttles. A limit may
-sit on any level above our own group, so every level that can be seen counts. Where there are no groups, every answer
-is None.
+In a container the machine has more CPUs and memory than this process may use, and the group throttles. A limit may sit
+on any level above our own group, so every visible level counts. Without groups every answer is None.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _PATIENCE_S, _LOOKING_S = 2.0, 0.01
 
 
 def read(path: Path) -> str | None:
-    """The file's text, or None where it can't be read (missing, forbidden, not text)."""
+    """Return the file's text; None if it can't be read (missing, forbidden)."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -28,7 +27,7 @@ def read(path: Path) -> str | None:
 
 
 def folders(controller: str, membership: str | None = None, root: Path = ROOT) -> tuple[Path, ...]:
-    """The folders of our own group and of all groups above it that hold `controller` ("cpu" or "memory").
+    """Return the folders of our own group and of all groups above it that hold `controller` ("cpu" or "memory").
 
     Args:
         controller: the controller's name.
@@ -36,16 +35,16 @@ def folders(controller: str, membership: str | None = None, root: Path = ROOT) -
         root: where the group file systems are mounted.
     """
     text = membership if membership is not None else read(Path("/proc/self/cgroup")) or ""
-    found: dict[Path, None] = {}
+    levels: dict[Path, None] = {}
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         names, _, path = rest.partition(":")
-        for mount in _mounts(names, controller, root):
-            found |= dict.fromkeys(_levels(mount, path))
-    return tuple(found)
+        for mount in _mount_points(names, controller, root):
+            levels |= dict.fromkeys(_visible_levels(mount, path))
+    return tuple(levels)
 
 
-def _mounts(names: str, controller: str, root: Path) -> tuple[Path, ...]:
+def _mount_points(names: str, controller: str, root: Path) -> tuple[Path, ...]:
     if not names:  # version 2 has one tree for all controllers
         return (root, root / "unified")
     if controller not in names.split(","):
@@ -54,7 +53,7 @@ def _mounts(names: str, controller: str, root: Path) -> tuple[Path, ...]:
     return (root / names,) if (root / names).is_dir() else (root / controller,)
 
 
-def _levels(mount: Path, path: str) -> Iterable[Path]:
+def _visible_levels(mount: Path, path: str) -> Iterable[Path]:
     own = mount / path.strip("/")
     levels = [own, *own.parents]
     # Without a cgroup namespace `path` is the host's name for a folder that can't be seen here: the mount remains.
@@ -62,12 +61,12 @@ def _levels(mount: Path, path: str) -> Iterable[Path]:
 
 
 def cpu_quota(groups: Iterable[Path]) -> float | None:
-    """CPUs' worth of time the groups allow (2.0 = two CPUs), None without a limit."""
-    quotas = [quota for group in groups if (quota := _quota(group)) is not None]
+    """Return how many CPUs' worth of time the groups allow (2.0 = two CPUs); None without a limit."""
+    quotas = [quota for group in groups if (quota := _read_quota(group)) is not None]
     return min(quotas, default=None)
 
 
-def _quota(group: Path) -> float | None:
+def _read_quota(group: Path) -> float | None:
     text = read(group / "cpu.max")
     if text is None:
         text = f"{read(group / 'cpu.cfs_quota_us') or ''} {read(group / 'cpu.cfs_period_us') or ''}"
@@ -75,7 +74,7 @@ def _quota(group: Path) -> float | None:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """CPUs from "quota period" in microseconds: "200000 100000" is 2.0; "max …", -1 or anything else is None."""
+    """Read CPUs from "quota period" in microseconds: "200000 100000" is 2.0. "max …", -1 or anything else is None."""
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words) or int(words[1]) == 0:
         return None
@@ -83,40 +82,42 @@ def parse_cpu_max(text: str) -> float | None:
 
 
 def throttled(groups: Iterable[Path]) -> int | None:
-    """How often the groups held us back so far, None where none of them counts it."""
+    """Return how often the groups throttled this process so far; None if none of them counts it."""
     counts = [count for group in groups if (count := parse_cpu_stat(read(group / "cpu.stat") or "")) is not None]
     return sum(counts) if counts else None
 
 
 def parse_cpu_stat(text: str) -> int | None:
-    """Times throttled, from the text of a cpu.stat file of either version."""
-    return _table(text).get("nr_throttled")
+    """Return the times throttled from the text of a cpu.stat file of either version."""
+    return _parse_counters(text).get("nr_throttled")
 
 
 def memory_limit_bytes(groups: Iterable[Path]) -> int | None:
-    """The smallest memory limit on any level, None without one."""
-    return min((limit for group in groups if (limit := _memory(group, "memory.max", "limit_in_bytes"))), default=None)
+    """Return the smallest memory limit on any level; None without one."""
+    limits = [_read_bytes(group, "memory.max", "limit_in_bytes") for group in groups]
+    return min(filter(None, limits), default=None)
 
 
 def memory_free_bytes(groups: Iterable[Path]) -> int | None:
-    """What is left below the tightest limit; file pages that can be dropped count as free. None without a limit."""
+    """Return the bytes left below the tightest limit, file pages that can be dropped included; None without a limit."""
     free = []
     for group in groups:
-        limit, used = _memory(group, "memory.max", "limit_in_bytes"), _memory(group, "memory.current", "usage_in_bytes")
+        limit = _read_bytes(group, "memory.max", "limit_in_bytes")
+        used = _read_bytes(group, "memory.current", "usage_in_bytes")
         if limit is not None and used is not None:
-            stat = _table(read(group / "memory.stat") or "")
+            stat = _parse_counters(read(group / "memory.stat") or "")
             droppable = stat.get("total_inactive_file", stat.get("inactive_file", 0))
             free.append(max(0, limit - max(0, used - droppable)))
     return min(free, default=None)
 
 
 def gather(name: str, process: int) -> None:
-    """Move a process into a child of our own group, where the system lets us: `end` reaches all that it starts then.
+    """Move a process into a child of our own group, if the system allows it, so that `end` reaches all that it starts.
 
     That takes version 2, a group that is ours to divide (root's, or one that systemd delegates), and Linux 5.14.
 
     Args:
-        name: the new group's, nobody else's.
+        name: the new group's, which no other group has.
     """
     if group := _own_group(name):
         with suppress(OSError):
@@ -129,34 +130,34 @@ def gather(name: str, process: int) -> None:
 
 
 def end(name: str) -> None:
-    """Kill all that is in such a group, whoever its parent is by now, and remove it; harmless where there is none."""
+    """Kill every process in such a group, whatever its parent is by now, and remove the group; harmless without one."""
     if not (group := _own_group(name)) or not group.is_dir():
         return
     with suppress(OSError):
         (group / _KILL).write_text("1", encoding="utf-8")
         patience = Deadline(_PATIENCE_S)
-        while _table(read(group / "cgroup.events") or "").get("populated") and patience.allows(0.0):
+        while _parse_counters(read(group / "cgroup.events") or "").get("populated") and patience.allows(0.0):
             sleep(_LOOKING_S)
         for folder, _, _ in os.walk(group, topdown=False):
             Path(folder).rmdir()
 
 
 def _own_group(child: str) -> Path | None:
-    """Where a child of our group of version 2 is, or would be; None where that version isn't there."""
+    """Return the path that a child of our version 2 group has or would have; None without version 2."""
     for line in (read(Path("/proc/self/cgroup")) or "").splitlines():
         if line.startswith("0::"):
-            mine = [mount / line[3:].strip("/") for mount in _mounts("", "", ROOT)]
+            mine = [mount / line[3:].strip("/") for mount in _mount_points("", "", ROOT)]
             return next((group / child for group in mine if (group / _PROCESSES).exists()), None)
     return None
 
 
-def _memory(group: Path, new: str, old: str) -> int | None:
+def _read_bytes(group: Path, new: str, old: str) -> int | None:
     text = (read(group / new) or read(group / f"memory.{old}") or "").strip()
     value = int(text) if text.isdecimal() else None
     # Version 1 writes "no limit" as the largest page-aligned 63-bit number.
     return None if value is None or value > 2**62 else value
 
 
-def _table(text: str) -> dict[str, int]:
+def _parse_counters(text: str) -> dict[str, int]:
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}

@@ -1,6 +1,6 @@
-"""Child processes: a module of ours in a process of its own, that dies with us; and how it ended, in plain words.
+"""Run a module of ours in a child process that dies with this one, and tell in plain words how it ended.
 
-Both ends are here: `Child` starts one, and the first thing its `main` does is to call `leave_with`.
+Both ends are here: `Child` starts the process, and the first thing its `main` does is to call `leave_with`.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from shootout.host.scratch import Scratch, end_those_in
 PROC = Path("/proc")
 _LONGEST_WORDS_BYTES = 10_000
 MOST_LOG_BYTES, _KEPT_LOG_BYTES = 16 << 20, 1 << 20
-"""A library may print without end, and a disk has one. Looked at whenever the process is waited for."""
+"""Cut a log that is longer: a library may print without end. The size is checked whenever the process is waited for."""
 _PR_SET_PDEATHSIG = 1
 LOOKING_S = 1.0
 CRASHES = {getattr(signal, f"SIG{name}") for name in ("SEGV", "BUS", "ILL", "FPE", "ABRT", "SYS", "TRAP")}
-"""What a process gets for what it did itself."""
+"""The signals of a process that crashed by its own fault."""
 QUIET = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
-"""For every child: what is measured is told to nobody. OpenVINO and NNCF are kept quiet where they are imported."""
+"""Turn telemetry off in every child. OpenVINO's and NNCF's is turned off when they are imported."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
-"""For work on models: no slower there, and the same order of summation each time."""
+"""Variables for work on models: one thread is no slower there, and sums in the same order each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a child ended.
+    """Describe how a child ended.
 
     Attributes:
         code: its exit code, negative for the signal that killed it; None: it took too long and was killed.
         said: its standard output, as far as it got.
-        how: all that in words, with its last ones.
-        was_killed: whether others ended it by a signal, as where memory runs out.
+        how: its end in words, with its last words.
+        was_killed: whether a foreign signal ended it, as when memory runs out.
     """
 
     code: int | None
@@ -56,34 +56,35 @@ class Ending:
 
 
 class ChildProcess(Protocol):
-    """What a child needs of its process; `subprocess.Popen` has it."""
+    """Declare the part of a process that `Child` needs; `subprocess.Popen` has it."""
 
     pid: int
     returncode: int | Any | None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended; `subprocess.TimeoutExpired` after `timeout` seconds."""
+        """Wait for the end and return the exit code; raise `subprocess.TimeoutExpired` after `timeout` seconds."""
 
 
 Fork = Callable[[Sequence[str], Mapping[str, str], Sequence[int]], ChildProcess]
-"""Makes a process of arguments, variables and descriptors (what stays open, standard output and error)."""
+"""Makes a process from arguments, variables and descriptors (those that stay open, standard output and error)."""
 
 
 class Child:
-    """A module of ours in a process and a session of its own: what it starts can be stopped and ended with it.
+    """Run a module of ours in a process and a session of its own, so that all it starts is stopped and ended with it.
+
+    Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
 
     Its temporary folder is its own and goes with it: a killed process can't tidy up, and compilers leave megabytes.
 
     Args:
         module: its dotted name.
-        arguments: of its command line; our process id comes behind them, for `leave_with`.
+        arguments: of its command line; our process id follows them, for `leave_with`.
         environment: all of its variables but TMPDIR; None: those of ours that are passed on.
-        executable: the Python that it runs under; None: ours.
+        executable: its Python; None: ours.
         cpus: those that it may run on, set before it starts so that no library sees others; None: ours.
-        log: gets all its output, behind what is there (of too much, the end stays); None: its standard output is kept
-            for `finish`.
-        pass_fds: what stays open for it.
-        fork: makes the process in place of starting one; what it raises goes to who asked.
+        log: gets all its output, appended (of too much, the end stays); None: its standard output is kept for `finish`.
+        pass_fds: the descriptors that stay open in it.
+        fork: makes the process instead of starting one; its exceptions reach the caller.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class Child:
         self._words: IO[bytes] = log.open("a+b") if log else tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
         self._said: IO[bytes] = self._words if log else tempfile.TemporaryFile()  # noqa: SIM115
         self._words_start = self._words.seek(0, os.SEEK_END)
-        self._shorten()
+        self._cut_log()
         self._family: tuple[int, ...] | None = None
         self._overran = self._is_over = False
         words = [*map(str, arguments), str(os.getpid())]
@@ -125,7 +126,7 @@ class Child:
                     )
                 )
         except BaseException:
-            self._close()
+            self._close_files()
             raise
         cgroup.gather(self._scratch.path.name, self.pid)
 
@@ -137,70 +138,71 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its session's and its group's too."""
+        """Return the process id, which is also the id of its session and of its process group."""
         return self._process.pid
 
     def signal(self, number: int) -> None:
-        """Send a signal to it and to everything it started; once its end was seen, to nobody."""
+        """Send a signal to the process and to everything it started; do nothing once its end was seen."""
         if not self._is_over:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 
     def cpu_ns(self) -> int | None:
-        """CPU time that it, and whatever it had started when this was first asked, used so far; None: it isn't told.
+        """Return the CPU time that the process and its family used so far; None if one of them doesn't tell.
 
-        Once one of these is gone, so is what it used: that isn't told the first time, and from then on it is left out.
+        The family is whatever it had started at the first call. A member that ends takes its figure with it: that call
+        returns None, and later calls leave the member out.
         """
         if self._family is None:
-            self._family = tuple(_session(self.pid))
-        found = {pid: clock.cpu_ns(pid) for pid in (self.pid, *self._family)}
-        self._family = tuple(pid for pid in self._family if found[pid] is not None)
-        told = [ns for ns in found.values() if ns is not None]
-        return sum(told) if len(told) == len(found) else None
+            self._family = tuple(_list_session(self.pid))
+        times = {pid: clock.cpu_ns(pid) for pid in (self.pid, *self._family)}
+        self._family = tuple(pid for pid in self._family if times[pid] is not None)
+        known = [ns for ns in times.values() if ns is not None]
+        return sum(known) if len(known) == len(times) else None
 
     def move(self, cpus: frozenset[int]) -> None:
-        """Let all its threads, and those of whatever it started, run on these CPUs only."""
-        for pid in (self.pid, *_session(self.pid)):
+        """Let all threads of the process, and of whatever it started, run on these CPUs only."""
+        for pid in (self.pid, *_list_session(self.pid)):
             move_threads(pid, cpus)
 
     def _end_family(self) -> None:
-        """End all that it started, in whatever session, as soon as it has ended itself: its process id may be another's
-        later.
-        """
+        """End all that the process started, right after its own end: its id may be reused later."""
         if not self._is_over:
             self.signal(signal.SIGKILL)
             self._is_over = True
             end_those_in(self._scratch.path)
 
     def kill(self) -> None:
-        """End it, stopped or not, with everything it started, in whatever session; harmless when it is gone."""
+        """End the process, stopped or not, with everything it started in any session; harmless if it is gone."""
         if self._words.closed:
             return
         self.signal(signal.SIGKILL)
         self._process.wait()
         self._end_family()
-        self._close()
+        self._close_files()
 
-    def _close(self) -> None:
+    def _close_files(self) -> None:
         self._said.close()
         self._words.close()
         self._scratch.close()
 
-    def _shorten(self) -> None:
-        """Leave of a log that is too long its last part; whoever writes goes on at its end."""
+    def _cut_log(self) -> None:
+        """Keep only the last part of a log that is too long; later output is appended to it."""
         file = self._words.fileno()
         if (size := os.fstat(file).st_size) > MOST_LOG_BYTES:
-            kept = _tail(self._words, size - _KEPT_LOG_BYTES)
+            kept = _read_from(self._words, size - _KEPT_LOG_BYTES)
             os.ftruncate(file, 0)
             os.lseek(file, 0, os.SEEK_SET)  # it and we have one position in it
             os.write(file, b"(what was said before is left out)\n" + kept.partition(b"\n")[2])
             self._words_start = 0
 
     def wait(self, timeout_s: float) -> str | None:
-        """How it ended by itself, in words, and what it started with it; None when it still runs after `timeout_s`
-        seconds.
+        """Return in words how the process ended by itself, after ending what it started; None if it still runs.
+
+        Args:
+            timeout_s: how long to wait for its end.
         """
-        self._shorten()
+        self._cut_log()
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -210,16 +212,18 @@ class Child:
 
     @property
     def was_killed(self) -> bool:
-        """Whether it has ended by a signal of others, as where memory runs out; not by a crash, or for its time."""
+        """Return whether a foreign signal ended it, as when memory runs out; a crash or a timeout doesn't count."""
         code = self._process.returncode or 0
         return code < 0 and -code not in CRASHES and not self._overran
 
     def told(self, how: str) -> str:
-        """`how`, with its last words."""
+        """Add the process's last words to `how`."""
         return with_last_words(how, last_words(self._words, self._words_start))
 
     def finish(self, timeout_s: float, look: Callable[[], bool] = lambda: True) -> Ending:
-        """Wait for its end, and end it after `timeout_s` seconds; `look` is called now and then, and False ends it."""
+        """Wait for the end, and kill the process after `timeout_s` seconds. `look` is called now and then; False ends
+        the process.
+        """
         limit, how = clock.Deadline(timeout_s), None
         while how is None and limit.allows(0.0):
             how = self.wait(min(LOOKING_S, max(limit.left_s, 0.0)))
@@ -231,17 +235,17 @@ class Child:
             self._process.wait()
             self._end_family()
         code = None if how is None else self._process.returncode
-        said = _tail(self._said, 0).decode(errors="replace")
+        said = _read_from(self._said, 0).decode(errors="replace")
         return Ending(code=code, said=said, how=self.told(how or too_long(timeout_s)), was_killed=self.was_killed)
 
 
 def too_long(timeout_s: float) -> str:
-    """How one ended that took longer than it may."""
+    """Say that a process ran out of time."""
     return f"took longer than {timeout_s:.0f} s and was killed"
 
 
 def with_last_words(how: str, words: str) -> str:
-    """How one ended, with its last words where it had any."""
+    """Add the last words, if there are any, to how a process ended."""
     return f"{how}; its last words: {words}" if words else how
 
 
@@ -262,8 +266,7 @@ def run(
         return child.finish(timeout_s, look)
 
 
-def _session(leader: int) -> Iterator[int]:
-    """The other processes of a session, as far as /proc tells."""
+def _list_session(leader: int) -> Iterator[int]:
     for folder in PROC.glob("[0-9]*"):
         words = (cgroup.read(folder / "stat") or "").rpartition(")")[2].split()  # behind the name: state, parent, group
         if words[3:4] == [str(leader)] and folder.name != str(leader):
@@ -271,7 +274,7 @@ def _session(leader: int) -> Iterator[int]:
 
 
 def leave_with(parent: int) -> None:
-    """Die when the process `parent` does, even while stopped; ignore the terminal's Ctrl-C, the parent decides."""
+    """Die when the process `parent` dies, even while stopped, and ignore the terminal's Ctrl-C: the parent decides."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -280,7 +283,7 @@ def leave_with(parent: int) -> None:
 
 
 def ending(code: int) -> str:
-    """An exit code in words; a negative one is the signal that killed the process."""
+    """Put an exit code into words; a negative one is the signal that killed the process."""
     if code >= 0:
         return f"exited with code {code}"
     memory = " (the kernel does this when memory runs out)" if -code == signal.SIGKILL else ""
@@ -288,12 +291,12 @@ def ending(code: int) -> str:
 
 
 def last_words(output: IO[bytes], start: int = 0) -> str:
-    """The last lines of a process's output, joined into one; `start` is where its part of the file begins."""
+    """Join the last lines of a process's output into one; `start` is where its part of the file begins."""
     size = os.fstat(output.fileno()).st_size
-    text = _tail(output, max(start, size - _LONGEST_WORDS_BYTES)).decode(errors="replace")
+    text = _read_from(output, max(start, size - _LONGEST_WORDS_BYTES)).decode(errors="replace")
     return one_line("\n".join([line for line in text.splitlines() if line.strip()][-LAST_WORDS_LINES:]))
 
 
-def _tail(output: IO[bytes], start: int) -> bytes:
-    """What a file holds from `start` on; read in place, since the child writes where the file's position is."""
+def _read_from(output: IO[bytes], start: int) -> bytes:
+    """Read a file from `start` on without moving its position, because the child writes there."""
     return os.pread(output.fileno(), max(0, os.fstat(output.fileno()).st_size - start), start)

@@ -1,7 +1,7 @@
-"""NVIDIA's driver by its own C interface, which every library shares; needs no package and no CUDA toolkit.
+"""Ask NVIDIA's driver through its C interface, which every library shares; no package and no CUDA toolkit is needed.
 
-Starting it makes no context and takes no device memory, and a process that did so sees the GPUs that
-CUDA_VISIBLE_DEVICES left at that moment, for life.
+Starting the driver makes no context and takes no device memory. A process that started it sees, for life, the GPUs that
+CUDA_VISIBLE_DEVICES left at that moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CAPABILITY = (75, 76)
 
 
 def library() -> Any | None:
-    """The driver's library, not started; None on a machine without a driver."""
+    """Return the driver's library, not started; None on a machine without a driver."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -39,19 +39,19 @@ def library() -> Any | None:
 
 
 def version() -> str | None:
-    """The newest CUDA that the driver knows, e.g. `13.0`; None where it doesn't tell. Starts nothing."""
+    """Return the newest CUDA that the driver supports, such as `13.0`; None if it doesn't tell. Nothing is started."""
     driver = library()
-    known = _version(driver) if driver is not None else 0
+    known = _newest_cuda(driver) if driver is not None else 0
     return dotted(known) if known else None
 
 
 def dotted(version: int) -> str:
-    """`13.0` from 13000, which is how the driver counts."""
+    """Write 13000, the driver's way to count, as `13.0`."""
     return f"{version // 1_000}.{version % 1_000 // 10}"
 
 
 def start() -> Any:
-    """The driver's library, started; a second time is harmless.
+    """Start the driver and return its library; a second time is harmless.
 
     Raises:
         SkippedArm: there is no driver, it finds no GPU, it is too old, or it is broken.
@@ -59,37 +59,37 @@ def start() -> Any:
     driver = library()
     if driver is None:
         raise SkippedArm("no NVIDIA driver on this machine (libcuda.so.1 is not found)", GET_ONE)
-    known = _version(driver)
+    known = _newest_cuda(driver)
     if 0 < known < OLDEST:
         reason = f"the NVIDIA driver knows CUDA {dotted(known)} at most, and the least needed is {dotted(OLDEST)}"
         raise SkippedArm(reason, UPDATE)
     code = driver.cuInit(0)
-    if code == _NO_DEVICE or (code == 0 and not _count(driver)):
+    if code == _NO_DEVICE or (code == 0 and not _count_gpus(driver)):
         raise _no_gpu()
     if code != 0:
-        raise SkippedArm(f"the NVIDIA driver doesn't start: {_words(driver, code)}", _REPAIR)
+        raise SkippedArm(f"the NVIDIA driver doesn't start: {_describe_error(driver, code)}", _REPAIR)
     return driver
 
 
 def ask(driver: Any, name: str, *arguments: Any) -> None:
-    """Call one of its functions.
+    """Call one of the driver's functions.
 
     Raises:
         RuntimeError: it failed; in CUDA's words.
     """
     if code := getattr(driver, name)(*arguments):
-        raise RuntimeError(f"{name} failed: {_words(driver, code)}")
+        raise RuntimeError(f"{name} failed: {_describe_error(driver, code)}")
 
 
 def device(driver: Any) -> ctypes.c_int:
-    """The handle of the GPU that is used."""
+    """Return the handle of the GPU that is used."""
     handle = ctypes.c_int()
     ask(driver, "cuDeviceGet", ctypes.byref(handle), DEVICE)
     return handle
 
 
 def has_context() -> bool:
-    """Whether this process has a CUDA context on the GPU that is used; asking makes none."""
+    """Return whether this process has a CUDA context on the GPU that is used; asking makes none."""
     flags, active = ctypes.c_uint(), ctypes.c_int()
     try:
         driver = start()
@@ -100,9 +100,9 @@ def has_context() -> bool:
 
 
 def uuid() -> str | None:
-    """The id of the GPU that is used, or of the MIG instance, without a prefix; None where there is none.
+    """Return the id of the GPU or MIG instance that is used, without a prefix; None without a GPU.
 
-    It is for asking NVML about the same GPU, and must not be recorded: it names the machine.
+    It serves to ask NVML about the same GPU. Never record it: it identifies the machine.
     """
     try:
         driver = start()
@@ -114,25 +114,26 @@ def uuid() -> str | None:
 
 
 def l2_bytes() -> int | None:
-    """The L2 cache of the GPU that is used; None where it isn't told."""
-    told = ctypes.c_int()
+    """Return the size of the used GPU's L2 cache; None if the driver doesn't tell."""
+    size = ctypes.c_int()
     try:
         driver = start()
-        ask(driver, "cuDeviceGetAttribute", ctypes.byref(told), _L2_CACHE_SIZE, device(driver))
+        ask(driver, "cuDeviceGetAttribute", ctypes.byref(size), _L2_CACHE_SIZE, device(driver))
     except (SkippedArm, RuntimeError):
         return None
-    return told.value or None
+    return size.value or None
 
 
 def is_shared() -> bool:
-    """Whether processes reach the GPU through NVIDIA's MPS, whose server has one context for all: its clients are told
-    by a variable where its pipes are, or find them at their usual place.
+    """Return whether processes reach the GPU through NVIDIA's MPS, whose server has one context for all.
+
+    A variable tells MPS clients where its pipes are; without it the pipes lie at their usual place.
     """
     return MPS_PIPES in os.environ or (Path(MPS_FOLDER) / "control").exists()
 
 
 def model() -> str | None:
-    """What compiled code is for: the used GPU's name and compute capability, `NVIDIA H200 9.0`; None without a GPU."""
+    """Return the GPU that compiled code is for, by name and capability: `NVIDIA H200 9.0`; None without a GPU."""
     name, major, minor = ctypes.create_string_buffer(256), ctypes.c_int(), ctypes.c_int()
     try:
         driver = start()
@@ -146,18 +147,18 @@ def model() -> str | None:
 
 
 def nameless(text: str) -> str:
-    """A text without the ids of GPUs: they name the machine."""
+    """Return a text without the ids of GPUs, because they identify the machine."""
     return re.sub(r"\b(GPU|MIG)-[0-9A-Fa-f][\w/-]*", r"\1-…", text)
 
 
-def _version(driver: Any) -> int:
-    told = ctypes.c_int()
-    return told.value if driver.cuDriverGetVersion(ctypes.byref(told)) == 0 else 0
+def _newest_cuda(driver: Any) -> int:
+    version = ctypes.c_int()
+    return version.value if driver.cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
 
 
-def _count(driver: Any) -> int:
-    told = ctypes.c_int()
-    return told.value if driver.cuDeviceGetCount(ctypes.byref(told)) == 0 else 0
+def _count_gpus(driver: Any) -> int:
+    count = ctypes.c_int()
+    return count.value if driver.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def _no_gpu() -> SkippedArm:
@@ -168,7 +169,7 @@ def _no_gpu() -> SkippedArm:
     return SkippedArm(seen, f"unset CUDA_VISIBLE_DEVICES, or {GET_ONE}")
 
 
-def _words(driver: Any, code: int) -> str:
-    told = ctypes.c_char_p()
-    driver.cuGetErrorString(code, ctypes.byref(told))
-    return f"{(told.value or b'no words for it').decode()} (CUDA error {code})"
+def _describe_error(driver: Any, code: int) -> str:
+    text = ctypes.c_char_p()
+    driver.cuGetErrorString(code, ctypes.byref(text))
+    return f"{(text.value or b'no words for it').decode()} (CUDA error {code})"

@@ -1,8 +1,8 @@
-"""What a figure was measured on: the machine, its libraries, its clock. Every record carries it.
+"""Record the environment of a measurement: the machine, its libraries, its clock. Every record carries it.
 
-Nothing is imported to learn its version, and nothing names the user or the machine: the host's name stays out, and the
-machine's key is a hash that can't be turned back into its id. CPUs and GPUs are read from the system's own files by
-parsers of text, so that recorded machines can test them.
+Nothing is imported to learn its version. Nothing identifies the user or the machine: the host's name stays out, and the
+machine's key is a hash that can't be reversed. Parsers of text read CPUs and GPUs from the system's files, so recorded
+machines can test them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FLAGS = (
 VNNI = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 """Any of them multiplies 8-bit integers and adds up in 32 bits."""
 _GENERATED = re.compile(r"sse4_[12]|avx\w*|fma|f16c|bmi[12]|abm|movbe|popcnt|gfni|vaes|vpclmulqdq|amx_\w+")
-"""What a compiler writes for the x86 CPU that it runs on, if this has it; on ARM all that the system tells."""
+"""Instruction sets that a compiler uses for the x86 CPU that it runs on; on ARM it uses all of the CPU's."""
 SEVEN_BITS = "7-bit {}: this CPU has no VNNI, and without it a sum of two 8-bit products may overflow"
 """The note of a row whose quantizer left a bit out because of `saturates`."""
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
@@ -60,7 +60,7 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 def facts() -> dict[str, Any]:
-    """The environment as JSON values; a key's value is None (or empty) where the system doesn't tell."""
+    """Return the environment as JSON values; a value is None (or empty) if the system doesn't tell it."""
     import psutil
 
     return {
@@ -81,7 +81,7 @@ def facts() -> dict[str, Any]:
 
 
 def fingerprint(environment: Mapping[str, Any]) -> str:
-    """A hash of what must not change within one run: machine, system, processors, libraries.
+    """Hash what must not change within one run: machine, system, processors, libraries.
 
     Args:
         environment: what `facts` returned, here or read back from a record.
@@ -91,18 +91,20 @@ def fingerprint(environment: Mapping[str, Any]) -> str:
     if isinstance(cpu, Mapping):
         same["cpu"] = {key: value for key, value in cpu.items() if key not in _VOLATILE}
     same["gpus"] = [{key: gpu[key] for key in gpu if key not in _VOLATILE} for gpu in same["gpus"] or ()]
-    return _hash(json.dumps(same, sort_keys=True))
+    return _hash_text(json.dumps(same, sort_keys=True))
 
 
 def machine_key() -> str:
-    """A name for this machine that reveals nothing. The processor is in it too, since images share their machine id;
-    two machines of one image with the same processor and as many CPUs have one name.
+    """Return a name for this machine that reveals nothing.
+
+    The processor is part of it because images share their machine id. Two machines of one image with the same processor
+    and as many CPUs share a name.
     """
-    return _hash(f"{first_line(_MACHINE_ID)}|{cpu_model()}|{os.cpu_count()}")
+    return _hash_text(f"{first_line(_MACHINE_ID)}|{cpu_model()}|{os.cpu_count()}")
 
 
 def memory_available_bytes() -> int:
-    """Memory that can still be taken: what the machine has left, or less where the control group allows less."""
+    """Return the memory that can still be taken: the smaller of what the machine and the control group have left."""
     import psutil
 
     available = int(psutil.virtual_memory().available)
@@ -111,36 +113,36 @@ def memory_available_bytes() -> int:
 
 
 def libraries() -> dict[str, str]:
-    """Version by name of every installed package that shootout can use, and of those that bring further backends."""
+    """Return the version of every installed package that shootout can use, and of those that bring further backends."""
     try:
         wanted = required(metadata.requires("shootout") or ())
     except metadata.PackageNotFoundError:
         wanted = set()
     wanted |= {point.dist.name for point in metadata.entry_points(group="shootout.backends") if point.dist}
-    found = {name: version_of(name) for name in sorted({*wanted, *_OTHER_PACKAGES})}
-    return {name: version for name, version in found.items() if version}
+    versions = {name: version_of(name) for name in sorted({*wanted, *_OTHER_PACKAGES})}
+    return {name: version for name, version in versions.items() if version}
 
 
 def required(requirements: Iterable[str]) -> set[str]:
-    """The package names in requirement lines, without what takes no part in a measurement."""
+    """Return the package names in requirement lines, without those that take no part in a measurement."""
     used = (line for line in requirements if not _APART.search(line))
-    return {found.group() for line in used if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
+    return {name.group() for line in used if (name := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}
 
 
 def providing(names: Iterable[str]) -> dict[str, str]:
-    """Versions of the packages that have modules of these top-level names; nothing is imported."""
-    packages = {package for name in names for package in _packages().get(name, ())}
+    """Return the versions of the packages that have modules of these top-level names; nothing is imported."""
+    packages = {package for name in names for package in _modules_of_packages().get(name, ())}
     return {package: version_of(package) for package in sorted(packages)}
 
 
 @functools.cache
-def _packages() -> Mapping[str, list[str]]:
+def _modules_of_packages() -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
 @functools.cache  # a grid asks for each of its thousand models, and what is installed stays while we run
 def version_of(package: str) -> str:
-    """The installed version of a package, "" where it isn't installed."""
+    """Return the installed version of a package, "" if it isn't installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -148,17 +150,18 @@ def version_of(package: str) -> str:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, with "-dirty" when files differ; None outside of one."""
+    """Return the commit of this package's own checkout, with "-dirty" if files differ; None outside of a checkout."""
     here = Path(__file__).resolve()
     # Tracked, or it would be the commit of a project that merely keeps its virtual environment inside.
-    if _git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
+    if _run_git(here.parent, "ls-files", "--error-unmatch", here.name) is None:
         return None
-    found = _git(here.parent, "rev-parse", "HEAD")
-    is_dirty = _git(here.parent, "status", "--porcelain", "--untracked-files=no")  # `describe --dirty` writes the index
-    return f"{found}-dirty" if found and is_dirty else found
+    head = _run_git(here.parent, "rev-parse", "HEAD")
+    # Not `describe --dirty`, which writes the index.
+    is_dirty = _run_git(here.parent, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}-dirty" if head and is_dirty else head
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _run_git(folder: Path, *arguments: str) -> str | None:
     command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
         done = subprocess.run(  # noqa: S603
@@ -176,7 +179,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def clock() -> dict[str, Any]:
-    """The clock that this package reads: its kind, its resolution, and the hardware behind it."""
+    """Describe the clock that this package reads: its kind, its resolution, and the hardware behind it."""
     info = get_clock_info("perf_counter")
     return {
         "implementation": info.implementation,
@@ -186,7 +189,7 @@ def clock() -> dict[str, Any]:
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those variables that change how the libraries run, and no secrets; a GPU's id in them is left out."""
+    """Return the variables that change how the libraries run, without secrets and without the ids of GPUs."""
     used = (name for name in sorted(environment) if CHANGING.fullmatch(name) and not SECRET.search(name))
     return {name: cuda_driver.nameless(environment[name]) for name in used}
 
@@ -205,12 +208,12 @@ def _os_name() -> str:
         return platform.platform(terse=True)
 
 
-def _hash(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(f"shootout:{text}".encode()).hexdigest()[:16]
 
 
 def cpu_facts() -> dict[str, Any]:
-    """The processor, its cores and caches, and how its clock is governed; None where the system doesn't tell."""
+    """Describe the processor, its cores and caches, and how its clock is governed; None if the system doesn't tell."""
     import psutil
     from archspec import cpu as archspec
 
@@ -228,7 +231,7 @@ def cpu_facts() -> dict[str, Any]:
         "logical_cpus": os.cpu_count(),
         "allowed_cpus": list(allowed),
         "quota_cpus": cgroup.cpu_quota(cgroup.folders("cpu")),
-        "smt": _switch(SYSTEM / "devices/system/cpu/smt/active"),
+        "smt": _read_switch(SYSTEM / "devices/system/cpu/smt/active"),
         "numa_nodes": len(list((SYSTEM / "devices/system/node").glob("node[0-9]*"))) or None,
         "cache_bytes": caches(SYSTEM / f"devices/system/cpu/cpu{allowed[0]}/cache"),
         **clock_facts(SYSTEM / "devices/system/cpu", allowed[0]),
@@ -236,7 +239,7 @@ def cpu_facts() -> dict[str, Any]:
 
 
 def cpu_flags() -> frozenset[str]:
-    """The CPU's instruction sets, as Linux calls them."""
+    """Return the CPU's instruction sets by their names in Linux."""
     from archspec import cpu as archspec
 
     table = parse_cpuinfo(read(PROC / "cpuinfo") or "")
@@ -244,52 +247,52 @@ def cpu_flags() -> frozenset[str]:
 
 
 def saturates() -> bool:
-    """Whether INT8 products of 8-bit weights go wrong here: an x86 CPU without VNNI adds two of them up in 16 bits."""
+    """Return whether INT8 products of 8-bit weights overflow: an x86 CPU without VNNI adds two of them in 16 bits."""
     return platform.machine().lower() in {"x86_64", "amd64"} and not VNNI & cpu_flags()
 
 
 def native_flags() -> tuple[str, ...]:
-    """The instruction sets that machine code may use which was compiled for the very CPU that compiled it."""
+    """Return the instruction sets that code compiled for the compiling CPU itself may use."""
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
     return tuple(sorted(flag for flag in cpu_flags() if not is_x86 or _GENERATED.fullmatch(flag)))
 
 
 def prefers_signed() -> bool:
-    """Whether INT8 kernels here take signed activations: ARM's do, x86's want them unsigned."""
+    """Return whether INT8 kernels here take signed activations: ARM's do, x86's want them unsigned."""
     return platform.machine().lower() in {"aarch64", "arm64"}
 
 
 def cpu_model() -> str:
-    """The processor's name as it gives it itself, or at least its architecture."""
+    """Return the processor's own name, or at least its architecture."""
     return parse_cpuinfo(read(PROC / "cpuinfo") or "").get("model name") or platform.processor() or platform.machine()
 
 
 def parse_cpuinfo(text: str) -> dict[str, str]:
-    """The first processor's table from the text of /proc/cpuinfo."""
+    """Read the first processor's table from the text of /proc/cpuinfo."""
     first = text.strip().split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
 
 
 def caches(folder: Path) -> dict[str, int]:
-    """Size in bytes of each cache one CPU sees, by name: L1d, L1i, L2, L3."""
-    return {name: count for name, count, _ in _caches(folder)}
+    """Return the size in bytes of each cache that one CPU sees, by name: L1d, L1i, L2, L3."""
+    return {name: count for name, count, _ in _list_caches(folder)}
 
 
 def cache_held(name: str, cpus: Iterable[int]) -> int:
-    """Bytes in all the caches called `name` that these CPUs have, one that they share counted once; 0: not told."""
-    found: dict[str, int] = {}
+    """Return the bytes in all caches called `name` of these CPUs, a shared one counted once; 0 if not known."""
+    sizes: dict[str, int] = {}
     for cpu in cpus:
-        seen = _caches(SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
-        found |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
-    return sum(found.values())
+        seen = _list_caches(SYSTEM / f"devices/system/cpu/cpu{cpu}/cache")
+        sizes |= {sharers or str(cpu): count for own, count, sharers in seen if own == name}
+    return sum(sizes.values())
 
 
-def _caches(folder: Path) -> Iterator[tuple[str, int, str]]:
-    """Name, bytes and the CPUs that share it, of each cache one CPU sees."""
+def _list_caches(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield name, bytes and sharing CPUs of each cache that one CPU sees."""
     for index in sorted(folder.glob("index[0-9]*")):
         level, kind, size, sharers = (
-            _line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
+            _read_line(index / name) or "" for name in ("level", "type", "size", "shared_cpu_list")
         )
         letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
         if (count := parse_size(size)) is not None:
@@ -297,27 +300,27 @@ def _caches(folder: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes from "48K", "2M" or "512"; None from anything else."""
+    """Read bytes from "48K", "2M" or "512"; None from anything else."""
     digits, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "")
     return int(digits) * _UNITS.get(unit, 1) if digits.isdecimal() else None
 
 
 def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:
-    """The frequency governor, and whether turbo may raise the clock; None in most virtual machines."""
-    turbo = _switch(folder / "cpufreq/boost")
-    no_turbo = _switch(folder / "intel_pstate/no_turbo")
+    """Return the frequency governor, and whether turbo may raise the clock; None in most virtual machines."""
+    turbo = _read_switch(folder / "cpufreq/boost")
+    no_turbo = _read_switch(folder / "intel_pstate/no_turbo")
     return {
-        "governor": _line(folder / f"cpu{cpu}/cpufreq/scaling_governor"),
+        "governor": _read_line(folder / f"cpu{cpu}/cpufreq/scaling_governor"),
         "turbo": turbo if no_turbo is None else not no_turbo,
     }
 
 
 def virtualisation() -> list[str]:
-    """ "virtual machine (product)" and "container" where there are signs of them; empty on bare metal."""
+    """Return "virtual machine (product)" and "container" if there are signs of them; empty on bare metal."""
     flags = (parse_cpuinfo(read(PROC / "cpuinfo") or "").get("flags") or "").split()
     signs = []
     if "hypervisor" in flags or read(SYSTEM / "hypervisor/type") is not None:
-        product = _line(SYSTEM / "class/dmi/id/product_name")
+        product = _read_line(SYSTEM / "class/dmi/id/product_name")
         signs.append(f"virtual machine ({product})" if product else "virtual machine")
     if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv", "/run/systemd/container")):
         signs.append("container")
@@ -325,10 +328,9 @@ def virtualisation() -> list[str]:
 
 
 def gpu_facts() -> list[dict[str, Any]]:
-    """Each NVIDIA GPU of the machine as its driver describes it; empty without one, or without nvidia-ml-py.
+    """Describe each NVIDIA GPU of the machine in its driver's words; empty without one, or without nvidia-ml-py.
 
-    A value is None where it isn't told. `visible` is the one that is used here, whatever others there are, and only of
-    that one is the L2 cache known.
+    A value is None if the driver doesn't tell. `visible` marks the one GPU that is used; only its L2 cache is known.
     """
     api = gpu.start_nvml()
     if api is None:
@@ -336,42 +338,46 @@ def gpu_facts() -> list[dict[str, Any]]:
     card = UsedGpu.open()
     visible, count = card.index() if card else None, gpu.ask_nvml(api, "nvmlDeviceGetCount") or 0
     handles = [gpu.ask_nvml(api, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-    return [_gpu(api, index, handle, index == visible) for index, handle in enumerate(handles) if handle is not None]
+    return [
+        _describe_gpu(api, index, handle, index == visible)
+        for index, handle in enumerate(handles)
+        if handle is not None
+    ]
 
 
-def _gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str, Any]:
-    def told(name: str, *arguments: Any) -> Any:
+def _describe_gpu(api: Any, index: int, handle: Any, visible: bool) -> dict[str, Any]:
+    def ask(name: str, *arguments: Any) -> Any:
         return gpu.ask_nvml(api, name, handle, *arguments)
 
-    memory, milliwatts = told("nvmlDeviceGetMemoryInfo"), told("nvmlDeviceGetEnforcedPowerLimit")
-    capability, mode = told("nvmlDeviceGetCudaComputeCapability"), told("nvmlDeviceGetComputeMode")
+    memory, milliwatts = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetEnforcedPowerLimit")
+    capability, mode = ask("nvmlDeviceGetCudaComputeCapability"), ask("nvmlDeviceGetComputeMode")
     return {
         "index": index,
         "visible": visible,
-        "name": told("nvmlDeviceGetName"),
+        "name": ask("nvmlDeviceGetName"),
         "memory_bytes": memory.total if memory else None,
         "l2_bytes": cuda_driver.l2_bytes() if visible else None,
         "compute_capability": ".".join(map(str, capability)) if capability else None,
-        "sm_clock_max_mhz": told("nvmlDeviceGetMaxClockInfo", gpu.NVML_SM_CLOCK),
-        "memory_clock_max_mhz": told("nvmlDeviceGetMaxClockInfo", gpu.NVML_MEMORY_CLOCK),
+        "sm_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", gpu.NVML_SM_CLOCK),
+        "memory_clock_max_mhz": ask("nvmlDeviceGetMaxClockInfo", gpu.NVML_MEMORY_CLOCK),
         "power_limit_w": milliwatts / 1_000 if milliwatts else None,
-        "ecc": gpu.is_on_now(told("nvmlDeviceGetEccMode")),
-        "persistence": gpu.is_on(told("nvmlDeviceGetPersistenceMode")),
+        "ecc": gpu.is_on_now(ask("nvmlDeviceGetEccMode")),
+        "persistence": gpu.is_on(ask("nvmlDeviceGetPersistenceMode")),
         "compute_mode": None if mode is None else _COMPUTE_MODES[mode],
-        "mig": gpu.is_on_now(told("nvmlDeviceGetMigMode")),
+        "mig": gpu.is_on_now(ask("nvmlDeviceGetMigMode")),
         "driver": gpu.ask_nvml(api, "nvmlSystemGetDriverVersion"),
     }
 
 
-def _line(path: Path) -> str | None:
+def _read_line(path: Path) -> str | None:
     text = read(path)
     return text.strip() if text and text.strip() else None
 
 
-def _switch(path: Path) -> bool | None:
-    return {"0": False, "1": True}.get(_line(path) or "")
+def _read_switch(path: Path) -> bool | None:
+    return {"0": False, "1": True}.get(_read_line(path) or "")
 
 
 def first_line(paths: Iterable[Path]) -> str:
-    """The text of the first of these one-line files that says something, or ""."""
-    return next((text for path in paths if (text := _line(path))), "")
+    """Return the text of the first of these one-line files that has any, or ""."""
+    return next((text for path in paths if (text := _read_line(path))), "")

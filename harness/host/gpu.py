@@ -1,9 +1,9 @@
 """Choose the one GPU that is used, read its state by NVML, and explain errors: a full memory, an old driver.
 
-The used GPU is the first that CUDA_VISIBLE_DEVICES leaves. The driver says which one that is, since only the driver
-knows how CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are meant; NVML then tells about that one. NVML comes with the
-optional package nvidia-ml-py and counts all GPUs of the machine, by PCI bus, whatever CUDA_VISIBLE_DEVICES says. What
-NVML doesn't tell is None, never a guess.
+The used GPU is the first that CUDA_VISIBLE_DEVICES leaves. Only the driver knows how CUDA_VISIBLE_DEVICES and
+CUDA_DEVICE_ORDER are meant, so the driver names the GPU and NVML then describes it. NVML comes with the optional
+package nvidia-ml-py and counts all GPUs of the machine, by PCI bus, whatever CUDA_VISIBLE_DEVICES says. A value that
+NVML doesn't give is None, never a guess.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from shootout.host import cuda_driver
 from shootout.messages import GpuState
 
 CHOSEN = "SHOOTOUT_GPU"
-"""The variable that tells a process which GPU was chosen by number."""
+"""The variable that tells a process the number of the chosen GPU."""
 COUNTING = {Device.VULKAN: "Vulkan", Device.XPU: "OpenVINO"}
-"""Who counts GPUs, NVIDIA's own driver apart."""
+"""The libraries that count GPUs, besides NVIDIA's own driver."""
 VULKAN_DRIVER = "install the GPU's Vulkan driver; Mesa's (apt-get install mesa-vulkan-drivers) has one in software too"
 VULKAN_LIBRARY = "libvulkan.so.1"
 """Vulkan's loader, which finds the drivers."""
 VULKAN_LOADER = "apt-get install libvulkan1, and a driver: mesa-vulkan-drivers (in software too), or the GPU maker's"
 SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
 """Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
-such a thread can't be believed. Without that cache each load compiles its shaders.
+such a thread can't be believed. Without that cache each load compiles its shaders anew.
 """
 HARMFUL = {
     0x08: "hw_slowdown",
@@ -63,13 +63,13 @@ def require_gpu() -> None:
 
 
 def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
-    """Use this GPU, here and in every process that is started from here; must come before anything else asks for one.
+    """Use this GPU, here and in every process started from here. Call it before anything else asks for a GPU.
 
     Args:
-        index: among the GPUs that CUDA_VISIBLE_DEVICES names, or, where it names none, among all by PCI bus, as
-            nvidia-smi counts; among others, as Vulkan or OpenVINO counts; None: the first that is visible.
-        devices: those that anything will run on. One that isn't NVIDIA's is looked up by whoever runs on it, and where
-            there is no NVIDIA driver, only that.
+        index: among the GPUs that CUDA_VISIBLE_DEVICES names; if it names none, among all by PCI bus, as nvidia-smi
+            counts; for other libraries, as Vulkan or OpenVINO counts; None: the first visible one.
+        devices: those that anything will run on. A GPU that isn't NVIDIA's is looked up by the library that runs on it,
+            and so is every GPU if there is no NVIDIA driver.
 
     Raises:
         UsageError: a number is given, and several of CUDA, Vulkan and OpenVINO would go by it.
@@ -81,8 +81,8 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
     on_cuda = Device.CUDA in devices and not (counting and cuda_driver.library() is None)
     counting = ["CUDA"] * on_cuda + counting
     if len(counting) > 1:
-        told = " and ".join(counting)
-        raise UsageError(f"--gpu {index}: {told} count GPUs each in its own way: run their targets apart")
+        names = " and ".join(counting)
+        raise UsageError(f"--gpu {index}: {names} count GPUs each in its own way: run their targets apart")
     if index < 0 and not on_cuda:
         raise Unavailable(f"gpu {index}: GPUs are counted from 0")
     os.environ[CHOSEN] = str(index)
@@ -90,11 +90,15 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
         return
     named = [part.strip() for part in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
     if named and not 0 <= index < len(named):
-        raise Unavailable(f"gpu {index}: CUDA_VISIBLE_DEVICES names {_some(len(named))}: choose one, or unset it")
+        raise Unavailable(
+            f"gpu {index}: CUDA_VISIBLE_DEVICES names {_count_in_words(len(named))}: choose one, or unset it"
+        )
     everything = _machine_count()
     if not named:
         if everything and not 0 <= index < everything:
-            raise Unavailable(f"gpu {index}: this machine has {_some(everything)}: choose one that nvidia-smi lists")
+            raise Unavailable(
+                f"gpu {index}: this machine has {_count_in_words(everything)}: choose one that nvidia-smi lists"
+            )
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     os.environ["CUDA_VISIBLE_DEVICES"] = named[index] if named else str(index)
     try:
@@ -106,16 +110,17 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
 
 
 def chosen() -> int | None:
-    """The number of the GPU that was chosen by `choose_gpu`; None: nobody chose."""
-    told = os.environ.get(CHOSEN, "")
-    return int(told) if told.isdecimal() else None
+    """Return the number that was given to `choose_gpu`; None if none was."""
+    text = os.environ.get(CHOSEN, "")
+    return int(text) if text.isdecimal() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VulkanDevice:
-    """A device as Vulkan's loader finds it: a GPU of any vendor, or a program such as Mesa's lavapipe (`llvmpipe`).
+    """Describe a device as Vulkan's loader finds it: a GPU of any vendor, or a program such as Mesa's lavapipe
+    (`llvmpipe`).
 
-    A program proves all that a GPU would have to, and its times mean nothing.
+    A software device proves all that a GPU would have to, but its times mean nothing.
 
     Attributes:
         index: as Vulkan counts.
@@ -131,7 +136,7 @@ class VulkanDevice:
 
 
 def vulkan_index(count: int, first: int = 0) -> int:
-    """Which of Vulkan's devices is used: the one that `--gpu` names, or the library's own choice.
+    """Return the index of the Vulkan device to use: the one that `--gpu` names, or the library's own choice.
 
     Args:
         count: how many the library finds.
@@ -159,7 +164,7 @@ def _has_vulkan_loader() -> bool:
 
 
 def make_context() -> None:
-    """Make the primary CUDA context of the GPU, the one that every library in this process then shares.
+    """Make the GPU's primary CUDA context, which every library in this process then shares.
 
     Raises:
         SkippedArm: there is no GPU that can be used.
@@ -172,15 +177,15 @@ def make_context() -> None:
 
 
 def harmful(mask: int) -> tuple[str, ...]:
-    """The names of what holds the clock down, from NVML's bits."""
+    """Name what holds the clock down, from NVML's bits."""
     return tuple(name for bit, name in HARMFUL.items() if mask & bit)
 
 
 class UsedGpu:
-    """The GPU that is used, as NVML sees it. Every answer is None, or empty, where NVML doesn't give it.
+    """Read the used GPU through NVML. Every answer is None, or empty, if NVML doesn't give it.
 
-    A MIG instance has memory and processes of its own; clock, heat and power are its whole chip's, and the energy that
-    its neighbours took can't be told from its own.
+    A MIG instance has memory and processes of its own. Clock, heat and power belong to the whole chip, so its energy
+    can't be separated from its neighbors'.
 
     Args:
         api: the started NVML.
@@ -193,12 +198,12 @@ class UsedGpu:
 
     @classmethod
     def open(cls) -> UsedGpu | None:
-        """The one of this process, looked up once; None without a GPU, or without NVML."""
-        return _opened()
+        """Return this process's GPU, looked up once; None without a GPU, or without NVML."""
+        return _open_used_gpu()
 
     def state(self) -> GpuState:
-        """Clock, and what holds it down now; the clock first, since it falls when nothing runs."""
-        clock_mhz = self._told(self._chip, "nvmlDeviceGetClockInfo", NVML_SM_CLOCK)
+        """Return the clock, and what holds it down now. The clock is read first because it falls when nothing runs."""
+        clock_mhz = self._ask(self._chip, "nvmlDeviceGetClockInfo", NVML_SM_CLOCK)
         held_down = self._held_down() or 0
         return GpuState(
             sm_clock_mhz=clock_mhz,
@@ -207,59 +212,60 @@ class UsedGpu:
         )
 
     def index(self) -> int | None:
-        """Its number as nvidia-smi counts."""
-        found: int | None = self._told(self._chip, "nvmlDeviceGetIndex")
-        return found
+        """Return its number as nvidia-smi counts."""
+        number: int | None = self._ask(self._chip, "nvmlDeviceGetIndex")
+        return number
 
     def used_bytes(self) -> int | None:
-        """Device memory that all processes together hold."""
-        memory = self._told(self._handle, "nvmlDeviceGetMemoryInfo")
+        """Return the device memory that all processes together hold."""
+        memory = self._ask(self._handle, "nvmlDeviceGetMemoryInfo")
         return None if memory is None else int(memory.used)
 
     def free_bytes(self) -> int | None:
-        """Device memory that nobody holds."""
-        memory = self._told(self._handle, "nvmlDeviceGetMemoryInfo")
+        """Return the device memory that no process holds."""
+        memory = self._ask(self._handle, "nvmlDeviceGetMemoryInfo")
         return None if memory is None else int(memory.free)
 
     def processes(self) -> int | None:
-        """How many processes beside this one have a CUDA context on it. Only their number counts: in a container their
-        ids are of another namespace, and some of them aren't shown at all.
+        """Return how many processes besides this one have a CUDA context on it.
+
+        Only their number counts: in a container their ids belong to another namespace, and some aren't shown at all.
         """
-        found = self._told(self._handle, "nvmlDeviceGetComputeRunningProcesses")
-        return None if found is None else max(0, len(found) - cuda_driver.has_context())
+        running = self._ask(self._handle, "nvmlDeviceGetComputeRunningProcesses")
+        return None if running is None else max(0, len(running) - cuda_driver.has_context())
 
     def energy_mj(self) -> int | None:
-        """Millijoules that it took since the driver was loaded."""
+        """Return the millijoules that it took since the driver was loaded."""
         if self._handle is not self._chip:
             return None
-        found: int | None = self._told(self._chip, "nvmlDeviceGetTotalEnergyConsumption")
-        return found
+        millijoules: int | None = self._ask(self._chip, "nvmlDeviceGetTotalEnergyConsumption")
+        return millijoules
 
     def power_w(self) -> float | None:
-        """Watts now, by the driver's own averaging."""
-        milliwatts = None if self._handle is not self._chip else self._told(self._chip, "nvmlDeviceGetPowerUsage")
+        """Return the watts now, as the driver averages them."""
+        milliwatts = None if self._handle is not self._chip else self._ask(self._chip, "nvmlDeviceGetPowerUsage")
         return None if milliwatts is None else milliwatts / 1_000
 
     def evidence(self) -> tuple[str, ...]:
-        """The kinds of evidence of a disturbance that it gives."""
+        """Return the kinds of evidence of a disturbance that it gives."""
         named = {
             "GPU clock": self.state().sm_clock_mhz,
             "GPU throttling": self._held_down(),
             "GPU processes": self.processes(),
         }
-        return tuple(name for name, found in named.items() if found is not None)
+        return tuple(name for name, value in named.items() if value is not None)
 
     def _held_down(self) -> int | None:
-        """NVML's bits; the function has had two names."""
+        """Return NVML's bits; the function has had two names."""
         names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-        return next((mask for name in names if (mask := self._told(self._chip, name)) is not None), None)
+        return next((mask for name in names if (mask := self._ask(self._chip, name)) is not None), None)
 
-    def _told(self, handle: Any, name: str, *arguments: Any) -> Any:
+    def _ask(self, handle: Any, name: str, *arguments: Any) -> Any:
         return ask_nvml(self._api, name, handle, *arguments)
 
 
 @cache
-def _opened() -> UsedGpu | None:
+def _open_used_gpu() -> UsedGpu | None:
     api = start_nvml()
     name = cuda_driver.uuid() if api is not None else None
     if name is None:
@@ -276,8 +282,8 @@ def _machine_count() -> int | None:
     return count
 
 
-def _some(count: int) -> str:
-    """ "1 (index 0)", "4 (index 0 to 3)"."""
+def _count_in_words(count: int) -> str:
+    """Write "1 (index 0)", "4 (index 0 to 3)"."""
     return f"{count} (index 0{f' to {count - 1}' if count > 1 else ''})" if count else "none"
 
 
@@ -333,15 +339,15 @@ FULL = {
     r"Requested amount of GPU memory": "TensorRT",
     r"(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED": "cuBLAS, cuDNN",
 }
-"""A memory is full: the device's, unless `HOST` has it."""
+"""Messages of a full memory: the device's, unless `HOST` matches too."""
 HOST = {r"HostAlloc": "CUDA's runtime", r"DefaultCPUAllocator": "PyTorch", r"std::bad_alloc": "C++"}
 NEEDS = (
     *("allocate", "allocating", "request for", "buffer of size", "requested bytes of"),
     *(r"GPU memory \(", "[Ss]ize was"),
 )
-"""What comes before the bytes that were asked for."""
+"""The words in front of the bytes that were asked for."""
 FREE = ("of which", "Available memory of")
-"""What comes before the bytes that were free."""
+"""The words in front of the bytes that were free."""
 OLD_DRIVER = {
     r"driver version is insufficient": "CUDA's runtime",
     r"cudaErrorInsufficientDriver": "CUDA's runtime",
@@ -355,24 +361,24 @@ _RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-run
 
 
 def explain_error(error: BaseException) -> str | None:
-    """What an error of a CUDA arm means, in one line; None where it is about something else.
+    """Explain in one line what an error of a CUDA arm means; None if it is about something else.
 
     Either the device's memory is full ("needs 16.0 GiB of device memory, has 5.1 GiB free", as far as the message or
     NVML tell), or the driver is older than the library (both versions and the fix).
     """
     text = f"{type(error).__name__}: {error}"
-    if _says(FULL, text, re.IGNORECASE) and not _says(HOST, text):
+    if _matches(FULL, text, re.IGNORECASE) and not _matches(HOST, text):
         return _explain_full(text)
     old = find_old_driver(error)
     return f"{old.reason}: {old.fix}" if old else None
 
 
 def find_old_driver(error: BaseException) -> SkippedArm | None:
-    """Reason and fix, if what a library says is that the driver is older than the CUDA that it was built for."""
-    if not _says(OLD_DRIVER, text := str(error), re.IGNORECASE):
+    """Return reason and fix if a library says that the driver is older than the CUDA that it was built for."""
+    if not _matches(OLD_DRIVER, text := str(error), re.IGNORECASE):
         return None
-    found = _FOUND_VERSION.search(text)  # as the driver counts, 12040; PyTorch tells it
-    has, needs = cuda_driver.dotted(int(found[1])) if found else cuda_driver.version(), built_for()
+    version = _FOUND_VERSION.search(text)  # as the driver counts, 12040; PyTorch tells it
+    has, needs = cuda_driver.dotted(int(version[1])) if version else cuda_driver.version(), built_for()
     known = f"knows CUDA {has} at most" if has else "is too old"
     wanted = f"CUDA {needs}" if needs else "a newer one"
     build = f"install the library's build for CUDA {has.partition('.')[0]}" if has else "install an older build"
@@ -380,39 +386,42 @@ def find_old_driver(error: BaseException) -> SkippedArm | None:
 
 
 def built_for() -> str | None:
-    """The CUDA that the libraries in this process need, e.g. `13.0`: torch's own word if it is imported, else the
-    newest runtime package that is installed; None where neither tells.
+    """Return the CUDA that the libraries in this process need, such as `13.0`; None if nothing tells.
+
+    If torch is imported, its own figure counts, else the newest installed runtime package.
     """
     torch = sys.modules.get("torch")
     own = getattr(getattr(torch, "version", None), "cuda", None)
-    return own or max(_installed(), key=lambda text: [int(part) for part in text.split(".")], default=None)
+    return own or max(_installed_runtimes(), key=lambda text: [int(part) for part in text.split(".")], default=None)
 
 
-def _installed() -> list[str]:
-    found = []
+def _installed_runtimes() -> list[str]:
+    versions = []
     for name in _RUNTIMES:
         try:
-            found.append(".".join(metadata.version(name).split(".")[:2]))
+            versions.append(".".join(metadata.version(name).split(".")[:2]))
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _explain_full(text: str) -> str:
-    needs, free, card = _bytes(NEEDS, text), _bytes(FREE, text, after=" is (?:free|smaller)"), UsedGpu.open()
+    needs, free, card = _find_bytes(NEEDS, text), _find_bytes(FREE, text, after=" is (?:free|smaller)"), UsedGpu.open()
     free = card.free_bytes() if free is None and card is not None else free
-    asked = "needs more device memory than there is" if needs is None else f"needs {_size(needs)} of device memory"
-    return asked if free is None else f"{asked}, has {_size(free)} free"
+    asked = (
+        "needs more device memory than there is" if needs is None else f"needs {_format_size(needs)} of device memory"
+    )
+    return asked if free is None else f"{asked}, has {_format_size(free)} free"
 
 
-def _says(table: Iterable[str], text: str, flags: int = 0) -> bool:
+def _matches(table: Iterable[str], text: str, flags: int = 0) -> bool:
     return re.search("|".join(table), text, flags) is not None
 
 
-def _bytes(before: Iterable[str], text: str, after: str = "") -> int | None:
-    found = re.search(f"(?:{'|'.join(before)}){_SIZE}{after}", text)
-    return None if found is None else int(float(found["number"]) * _UNITS.get(found["unit"] or "", 1))
+def _find_bytes(before: Iterable[str], text: str, after: str = "") -> int | None:
+    size = re.search(f"(?:{'|'.join(before)}){_SIZE}{after}", text)
+    return None if size is None else int(float(size["number"]) * _UNITS.get(size["unit"] or "", 1))
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

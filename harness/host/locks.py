@@ -45,7 +45,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """Who holds a lock: its process id (0 when it didn't say) and what it is doing."""
+    """Name the process that holds a lock, by its id (0 if unknown), and what it is doing."""
 
     pid: int
     owner: str
@@ -55,7 +55,7 @@ class LockHolder:
 
 
 def machine_lock_path() -> Path:
-    """The machine's lock file: the same for every user, whatever their TMPDIR says, where there is a /tmp."""
+    """Return the machine's lock file: the same for every user, whatever TMPDIR says, if there is a /tmp."""
     shared = Path("/tmp")  # noqa: S108 - the file is opened with distrust, see above
     return (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir())) / "shootout-machine.lock"
 
@@ -76,9 +76,9 @@ def machine_lock(
         UsageError: the lock file can't be used; says why and what to do.
     """
     waiting = Deadline(None)
-    descriptor = _acquire(path or machine_lock_path(), on_wait, limit or Deadline(None), waiting)
+    descriptor = _wait_for_lock(path or machine_lock_path(), on_wait, limit or Deadline(None), waiting)
     try:
-        with _signed(descriptor, owner):
+        with _sign_lock(descriptor, owner):
             yield waiting.elapsed_s
     finally:
         os.close(descriptor)
@@ -92,11 +92,13 @@ def folder_lock(folder: Path) -> Iterator[None]:
         UsageError: another process writes there (it is named), or the folder can't be written.
     """
     path = folder / FOLDER_LOCK
-    descriptor = _open(path, 0o644)
+    descriptor = _open_lock_file(path, 0o644)
     try:
         if not _try_lock(descriptor, fcntl.LOCK_EX, path) or not _still_there(descriptor, path):
-            raise UsageError(f"{folder}: {_read(descriptor)} is writing there; wait for it or give another --out")
-        with _signed(descriptor, "a run"):
+            raise UsageError(
+                f"{folder}: {_read_holder(descriptor)} is writing there; wait for it or give another --out"
+            )
+        with _sign_lock(descriptor, "a run"):
             yield
     finally:
         os.close(descriptor)
@@ -110,28 +112,28 @@ def machine_lock_holder(path: Path | None = None) -> LockHolder | None:
     except OSError:
         return None
     try:
-        return None if _try_lock(descriptor, fcntl.LOCK_SH, path) else _read(descriptor)
+        return None if _try_lock(descriptor, fcntl.LOCK_SH, path) else _read_holder(descriptor)
     except UsageError:
         return None
     finally:
         os.close(descriptor)
 
 
-def _acquire(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) -> int:
+def _wait_for_lock(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadline) -> int:
     waits, does = False, ""
     with _Ticket(path) as ticket:
         while True:
             ticket.touch()
-            descriptor = _open(path, 0o666)
+            descriptor = _open_lock_file(path, 0o666)
             try:
                 if not _try_lock(descriptor, fcntl.LOCK_EX, path):
-                    holder, does = str(_read(descriptor)), "measures on it"
+                    holder, does = str(_read_holder(descriptor)), "measures on it"
                 elif not _still_there(descriptor, path):
                     holder = ""
                 elif ticket.is_first():
                     return descriptor
                 else:
-                    _write(descriptor, b"")  # a holder that was killed may stand there, and others read it now
+                    _write_text(descriptor, b"")  # a holder that was killed may stand there, and others read it now
                     holder, does = "one that came first", "waits for it"
                 if holder:
                     if not limit.allows(0.0):
@@ -174,8 +176,8 @@ class _Ticket:
         """Return whether no process that still waits came earlier, and remove the tickets of those that ended."""
         with suppress(OSError):
             now_s = self._path.lstat().st_mtime  # by the file system's own clock
-            with os.scandir(self._path.parent) as found:
-                names = [one.name for one in found if one.name.startswith(self._prefix)]
+            with os.scandir(self._path.parent) as entries:
+                names = [entry.name for entry in entries if entry.name.startswith(self._prefix)]
             for earlier in (self._path.with_name(name) for name in names if name < self._path.name):
                 with suppress(FileNotFoundError):
                     away_s = abs(now_s - earlier.lstat().st_mtime)  # in the future: the clock was set back since
@@ -222,20 +224,20 @@ def _still_there(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _open(path: Path, mode: int) -> int:
+def _open_lock_file(path: Path, mode: int) -> int:
     try:
         descriptor = _open_or_create(path, mode)
     except OSError as error:
         reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
-        raise UsageError(f"can't use the lock file {path}: {reason}; {_fix(path)}") from error
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+        raise UsageError(f"can't use the lock file {path}: {reason}; {_suggest_fix(path)}") from error
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise UsageError(f"can't use the lock file {path}: it is not a plain file of its own; remove it")
 
 
-def _fix(path: Path) -> str:
+def _suggest_fix(path: Path) -> str:
     return "remove it" if path.is_symlink() or path.exists() else f"make {path.parent} a folder that you can write"
 
 
@@ -254,15 +256,15 @@ def _open_or_create(path: Path, mode: int) -> int:
 
 
 @contextmanager
-def _signed(descriptor: int, owner: str) -> Iterator[None]:
-    _write(descriptor, json.dumps({"pid": os.getpid(), "owner": owner}).encode())
+def _sign_lock(descriptor: int, owner: str) -> Iterator[None]:
+    _write_text(descriptor, json.dumps({"pid": os.getpid(), "owner": owner}).encode())
     try:
         yield
     finally:
-        _write(descriptor, b"")
+        _write_text(descriptor, b"")
 
 
-def _write(descriptor: int, text: bytes) -> None:
+def _write_text(descriptor: int, text: bytes) -> None:
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, text, 0)
@@ -270,10 +272,10 @@ def _write(descriptor: int, text: bytes) -> None:
         pass  # a full disk: the lock holds all the same, it only can't say whose it is
 
 
-def _read(descriptor: int) -> LockHolder:
+def _read_holder(descriptor: int) -> LockHolder:
     try:
-        said = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
-        pid, owner = int(said["pid"]), str(said["owner"])
+        content = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        pid, owner = int(content["pid"]), str(content["owner"])
     except (OSError, ValueError, KeyError, TypeError):
         return LockHolder(pid=0, owner="")
     return LockHolder(pid=pid, owner="".join(letter for letter in owner if letter.isprintable()))

@@ -1,7 +1,7 @@
-"""Outside evidence that a round was disturbed; it alone flags a round, and then for all arms.
+"""Find outside evidence that a round was disturbed. Such evidence alone flags a round, and then for all arms.
 
-Looking at the latencies themselves would bias the verdict, so this module never sees one. What the system doesn't tell
-(macOS has no steal time) is absent evidence, and `sources` puts on record what there is.
+Looking at the latencies themselves would bias the verdict, so this module never sees one. A counter that the system
+lacks (macOS has no steal time) is absent evidence, and `sources` records which evidence there is.
 
 Granularity, for rounds of 0.1 to 1 s:
 
@@ -10,13 +10,13 @@ Granularity, for rounds of 0.1 to 1 s:
   round of one CPU. Two on one CPU prove more than 10 ms. A round that slips through costs little: the statistic is a
   median over rounds.
 - Foreign CPU time is what remains of the CPUs' time: not idle, not stolen, not ours. Ours is known to the nanosecond,
-  whichever thread spent it, so arms whose threads wait for each other are no neighbours of themselves. Idle time is
-  kept to the nanosecond too where the kernel stops its tick, while the busy columns beside it count whole ticks: hence
-  the remainder. A process that had a CPU to itself for 120 ms, thirty times, left at most 0.1 ms of it unexplained;
-  what is off is the idle time, shown in jiffies and rounded down: with one CPU by less than two of them (idle, and
+  whichever thread spent it, so an arm whose threads wait for each other doesn't count as foreign. Idle time is kept to
+  the nanosecond too if the kernel stops its tick, but the busy columns beside it count whole ticks: hence the
+  remainder. A process that had a CPU to itself for 120 ms, thirty times, left at most 0.1 ms of it unexplained. The
+  error is in the idle time, which is shown in jiffies and rounded down: less than two jiffies for one CPU (idle, and
   waiting for a disk), up or down. The errors of n CPUs add up like noise, so the floor grows with the root of n.
 - Throttling is a count of events, so one is enough.
-- A GPU says how it is at one moment, right after an arm's block; who uses it is counted before and after the round.
+- A GPU's state is read at one moment, right after an arm's block; its processes are counted before and after the round.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ PROC = Path("/proc")
 STEAL_JIFFIES = 2
 """Fewer stolen jiffies than this are rounding, not evidence."""
 FOREIGN_JIFFIES = 2
-"""Likewise less foreign time than this, on one CPU."""
+"""Less foreign time than this on one CPU is rounding too."""
 _JIFFY_NS = 10_000_000
 Gpus: TypeAlias = "Mapping[str, tuple[int | None, GpuState]]"
-"""By label of each arm on the GPU: the highest SM clock it had, in MHz, and how the GPU was right after its turn."""
+"""By label of each arm on the GPU: its highest SM clock in MHz, and the GPU's state right after its turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseMark:
-    """Raw counters at one moment; None where the system doesn't tell.
+    """Hold the raw counters of one moment; None if the system doesn't tell.
 
     Attributes:
         now_ns: when, on the harness's clock.
@@ -74,7 +74,7 @@ class NoiseMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTraces:
-    """What of a round's traces its arms left.
+    """Hold what the arms themselves left among a round's traces.
 
     Attributes:
         gpu_processes: how many processes with a CUDA context are ours.
@@ -89,7 +89,7 @@ _NOTHING_OWN = OwnTraces()
 
 
 class DisturbanceKind(StrEnum):
-    """What outside evidence speaks against a round."""
+    """Name the kind of outside evidence against a round."""
 
     STEAL = "steal"
     FOREIGN_CPU = "foreign CPU time"
@@ -103,10 +103,10 @@ class DisturbanceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """Why a round is flagged; `str` gives the words for people.
+    """Hold why a round is flagged; `str` gives the words for people.
 
     Attributes:
-        figure: the share, count or MHz that was seen; None where only words were kept.
+        figure: the share, count or MHz that was seen; None if only words were kept.
         of: what the figure is compared with.
         arm: the label of the arm that it was seen at.
         causes: why the GPU was throttled, in NVML's words.
@@ -120,7 +120,7 @@ class Disturbance:
 
     @property
     def category(self) -> str:
-        """What is counted together: the kind, and what throttled the GPU."""
+        """Return the kind, and what throttled the GPU: disturbances are counted by it."""
         return ": ".join([self.kind, *filter(None, [", ".join(self.causes)])])
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ _WORDS: dict[DisturbanceKind, Callable[[float, float], str]] = {
 
 
 def recalled(words: str) -> Disturbance:
-    """A reason out of a journal of an older version, which holds words alone: of them only the category is used.
+    """Read a reason from a journal of an older version, which holds words alone: only their category is used.
 
     Raises:
         ValueError: no version wrote these.
@@ -155,7 +155,7 @@ def recalled(words: str) -> Disturbance:
 
 
 class NoiseMeter:
-    """Reads the counters that concern some CPUs, and says what disturbed a round; it never sees a latency.
+    """Read the counters of some CPUs, and tell what disturbed a round, without ever seeing a latency.
 
     Args:
         cpus: the CPUs the arms run on.
@@ -179,7 +179,7 @@ class NoiseMeter:
         self._begun: NoiseMark | None = None
 
     def begin(self) -> None:
-        """Note the counters at a round's begin."""
+        """Note the counters at a round's start."""
         self._begun = self.mark()
 
     def reasons(self, gpus: Gpus, own: OwnTraces) -> tuple[Disturbance, ...]:
@@ -188,7 +188,7 @@ class NoiseMeter:
         return disturbances(self._begun, self.mark(), gpus, own)
 
     def mark(self) -> NoiseMark:
-        """The counters now. Takes about 0.1 ms without a GPU, so it belongs between rounds."""
+        """Read the counters now. This takes about 0.1 ms without a GPU, so it belongs between rounds."""
         steal, total, idle = parse_stat(cgroup.read(self._proc / "stat") or "", self._cpus) or (None, None, None)
         return NoiseMark(
             now_ns=now_ns(),
@@ -202,7 +202,7 @@ class NoiseMeter:
         )
 
     def sources(self) -> tuple[str, ...]:
-        """The kinds of evidence there are on this machine, for the record."""
+        """Return the kinds of evidence that this machine gives, for the record."""
         mark = self.mark()
         foreign = None if cpu_ns(0) is None or not mark.total_jiffies else mark.idle_jiffies
         named = {"steal": mark.steal_jiffies, "foreign CPU time": foreign, "cgroup throttling": mark.throttled}
@@ -211,7 +211,7 @@ class NoiseMeter:
 
 
 def parse_stat(text: str, cpus: Collection[int]) -> tuple[int, int, int] | None:
-    """(steal, total, idle) jiffies of `cpus` from the text of /proc/stat; None when one of them isn't there."""
+    """Read the (steal, total, idle) jiffies of `cpus` from the text of /proc/stat; None if one of them isn't there."""
     wanted = {f"cpu{cpu}" for cpu in cpus}
     rows = [words[1:9] for line in text.splitlines() if (words := line.split()) and words[0] in wanted]
     if not rows or len(rows) != len(wanted) or any(len(row) < 8 or not all(map(str.isdecimal, row)) for row in rows):
@@ -222,29 +222,32 @@ def parse_stat(text: str, cpus: Collection[int]) -> tuple[int, int, int] | None:
 
 
 def steal_share(before: NoiseMark, after: NoiseMark) -> float | None:
-    """Stolen share of the CPUs' time between two marks, None where steal isn't told."""
-    stolen, total = _grown(before.steal_jiffies, after.steal_jiffies), _grown(before.total_jiffies, after.total_jiffies)
+    """Return the stolen share of the CPUs' time between two marks; None if steal isn't counted."""
+    stolen, total = (
+        _growth(before.steal_jiffies, after.steal_jiffies),
+        _growth(before.total_jiffies, after.total_jiffies),
+    )
     return None if stolen is None or not total else stolen / total
 
 
 def foreign_ns(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> int | None:
-    """CPU time that other programs took of the watched CPUs between two marks, None where it can't be told.
+    """Return the watched CPUs' time that other programs took between two marks; None if it isn't known.
 
     Args:
         own_ns: what our own processes took of them, apart from this one.
     """
-    idle = _grown(before.idle_jiffies, after.idle_jiffies)
+    idle = _growth(before.idle_jiffies, after.idle_jiffies)
     if idle is None or own_ns is None or before.harness_ns is None or after.harness_ns is None:
         return None
-    if 2 * (_grown(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < _cpu_time_ns(before, after):
+    if 2 * (_growth(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < _cpu_time_ns(before, after):
         return None  # a sandbox that shows the file but doesn't keep it
-    stolen = _grown(before.steal_jiffies, after.steal_jiffies) or 0
+    stolen = _growth(before.steal_jiffies, after.steal_jiffies) or 0
     ours_ns = own_ns + after.harness_ns - before.harness_ns
     return max(0, _cpu_time_ns(before, after) - (idle + stolen) * _JIFFY_NS - ours_ns)
 
 
 def foreign_share(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> float | None:
-    """Likewise, as a share of the CPUs' time."""
+    """Return `foreign_ns` as a share of the CPUs' time."""
     foreign, all_ns = foreign_ns(before, after, own_ns), _cpu_time_ns(before, after)
     return None if foreign is None or all_ns <= 0 else foreign / all_ns
 
@@ -254,11 +257,11 @@ def _cpu_time_ns(before: NoiseMark, after: NoiseMark) -> int:
 
 
 def throttle_count(before: NoiseMark, after: NoiseMark) -> int | None:
-    """How often we were throttled between two marks, None where it isn't told."""
-    return _grown(before.throttled, after.throttled)
+    """Return how often this process was throttled between two marks; None if that isn't counted."""
+    return _growth(before.throttled, after.throttled)
 
 
-def _grown(before: int | None, after: int | None) -> int | None:
+def _growth(before: int | None, after: int | None) -> int | None:
     # A counter can step back when a CPU goes offline and returns: that is no evidence.
     return None if before is None or after is None else max(0, after - before)
 
@@ -269,7 +272,7 @@ def disturbances(
     gpus: Gpus = MappingProxyType({}),
     own: OwnTraces = _NOTHING_OWN,
 ) -> tuple[Disturbance, ...]:
-    """What disturbed the round between two marks; empty when nothing speaks against it.
+    """Return what disturbed the round between two marks; empty if there is no evidence.
 
     Args:
         before: the mark before the round.
@@ -277,16 +280,16 @@ def disturbances(
         gpus: how the GPU was at each arm on it.
         own: what of it is ours.
     """
-    found: list[Disturbance] = []
-    stolen = _grown(before.steal_jiffies, after.steal_jiffies) or 0
+    reasons: list[Disturbance] = []
+    stolen = _growth(before.steal_jiffies, after.steal_jiffies) or 0
     if stolen >= STEAL_JIFFIES and (share := steal_share(before, after) or 0.0) > STEAL_SHARE:
-        found.append(Disturbance(DisturbanceKind.STEAL, share))
-    found += _foreign_cpu(before, after, own)
+        reasons.append(Disturbance(DisturbanceKind.STEAL, share))
+    reasons += _foreign_cpu(before, after, own)
     if times := throttle_count(before, after):
-        found.append(Disturbance(DisturbanceKind.THROTTLED, times))
-    found += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
-    found += _foreign_gpu(before, after, own)
-    return tuple(found)
+        reasons.append(Disturbance(DisturbanceKind.THROTTLED, times))
+    reasons += [reason for label, (usual, seen) in gpus.items() for reason in _gpu_reasons(label, usual, seen)]
+    reasons += _foreign_gpu(before, after, own)
+    return tuple(reasons)
 
 
 def _foreign_cpu(before: NoiseMark, after: NoiseMark, own: OwnTraces) -> list[Disturbance]:
@@ -307,13 +310,13 @@ def _gpu_reasons(label: str, usual_mhz: float | None, seen: GpuState) -> Iterato
 
 
 def _foreign_gpu(before: NoiseMark, after: NoiseMark, own: OwnTraces) -> list[Disturbance]:
-    """How many of the processes on the GPU aren't ours; a container may hide some, so it can be less than there are."""
+    """Count the processes on the GPU that aren't ours; a container may hide some."""
     foreign = max(before.gpu_processes or 0, after.gpu_processes or 0) - own.gpu_processes
     return [Disturbance(DisturbanceKind.FOREIGN_GPU, foreign)] if foreign > 0 else []
 
 
-def undisturbed(found: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
-    """Figures without an energy that others may have had a part in: the GPU counts all that it takes."""
-    if found is None or found.energy is None or not (why := reasons()):
-        return found
-    return replace(found, energy=None, faults=(*found.faults, f"energy isn't told: {', '.join(map(str, why))}"))
+def undisturbed(figures: OnGpu | None, reasons: Callable[[], tuple[Disturbance, ...]]) -> OnGpu | None:
+    """Leave out an energy that other programs may have a share in: the GPU counts all that it takes."""
+    if figures is None or figures.energy is None or not (why := reasons()):
+        return figures
+    return replace(figures, energy=None, faults=(*figures.faults, f"energy isn't told: {', '.join(map(str, why))}"))

@@ -1,11 +1,11 @@
-"""Which CPUs the parent and the arms get, the environment the arms start with, and whether an arm is still there.
+"""Place the parent and the arms on CPUs, make the arms' environment, and check that an arm stays within both.
 
-The parent keeps off the arms' CPUs, and an arm gets as many CPUs as it has threads: where it may wander, the same code
-differs far more from one process to the next. CPUs are taken one per physical core before any core's second thread is,
-and low numbers first, which stays on one NUMA node as long as it can.
+The parent keeps off the arms' CPUs, and an arm gets as many CPUs as it has threads: with more, the same code's time
+varies far more from one process to the next. Each physical core gives one CPU before any core's second thread is taken,
+low numbers first, which stays on one NUMA node as long as possible.
 
 Affinity and environment are set before a process starts. A library may move its threads, or rewrite the thread counts,
-while it loads: `ProcessBounds` reads both back afterwards from the kernel and from the process, thread by thread.
+while it loads: `current_bounds` reads both back afterwards from the kernel and from the process, thread by thread.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PASSED = re.compile(
 )
 """Other variables that a library or a compiler may need to work at all."""
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE", re.IGNORECASE)
-"""In names of variables that go nowhere by themselves."""
+"""In names of variables that are never passed on by themselves."""
 MORE = "SHOOTOUT_ENV"
-"""Names more variables, with a comma between two: those of `--env`."""
+"""Names more variables, separated by commas: those of `--env`."""
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 TASKS = Path("/proc/self/task")
 THREAD_VARIABLES = (
@@ -50,15 +50,15 @@ THREAD_VARIABLES = (
 )
 
 PADDING = "SHOOTOUT_PADDING"
-"""A variable whose length is an arm's draw of its memory layout in one restart."""
+"""A variable whose length shifts an arm's memory layout, drawn anew in each restart."""
 
 Threads = int | Literal["all"] | None
-"""What the user asked for: a number, every CPU, or (None) the default."""
+"""The threads that the user asked for: a number, every CPU, or (None) the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where everyone runs.
+    """Hold the CPUs of the harness and of the arms.
 
     Attributes:
         parent: the CPUs of the harness itself.
@@ -73,7 +73,7 @@ class Placement:
     note: str = ""
 
     def narrowed(self, threads: int) -> Placement:
-        """The same for an arm of fewer threads: as few of the arms' CPUs, the parent's last."""
+        """Return the placement of an arm of fewer threads: as few of the arms' CPUs, the parent's last."""
         if threads >= self.threads:
             return self
         cpus = sorted(self.arms, key=lambda cpu: (cpu in self.parent, cpu))
@@ -82,14 +82,14 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessBounds:
-    """What a process may use: its CPUs, its threads (alive now), and the variables that limit thread pools."""
+    """Hold what a process may use: its CPUs, its threads (alive now), and the variables that limit thread pools."""
 
     cpus: frozenset[int]
     os_threads: int
     variables: Mapping[str, str]
 
     def left(self, later: ProcessBounds) -> str | None:
-        """Why a process that began with these bounds and has `later` ones now is out of them, or None."""
+        """Say in which way `later` bounds leave these, those that the process began with; None if they don't."""
         if stray := sorted(later.cpus - self.cpus):
             return f"was given the CPUs {sorted(self.cpus)}, but has threads that may run on {stray}"
         for name, value in self.variables.items():
@@ -99,7 +99,7 @@ class ProcessBounds:
 
 
 def allowed_cpus() -> tuple[int, ...]:
-    """The CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
+    """Return the CPUs we may use, in the order to use them: the affinity mask, cut to the control group's quota."""
     mask = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     ordered = one_per_core_first(mask, core_of)
     quota = cgroup.cpu_quota(cgroup.folders("cpu"))
@@ -107,13 +107,13 @@ def allowed_cpus() -> tuple[int, ...]:
 
 
 def core_of(cpu: int) -> str:
-    """A name for the physical core that holds `cpu`; the CPU's own number where that isn't told."""
+    """Name the physical core that holds `cpu`; the CPU's own number if the system doesn't tell."""
     text = cgroup.read(CPU_FOLDER / f"cpu{cpu}" / "topology" / "thread_siblings_list")
     return text.strip() if text and text.strip() else str(cpu)
 
 
 def one_per_core_first(cpus: Iterable[int], core: Callable[[int], str]) -> tuple[int, ...]:
-    """`cpus` in ascending order, but the second thread of a core only after the first thread of every core."""
+    """Sort `cpus` upward, but put the second thread of a core behind the first thread of every core."""
     seen: dict[str, int] = {}
     ranked = []
     for cpu in sorted(cpus):
@@ -124,7 +124,7 @@ def one_per_core_first(cpus: Iterable[int], core: Callable[[int], str]) -> tuple
 
 
 def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
-    """Share the CPUs out: the first one to the parent, and to the arms one per thread from the rest.
+    """Divide the CPUs: the first one to the parent, and one per thread of the rest to the arms.
 
     Args:
         threads: per arm; None means all CPUs but one (at least 1), "all" every CPU, the parent's too.
@@ -150,7 +150,7 @@ def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
 
 
 def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Placement:
-    """The placement of the most threads that can be, which `narrowed` gives to arms of fewer.
+    """Return the placement of the most threads that fit, which `narrowed` gives to arms of fewer.
 
     Args:
         asked: thread counts; those above the number of CPUs are left out, unless all are.
@@ -161,11 +161,11 @@ def widest(asked: Sequence[Threads], allowed: Sequence[int] | None = None) -> Pl
     """
     cpus = tuple(allowed if allowed is not None else allowed_cpus())
     fitting = [count for count in asked if not isinstance(count, int) or count <= len(cpus)]
-    return max((place(count, cpus) for count in fitting or asked), key=lambda found: found.threads)
+    return max((place(count, cpus) for count in fitting or asked), key=lambda placement: placement.threads)
 
 
 def passed_on(own: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """What of our variables a process with other people's code gets: what it works by, and no secrets.
+    """Return the variables that a process with other people's code gets: those that it works by, and no secrets.
 
     Args:
         more: names of others that it needs; one that ends in `*` means all that begin so, secrets apart.
@@ -193,7 +193,7 @@ def pass_on(names: Iterable[str]) -> None:
 
 @contextmanager
 def passing_on_ends() -> Iterator[None]:
-    """What is passed on inside is no longer, afterwards: a notebook's process goes on."""
+    """Restore at the end which variables are passed on, because a notebook's process goes on."""
     before = os.environ.get(MORE)
     try:
         yield
@@ -205,18 +205,20 @@ def passing_on_ends() -> Iterator[None]:
 
 
 def withheld(name: str) -> bool:
-    """Whether we have this variable and don't pass it on."""
+    """Return whether we have this variable and don't pass it on."""
     return name in os.environ and name not in passed_on(os.environ)
 
 
 def hint(name: str) -> str:
-    """How to pass on a variable that other people's code missed; "" where we don't have it, or pass it on."""
+    """Return how to pass on a variable that other people's code missed; "" if we don't have it, or pass it on."""
     return f" (a variable that isn't passed on: --env {name})" if withheld(name) else ""
 
 
 def child_environment(threads: int, padding: int, more: Collection[str] = ()) -> dict[str, str]:
-    """The environment of an arm's process: what is passed on of ours, with the thread counts set before any library is
-    imported.
+    """Return the environment of an arm's process: the variables passed on, and the thread counts.
+
+    What else the user set for a library stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they
+    would for the user.
 
     What else the user set for a library stays (XLA_FLAGS, wait policies, the vendor's own knobs): the arms run as they
     would for the user.
@@ -236,7 +238,7 @@ def child_environment(threads: int, padding: int, more: Collection[str] = ()) ->
 
 @contextmanager
 def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
-    """This thread runs on `cpus` only; children started inside inherit them before any code of theirs runs."""
+    """Keep this thread on `cpus`; children started inside inherit them before any code of theirs runs."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -251,17 +253,17 @@ def on_cpus(cpus: frozenset[int]) -> Iterator[None]:
 def move_threads(process: int, cpus: frozenset[int]) -> None:
     """Let every thread of a process run on these CPUs only; one that ends meanwhile needs no move.
 
-    A thread that begins meanwhile has its maker's CPUs, so the list is read again until there is nobody left to move.
+    A thread that begins meanwhile has its maker's CPUs, so the list is read again until none is left to move.
     """
     moved: set[str] = set()
-    while threads := {task.name for task in _tasks(process)} - moved:
+    while threads := {task.name for task in _list_tasks(process)} - moved:
         for thread in threads:
             with suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread), cpus)
         moved |= threads
 
 
-def _tasks(process: int) -> list[Path]:
+def _list_tasks(process: int) -> list[Path]:
     try:
         return list(Path(f"/proc/{process}/task").iterdir())
     except OSError:
@@ -269,19 +271,19 @@ def _tasks(process: int) -> list[Path]:
 
 
 def node_of(cpu: int) -> str:
-    """The name of the NUMA node that holds `cpu`; "" where that isn't told."""
+    """Return the name of the NUMA node that holds `cpu`; "" if the system doesn't tell."""
     return next((node.name for node in (CPU_FOLDER / f"cpu{cpu}").glob("node*")), "")
 
 
 def current_bounds(names: Sequence[str] = THREAD_VARIABLES) -> ProcessBounds:
-    """This process's bounds now; `names` are the variables to look at."""
+    """Return this process's bounds now; `names` are the variables to look at."""
     threads = [int(task.name) for task in TASKS.iterdir()] if TASKS.is_dir() else []
-    cpus = [_affinity(thread) for thread in threads] or [_affinity(0)]
+    cpus = [_affinity_of(thread) for thread in threads] or [_affinity_of(0)]
     variables = {name: os.environ[name] for name in names if name in os.environ}
     return ProcessBounds(cpus=frozenset[int]().union(*cpus), os_threads=len(threads), variables=variables)
 
 
-def _affinity(thread: int) -> frozenset[int]:
+def _affinity_of(thread: int) -> frozenset[int]:
     try:
         return frozenset(os.sched_getaffinity(thread))
     except (OSError, AttributeError):  # the thread has ended, or this system has no affinities

@@ -1,10 +1,10 @@
-"""Temporary folders of ours. One that a killed process left is removed by the next process that needs one beside it.
+"""Make temporary folders. A folder that a killed process left is removed by the next process that needs one beside it.
 
-Each folder is locked (flock on the folder itself) by the process that made it, and the kernel frees the lock however
-that process ends: what nobody holds is a dead process's. Other hosts on a network's disk don't hear of such locks, so
-a folder's name has its host in it, and no other one removes it. Who works in one has its path as TMPDIR, and so has all
-that it started, in whatever session and under whatever parent: a process that outlived its owner is known by that, and
-ended, stopped or not. Where we may make control groups, one of the folder's name holds those that forgot their TMPDIR.
+Each folder is locked (flock on the folder itself) by its maker, and the kernel frees the lock however that process
+ends: an unlocked folder belongs to a dead process. Hosts on a network's disk don't see each other's locks, so a
+folder's name includes its host, and no other host removes it. A process that works in a folder has its path as TMPDIR,
+and so has all that it started, in any session and under any parent. A process that outlived its owner is recognized by
+that, and ended. If control groups can be made, one of the folder's name holds the processes that changed their TMPDIR.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _collecting = Lock()
 
 
 class Scratch:
-    """An empty folder, this process's own until it is closed.
+    """Own an empty folder until it is closed.
 
     Args:
         parent: where it is made; None: where temporary files are.
@@ -47,10 +47,10 @@ class Scratch:
         self._lock: int | None = None
         while self._lock is None:
             self.path = Path(tempfile.mkdtemp(prefix=NAME, dir=parent))
-            self._lock = _locked(self.path, fcntl.LOCK_SH)
+            self._lock = _lock_folder(self.path, fcntl.LOCK_SH)
 
     def close(self) -> None:
-        """Remove it; harmless when that is done."""
+        """Remove the folder; harmless if that is done."""
         if self._lock is None:
             return
         shutil.rmtree(self.path, ignore_errors=True)
@@ -60,12 +60,12 @@ class Scratch:
 
 @contextmanager
 def scratch(parent: Path | None = None) -> Iterator[Path]:
-    """The path of a `Scratch`, which is gone on exit."""
-    found = Scratch(parent)
+    """Yield the path of a `Scratch`, which is gone on exit."""
+    folder = Scratch(parent)
     try:
-        yield found.path
+        yield folder.path
     finally:
-        found.close()
+        folder.close()
 
 
 def collect(parent: Path) -> None:
@@ -78,13 +78,11 @@ def collect(parent: Path) -> None:
 
 
 def end_those_in(folder: Path) -> None:
-    """End every process in the group of this folder's name, or whose TMPDIR it is, and wait until they are gone, as far
-    as /proc tells.
-    """
+    """End every process in the group of this folder's name, or whose TMPDIR it is; wait until /proc shows none."""
     cgroup.end(folder.name)
     patience = Deadline(_PATIENCE_S)
-    while (found := _those_in(folder)) and patience.allows(0.0):
-        for pid in found:
+    while (pids := _processes_in(folder)) and patience.allows(0.0):
+        for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         sleep(_LOOKING_S)
@@ -100,14 +98,14 @@ def _collect_once(parent: Path) -> None:
 
 def _remove_dead(folder: Path) -> None:
     with suppress(OSError):  # one that is held, or gone by now, or on a disk that has no such locks
-        if (lock := _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
+        if (lock := _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)) is not None:
             end_those_in(folder)
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
 
-def _locked(folder: Path, kind: int) -> int | None:
-    """A descriptor with a lock of this kind on the folder; None where the folder is gone meanwhile.
+def _lock_folder(folder: Path, kind: int) -> int | None:
+    """Lock the folder and return the descriptor; None if the folder is gone meanwhile.
 
     Raises:
         BlockingIOError: another process holds it, and `kind` doesn't wait.
@@ -124,18 +122,18 @@ def _locked(folder: Path, kind: int) -> int | None:
         pass
     except OSError as error:
         if kind == fcntl.LOCK_SH and not isinstance(error, BlockingIOError):
-            return descriptor  # a disk without locks: nobody can take it from us either
+            return descriptor  # a disk without locks: no process can take it from us either
         os.close(descriptor)
         raise
     os.close(descriptor)
     return None
 
 
-def _those_in(folder: Path) -> list[int]:
+def _processes_in(folder: Path) -> list[int]:
     wanted = b"TMPDIR=%b" % os.fsencode(folder)
-    found = []
+    pids = []
     for process in _PROC.glob("[0-9]*"):
         with suppress(OSError):  # another user's, or gone
             if wanted in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-    return found
+                pids.append(int(process.name))
+    return pids

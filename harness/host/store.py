@@ -1,12 +1,11 @@
-"""The cache folder, and beside its exported models small JSON files with what was found out about machines, for later
-runs.
+"""Keep the cache folder, and beside its exported models small JSON files with facts about machines for later runs.
 
-The folder is the user's own and closed to others, since an exported model's `model.pt2` may be unpickled. Who works
-with what it holds has it locked (flock on a file in it), many at a time; only when nobody does is anything taken out.
-It is a file, since hosts that share a network's disk share the locks of its files, and not those of its folders.
+The folder is the user's own and closed to others, since an exported model's `model.pt2` may be unpickled. A command
+that works with its content holds a shared lock (flock on a file in it), and nothing is removed before all have ended.
+The lock is on a file because hosts share the locks of files on a network's disk, but not those of folders.
 
-The JSON files are sealed: a hash of the content stands in each of them. That guards against edits, torn writes and bad
-disks, not against an attacker with the user's own rights.
+The JSON files are sealed: each holds a hash of its content. That guards against edits, torn writes and bad disks, not
+against an attacker with the user's own rights.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _LOCK = ".lock"
 LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 """The variable that sets another limit, in GB (10^9 bytes), and the limit where it isn't set."""
 CONVERTER = "litert-converter-"
-"""The beginning of the name of a folder that holds a converter; behind it stand `KEY_DIGITS` hexadecimal digits."""
+"""The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
 KINDS = {
     "exported models": "exported/" + "[0-9a-f]" * 8 + "*",
@@ -41,14 +40,14 @@ KINDS = {
     "what a cluster's jobs were sent": "fleet/" + "[0-9a-f]" * 32,
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
-"""What the cache holds, as patterns below its folder; the small files of facts are none of it, and stay."""
+"""The things that the cache holds, as patterns below its folder; the small files of facts don't count, and stay."""
 _SEAL = "sha256"
 """The key of the hash; the content may not have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry:
-    """One thing that the cache holds.
+    """Describe one thing in the cache.
 
     Attributes:
         kind: one of `KINDS`.
@@ -62,7 +61,7 @@ class CacheEntry:
 
 
 def cache_folder() -> Path:
-    """The folder of all exported models: $SHOOTOUT_CACHE, else $XDG_CACHE_HOME/shootout, else ~/.cache/shootout.
+    """Return the folder of all exported models: $SHOOTOUT_CACHE, else $XDG_CACHE_HOME/shootout, else ~/.cache/shootout.
 
     Raises:
         UsageError: it can't be made or written, or is another user's.
@@ -71,22 +70,22 @@ def cache_folder() -> Path:
     folder = Path(os.environ.get("SHOOTOUT_CACHE") or xdg).expanduser().absolute() / "exported"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise unwritable(folder, error) from error
-    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise UsageError(f"others can write the cache folder {folder}: chmod 700 it, or set SHOOTOUT_CACHE")
     return folder
 
 
 def unwritable(folder: Path, error: OSError) -> UsageError:
-    """What to say where a folder of the cache can't be made or written to."""
+    """Return the error of a cache folder that can't be made or written to."""
     return UsageError(f"can't write the cache folder {folder}: {error.strerror}; set SHOOTOUT_CACHE")
 
 
 @contextmanager
 def in_use() -> Iterator[None]:
-    """Keep what the cache holds; at the end, where nobody else needs it, what is above the limit goes, see `evict`.
+    """Keep what the cache holds; at the end, if no other command needs it, `evict` what is above the limit.
 
     Raises:
         UsageError: the limit can't be read, or the folder can't be used.
@@ -107,7 +106,7 @@ def in_use() -> Iterator[None]:
 
 
 def limit_bytes() -> int:
-    """How much the cache may hold.
+    """Return how much the cache may hold.
 
     Raises:
         UsageError: the variable is no number of GB.
@@ -126,20 +125,20 @@ def mark_used(path: Path) -> None:
 
 
 def kept() -> list[CacheEntry]:
-    """What the cache holds, the longest unused first."""
-    home, found = cache_folder().parent, []
+    """Return what the cache holds, the longest unused first."""
+    home, entries = cache_folder().parent, []
     for kind, pattern in KINDS.items():
         for path in home.glob(pattern):
             if path.suffix == ".lock":
                 continue
             with suppress(OSError):  # gone meanwhile
                 used_s = path.stat().st_mtime
-                found.append(CacheEntry(kind=kind, path=path, size_bytes=_bytes(path), used_s=used_s))
-    return sorted(found, key=lambda one: one.used_s)
+                entries.append(CacheEntry(kind=kind, path=path, size_bytes=_size_of(path), used_s=used_s))
+    return sorted(entries, key=lambda entry: entry.used_s)
 
 
 def evict(most_bytes: int) -> list[CacheEntry] | None:
-    """Remove what was used longest ago until the rest fits; what went, None where another command uses the cache.
+    """Remove what was used longest ago until the rest fits. Return what went; None if another command uses the cache.
 
     Raises:
         OSError: it can't be locked, or something in it can't be removed.
@@ -147,15 +146,15 @@ def evict(most_bytes: int) -> list[CacheEntry] | None:
     descriptor = _open_lock()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = kept()
-        left_bytes, gone = sum(one.size_bytes for one in found), []
+        entries = kept()
+        left_bytes, gone = sum(entry.size_bytes for entry in entries), []
         with scratch(cache_folder()) as place:
-            for number, one in enumerate(found):
+            for number, entry in enumerate(entries):
                 if left_bytes <= most_bytes:
                     break
-                one.path.rename(place / str(number))  # at once, or not at all
-                left_bytes -= one.size_bytes
-                gone.append(one)
+                entry.path.rename(place / str(number))  # at once, or not at all
+                left_bytes -= entry.size_bytes
+                gone.append(entry)
     except BlockingIOError:
         return None
     finally:
@@ -167,16 +166,15 @@ def _open_lock() -> int:
     return os.open(cache_folder() / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _bytes(path: Path) -> int:
-    """What a file, or all files below a folder, take."""
+def _size_of(path: Path) -> int:
     files = [path] if path.is_file() else path.rglob("*")
     return sum(file.lstat().st_size for file in files if file.is_symlink() or file.is_file())
 
 
 def read_facts(name: str) -> dict[str, Any]:
-    """The file called `name`; empty where there is none, or not as it was written: what was known is found out anew."""
+    """Read the file called `name`; empty if it is missing or damaged, since its facts can be found out anew."""
     try:
-        return open_sealed(_path(name))
+        return open_sealed(_facts_path(name))
     except (OSError, ValueError):
         return {}
 
@@ -187,11 +185,11 @@ def write_facts(name: str, facts: Mapping[str, Any]) -> Path:
     Raises:
         UsageError: the file can't be written.
     """
-    return _write(name, {**read_facts(name), **facts})
+    return _replace_facts(name, {**read_facts(name), **facts})
 
 
 def keep_facts(name: str, keep: Callable[[str], bool]) -> None:
-    """Leave in the file only the keys that `keep` says; a file that has no other isn't touched.
+    """Leave only the keys that `keep` accepts; a file that has no other isn't touched.
 
     Raises:
         UsageError: the file can't be written.
@@ -199,11 +197,11 @@ def keep_facts(name: str, keep: Callable[[str], bool]) -> None:
     facts = read_facts(name)
     kept = {key: fact for key, fact in facts.items() if keep(key)}
     if len(kept) < len(facts):
-        _write(name, kept)
+        _replace_facts(name, kept)
 
 
-def _write(name: str, facts: Mapping[str, Any]) -> Path:
-    path = _path(name)
+def _replace_facts(name: str, facts: Mapping[str, Any]) -> Path:
+    path = _facts_path(name)
     try:
         with scratch(cache_folder()) as folder:
             made = folder / name
@@ -215,7 +213,7 @@ def _write(name: str, facts: Mapping[str, Any]) -> Path:
 
 
 def bias_floor() -> float:
-    """This machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
+    """Return this machine's bias floor as a share (0.005 = ±0.5 %): what `selftest` stored, else the default."""
     try:
         return max(0.0, float(read_facts(_BIAS_FLOOR)[environment.machine_key()]))
     except (KeyError, TypeError, ValueError):
@@ -223,7 +221,7 @@ def bias_floor() -> float:
 
 
 def write_bias_floor(floor: float) -> Path:
-    """Remember this machine's bias floor, for later verdicts.
+    """Store this machine's bias floor for later verdicts.
 
     Raises:
         UsageError: the file can't be written.
@@ -231,14 +229,14 @@ def write_bias_floor(floor: float) -> Path:
     return write_facts(_BIAS_FLOOR, {environment.machine_key(): floor})
 
 
-def _path(name: str) -> Path:
+def _facts_path(name: str) -> Path:
     return cache_folder().parent / name
 
 
 def sealed(facts: Mapping[str, Any]) -> str:
     """Return `facts` (JSON values) as the text of a file that `open_sealed` believes."""
     content = json.loads(json.dumps(facts))  # as it will be read: tuples are lists, and keys are text
-    return json.dumps({**content, _SEAL: _digest(content)}, indent=1)
+    return json.dumps({**content, _SEAL: _hash_content(content)}, indent=1)
 
 
 def open_sealed(path: Path) -> dict[str, Any]:
@@ -254,12 +252,12 @@ def open_sealed(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise ValueError(f"{path.name} is torn or was changed") from None
-    if not isinstance(content, dict) or content.pop(_SEAL, None) != _digest(content):
+    if not isinstance(content, dict) or content.pop(_SEAL, None) != _hash_content(content):
         raise ValueError(f"{path.name} was changed after it was written")
     return content
 
 
-def _digest(content: Mapping[str, Any]) -> str:
+def _hash_content(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -154,7 +154,7 @@ time.sleep(60)
 def test_the_cpu_time_of_a_helper_that_vanished_is_not_told_once(odd: Path, monkeypatch: pytest.MonkeyPatch):
     """Left out at once, the sum would fall, and the round would seem to be another program's."""
     used = {1: 70, 2: 30}
-    monkeypatch.setattr("shootout.host.child._session", lambda _: [1, 2])
+    monkeypatch.setattr("shootout.host.child._list_session", lambda _: [1, 2])
     monkeypatch.setattr("shootout.host.child.clock.cpu_ns", lambda pid: used.get(pid, 5))
     add(odd, "time.sleep(60)")
     with Child("odd") as child:

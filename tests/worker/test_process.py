@@ -27,7 +27,7 @@ from shootout.contract import Arm, NotRun, Target
 from shootout.errors import ArmFailed, NotRunKind, one_line
 from shootout.exported.model import ExportedModel
 from shootout.host.placement import allowed_cpus
-from shootout.host.scratch import _those_in
+from shootout.host.scratch import _processes_in
 from shootout.messages import Fault, GpuState, Loaded, Scope, Turn
 from shootout.worker.__main__ import Worker
 from shootout.worker.fork_server import ForkServer
@@ -145,7 +145,7 @@ def test_a_dead_worker_is_not_waited_for_though_a_process_of_its_own_holds_the_p
     mine = folder_of(process.pid)
     with pytest.raises(ArmFailed, match=r"^killed by SIGKILL \(.*memory runs out\) during 'load'$"):
         process.ask("load", 60, built=built(exported, "leaves-a-holder", tmp_path))
-    assert not _those_in(mine)
+    assert not _processes_in(mine)
 
 
 def test_an_answer_that_breaks_off_while_another_process_holds_the_pipe_is_not_waited_for(

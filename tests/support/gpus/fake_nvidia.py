@@ -141,4 +141,4 @@ def install(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None, nvml: Fa
     """Give this process a driver and an NVML, or none; what was found out about another GPU is forgotten."""
     monkeypatch.setattr(cuda_driver, "library", lambda: driver)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    monkeypatch.setattr(gpu, "_opened", cache(gpu._opened.__wrapped__))
+    monkeypatch.setattr(gpu, "_open_used_gpu", cache(gpu._open_used_gpu.__wrapped__))
