@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._onnxruntime import plugins, providers, quantize
+from shootout.backends._onnxruntime import providers, quantize
 from shootout.contract import Arm
 from shootout.exported.workload import is_product
 
@@ -92,7 +92,7 @@ def open_session(
         RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it; or it leaves
             a product to the CPU.
     """
-    options = _options(arm, optimised=not plugins.is_asked(arm.target))
+    options = _options(arm, optimised=not providers.names_plugin(arm.target))
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
@@ -162,12 +162,12 @@ def _open(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, di
     onnxruntime.set_default_logger_severity(QUIET)
     providers.prepare(arm.target)
     wanted, source = given[0][0], model if isinstance(model, bytes) else str(model)
-    if plugins.is_asked(arm.target):
-        plugins.register(arm.target, arm.options)
+    if providers.names_plugin(arm.target):
+        providers.register_plugin(arm.target, arm.options)
     how: dict[str, Any] = {"providers": given}
-    if plugins.is_asked(arm.target) or wanted not in onnxruntime.get_available_providers():
+    if providers.names_plugin(arm.target) or wanted not in onnxruntime.get_available_providers():
         for name, settings in given:
-            plugins.attach(options, name, arm.target.device, settings)
+            providers.attach_plugin(options, name, arm.target.device, settings)
         how = {}
     try:
         session = onnxruntime.InferenceSession(source, options, enable_fallback=0, **how)

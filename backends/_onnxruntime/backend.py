@@ -21,7 +21,7 @@ import numpy as np
 
 from shootout import schemes
 from shootout.backends import common_onnx
-from shootout.backends._onnxruntime import plugins, providers, tensorrt
+from shootout.backends._onnxruntime import providers, tensorrt
 from shootout.backends._onnxruntime.account import open_session, optimise
 from shootout.backends._onnxruntime.profile import account
 from shootout.backends._onnxruntime.quantize import (
@@ -84,7 +84,7 @@ class OnnxRuntimeAdapter:
             | {(Device.CUDA, precision) for precision in ON_CUDA}
         ),
         native=frozenset({Device.CPU, Device.CUDA}),
-        modes=frozenset({"", providers.MODE, plugins.MODES}),
+        modes=frozenset({"", providers.MODE, providers.PLUGIN_MODES}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,
         options=(*providers.OPTIONS, *OPTIONS),
@@ -106,8 +106,8 @@ class OnnxRuntimeAdapter:
         check_options(arm, self.capabilities.options)
         refuse_options(arm)
         _refuse(arm.target)
-        if plugins.is_asked(arm.target):
-            plugins.register(arm.target, arm.options)
+        if providers.names_plugin(arm.target):
+            providers.register_plugin(arm.target, arm.options)
         providers.require(providers.of(arm.target))
         with tempfile.TemporaryDirectory() as place:
             facts = _made(exported, arm, folder, Path(place))
@@ -116,7 +116,7 @@ class OnnxRuntimeAdapter:
     def load(self, built: Built) -> OnnxRuntimeSession:
         """A session on the graph."""
         target = built.arm.target
-        in_host_memory = target.device is Device.CPU or plugins.is_asked(target)
+        in_host_memory = target.device is Device.CPU or providers.names_plugin(target)
         return OnnxRuntimeSession(built) if in_host_memory else OnnxRuntimeGpuSession(built)
 
 
@@ -124,7 +124,7 @@ def _made(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[
     """Write the graph into `folder`; returns what `Executed` says of it."""
     if arm.target.mode == providers.MODE:
         return tensorrt.build(_narrowed(exported, arm, place), arm, folder)
-    if plugins.is_asked(arm.target):
+    if providers.names_plugin(arm.target):
         return tensorrt.build_plugin(_narrowed(exported, arm, place), arm, folder, exported.input_buffers()[0])
     source, precision = _narrowed(exported, arm, place), arm.target.precision
     scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
@@ -151,11 +151,11 @@ def _refuse(target: Target) -> None:
     """Skip what no machine can do; each with the target that can."""
     in_tensorrt, scheme = target.mode == providers.MODE, schemes.parse(target.scheme, own=OWN)
     refuse_words(target.precision, scheme)
-    if plugins.is_asked(target) and target.precision in INTEGERS:
+    if providers.names_plugin(target) and target.precision in INTEGERS:
         if providers.of(target) != providers.CPU:
             reason = (
-                f"{plugins.named(target)} doesn't tell what its kernels compute in, and no check would see products of "
-                "floats between Q/DQ pairs: they round as INT8's do"
+                f"{providers.plugin_of(target)} doesn't tell what its kernels compute in, and no check would see "
+                "products of floats between Q/DQ pairs: they round as INT8's do"
             )
             raise SkippedArm(reason, f"ask for a float, such as {replace(target, precision=Precision.FP32, scheme='')}")
         if not scheme.is_quantized:

@@ -6,6 +6,10 @@ loader is asked for the reason.
 The TensorRT provider has no switch for TF32, nor has the CUDA one for recurrent layers; NVIDIA's own variable turns it
 off in all of its libraries. They read it once in a process, so it is set before the first session: each arm has a
 process of its own.
+
+A provider may be a plugin, a library of its own that ONNX Runtime registers by name: `onnxruntime+ep=NAME` runs on it.
+The node-by-node account is ONNX Runtime's and the same for all. A plugin may compile what it is given, which can't be
+stored; so the graph is kept as it is, and each load optimises it.
 """
 
 from __future__ import annotations
@@ -18,13 +22,15 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shootout.backends._onnxruntime import plugins
 from shootout.backends.cuda_memory import COPIES, INSTALL, has_bindings
 from shootout.contract import Arm, Device, Option, Precision, Target
 from shootout.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, pip_install
 from shootout.schemes import rest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 MODE = "tensorrt"
@@ -39,6 +45,17 @@ _SETTLED = (
     *("trt_fp16_enable", "trt_bf16_enable", "trt_int8_enable"),
 )
 """Options that aren't the user's. TensorRT's CUDA graph is one of a session: all slots would get the first's data."""
+PLUGIN_PREFIX = "ep="
+PLUGIN_MODES = f"{PLUGIN_PREFIX}*"
+"""The target's modes that name a provider."""
+PLUGIN_LIBRARY = "ep_library"
+PLUGIN_OPTIONS = (
+    Option(
+        name=PLUGIN_LIBRARY,
+        help="the library of the provider: its path, or a package that has `get_library_path()`",
+        modes=frozenset({PLUGIN_MODES}),
+    ),
+)
 OPTIONS = (
     *(Option(name=name, help="", settled="the target, --gpu and how buffers are kept settle it") for name in _SETTLED),
     Option(
@@ -93,7 +110,7 @@ OPTIONS = (
     ),
     Option(name=f"{OF_TENSORRT}*", help="any other option of the TensorRT provider", devices=_CUDA, modes=_MODE),
     replace(COPIES, modes=frozenset({"", MODE})),
-    *plugins.OPTIONS,
+    *PLUGIN_OPTIONS,
     Option(name=THREADS[0], help="threads inside an operator (the target's)", form=r"\d+", takes="a whole number"),
     Option(name=THREADS[1], help="operators at once (1)", form=r"\d+", takes="a whole number"),
     *(
@@ -124,12 +141,16 @@ FIXES = {
 REGISTER = "name its library: --option onnxruntime+ep={name}.ep_library=PATH"
 TELLS = "get_provider_graph_assignment_info"
 """What a session says of its nodes' providers; new in 1.24."""
+KINDS = {Device.CPU: "CPU", Device.CUDA: "GPU"}
+"""ONNX Runtime's kinds of hardware, by ours."""
+NVIDIA = 0x10DE
+"""Its number as a maker of PCI devices."""
 
 
 def of(target: Target) -> str:
     """The provider that has to run every node of a target."""
-    if plugins.is_asked(target):
-        return plugins.named(target)
+    if names_plugin(target):
+        return plugin_of(target)
     if target.device is Device.CPU:
         return CPU
     return TENSORRT if target.mode == MODE else CUDA
@@ -173,7 +194,7 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
         stream: the CUDA stream that they compute on; None: one of their own.
     """
     precision, wanted = arm.target.precision, of(arm.target)
-    if plugins.is_asked(arm.target) or wanted == CPU:
+    if names_plugin(arm.target) or wanted == CPU:
         return [(wanted, {})]
     cuda = {"use_tf32": str(int(precision is Precision.TF32)), **_own(arm, OF_CUDA, cut=len(OF_CUDA))}
     if graph:
@@ -191,7 +212,7 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
 
 def is_provider_option(name: str) -> bool:
     """Whether an arm's option is for a provider, and not for the session."""
-    return name in (GRAPH, COPIES.name, plugins.LIBRARY) or name.startswith((OF_CUDA, OF_TENSORRT))
+    return name in (GRAPH, COPIES.name, PLUGIN_LIBRARY) or name.startswith((OF_CUDA, OF_TENSORRT))
 
 
 def prepare(target: Target) -> None:
@@ -284,3 +305,61 @@ def _library(provider: str) -> Path:
 
 def _own(arm: Arm, prefix: str, cut: int = 0) -> dict[str, str]:
     return {name[cut:]: value for name, value in arm.options.items() if name.startswith(prefix)}
+
+
+def names_plugin(target: Target) -> bool:
+    """Whether a target names its provider itself."""
+    return target.mode.startswith(PLUGIN_PREFIX)
+
+
+def plugin_of(target: Target) -> str:
+    """The provider that such a target names."""
+    return target.mode.removeprefix(PLUGIN_PREFIX)
+
+
+def register_plugin(target: Target, options: Mapping[str, str]) -> None:
+    """Have ONNX Runtime load the provider's library, where the arm names one; a second time is harmless.
+
+    Raises:
+        SkippedArm: it can't be loaded; in ONNX Runtime's words.
+    """
+    import onnxruntime
+
+    library, name = options.get(PLUGIN_LIBRARY), plugin_of(target)
+    if not library or name in {device.ep_name for device in onnxruntime.get_ep_devices()}:
+        return
+    try:
+        onnxruntime.register_execution_provider_library(name, _path(library))
+    except Exception as error:
+        reason = f"ONNX Runtime can't register_plugin {name} from {library!r}: {error}"
+        raise SkippedArm(reason, f"see that {PLUGIN_LIBRARY} is a provider's library for this ONNX Runtime") from error
+
+
+def attach_plugin(options: Any, name: str, device: Device, settings: Mapping[str, str]) -> None:
+    """Have a session run on a provider's devices of this kind, with these settings of the provider's own.
+
+    Raises:
+        SkippedArm: it has none here.
+    """
+    import onnxruntime
+
+    own = [one for one in onnxruntime.get_ep_devices() if one.ep_name == name]
+    fitting = [one for one in own if _fits(one.device, device)]
+    if not fitting:
+        kinds = ", ".join(sorted({one.device.type.name for one in own})) or "none at all"
+        reason = f"{name} has no device of the kind {device} here (it has {kinds})"
+        fix = f"register_plugin its library: {PLUGIN_LIBRARY}=/path/to/it.so; or ask for its other device"
+        raise SkippedArm(reason, fix, NotRunKind.BROKEN)
+    options.add_provider_for_devices(fitting, dict(settings))
+
+
+def _fits(hardware: Any, device: Device) -> bool:
+    return hardware.type.name == KINDS[device] and (device is Device.CPU or hardware.vendor_id == NVIDIA)
+
+
+def _path(library: str) -> str:
+    """Of a library that is plugin_of by its path, or by the package that brings it."""
+    if not Path(library).exists():
+        with suppress(ImportError):
+            return str(import_module(library).get_library_path())
+    return library

@@ -6,7 +6,7 @@ import platform
 import shutil
 from pathlib import Path
 
-from shootout.backends._onnxruntime import plugins, providers
+from shootout.backends._onnxruntime import providers
 from shootout.backends._onnxruntime.account import MODEL, settings_of
 from shootout.backends.adapter import Built, Shipment
 from shootout.backends.common import is_handed_out, is_shared
@@ -25,7 +25,7 @@ def ship(built: Built, folder: Path) -> Shipment:
         SkippedArm: it ran on a GPU, or in a plugin.
     """
     target = built.arm.target
-    if target.device is not Device.CPU or plugins.is_asked(target):
+    if target.device is not Device.CPU or providers.names_plugin(target):
         reason = f"{providers.of(target)} needs memory, a stream and libraries that a folder can't bring"
         raise SkippedArm(reason, "ship an arm on the CPU, or TensorRT's own engine by hand")
     for path in built.folder.glob(f"{MODEL}*"):

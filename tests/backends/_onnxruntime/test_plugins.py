@@ -15,7 +15,7 @@ from made_product import SIZE, product_file
 from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
-from shootout.backends._onnxruntime import account, plugins, providers
+from shootout.backends._onnxruntime import account, providers
 from shootout.backends._onnxruntime.providers import CPU
 from shootout.contract import Arm, Capabilities, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm, UsageError
@@ -71,10 +71,10 @@ def test_a_library_is_a_path_or_a_package_that_knows_it_and_registered_once(monk
     package = SimpleNamespace(get_library_path=lambda: "/made/libup.so")
     monkeypatch.setitem(sys.modules, "made_up_plugin", package)  # type: ignore[arg-type]
     for library in ("made_up_plugin", __file__):
-        plugins.register(arm_of(NAME).target, {"ep_library": library})
+        providers.register_plugin(arm_of(NAME).target, {"ep_library": library})
     assert registered == [(NAME, "/made/libup.so"), (NAME, __file__)]
     known.append(device_of(NAME, "CPU"))
-    plugins.register(arm_of(NAME).target, {"ep_library": __file__})
+    providers.register_plugin(arm_of(NAME).target, {"ep_library": __file__})
     assert len(registered) == 2
 
 
@@ -83,17 +83,17 @@ def test_its_devices_are_of_the_kind_that_was_asked_for(
     device: Device, taken: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     others = [device_of(CPU, "CPU"), device_of(NAME, "NPU"), device_of(NAME, "GPU", vendor_id=0x8086)]
-    own = [device_of(NAME, "CPU"), device_of(NAME, "GPU", vendor_id=plugins.NVIDIA)]
+    own = [device_of(NAME, "CPU"), device_of(NAME, "GPU", vendor_id=providers.NVIDIA)]
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: [*others, *own])
     found: list[Any] = []
     options = SimpleNamespace(add_provider_for_devices=lambda devices, given: found.append((devices, given)))
-    plugins.attach(options, NAME, device, {"a": "b"})
+    providers.attach_plugin(options, NAME, device, {"a": "b"})
     ((devices, given),) = found
     assert [one.device.type.name for one in devices] == taken
     assert given == {"a": "b"}
     monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: others)
     with pytest.raises(SkippedArm, match=rf"no device of the kind {device} here \(it has GPU, NPU\)"):
-        plugins.attach(options, NAME, device, {})
+        providers.attach_plugin(options, NAME, device, {})
 
 
 def test_a_product_that_it_leaves_to_the_cpu_fails_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
