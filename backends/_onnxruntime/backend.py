@@ -11,8 +11,10 @@ where it isn't quantized.
 
 from __future__ import annotations
 
+import platform
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +24,7 @@ import numpy as np
 from shootout import schemes
 from shootout.backends import common_onnx
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import open_session, optimise
-from shootout.backends._onnxruntime.profile import account
+from shootout.backends._onnxruntime.account import MODEL, count_kernels, open_session, optimise, settings_of
 from shootout.backends._onnxruntime.quantize import (
     OPTIONS,
     OWN,
@@ -35,8 +36,9 @@ from shootout.backends._onnxruntime.quantize import (
 )
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
-from shootout.backends.adapter import Built, Fixture
-from shootout.backends.common import check_options, require_device, trial
+from shootout.backends.adapter import Built, Fixture, Served, Shipment
+from shootout.backends.common import check_options, is_handed_out, is_shared, require_device, trial
+from shootout.backends.words import ErrorHint
 from shootout.contract import (
     INTEGERS,
     Arm,
@@ -50,11 +52,46 @@ from shootout.contract import (
     Target,
 )
 from shootout.errors import SkippedArm
+from shootout.host.environment import cpu_flags
 
 if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
 
 ON_CUDA = (Precision.FP32, Precision.TF32, *common_onnx.NARROWED, Precision.INT8)
+ERROR_HINTS = (
+    ErrorHint(
+        said=r"two nodes with same node name \(\S*uantizeLinear",
+        reason="the file is quantized already, and ONNX Runtime's quantizer doesn't take it a second time",
+        fix="race the file as it is, in FP32's place, or quantize the float model that it was made from",
+    ),
+    ErrorHint(
+        said=r"Quantization parameters are not specified for param (?P<tensor>\S+?)\.? ",
+        reason="ONNX Runtime's quantizer saw no values of {tensor}, so it has no range for it",
+        fix="it looks into no branch or loop: try int8-dynamic, or export the model without them",
+    ),
+    ErrorHint(
+        said="Only an existing tensor can be modified, (?P<tensor>'[^']+') is not",
+        reason="ONNX Runtime's quantizer stumbles over {tensor}, a softmax in another type than float32",
+        fix="try int8-dynamic, or export the model with that softmax in float32",
+    ),
+    ErrorHint(
+        said=r"\[ShapeInferenceError\]",
+        reason="ONNX Runtime reads contradicting sizes in this file, in part made by its quantizer if one ran",
+        fix="fix the model's sizes (--shape) and simplify it before, or take another backend or precision",
+    ),
+    ErrorHint(
+        said=r"Could not find an implementation for (?P<operator>\w+)",
+        reason="ONNX Runtime has no kernel for {operator} with the types that it has in this file",
+        fix="export the model with other types, or take another backend",
+    ),
+)
+LEVELS = {"ORT_ENABLE_BASIC": -1, "ORT_ENABLE_EXTENDED": 1, "ORT_DISABLE_ALL": 2}
+"""Triton's numbers for ONNX Runtime's levels; without one it optimises all it can."""
+EXECUTION_MODES = {"ORT_SEQUENTIAL": "0", "ORT_PARALLEL": "1"}
+PASSED_ENTRIES = {"session.use_device_allocator_for_initializers"}
+"""Configuration entries that Triton passes on."""
+BLOCKED = b"\x3a\x13com.microsoft.nchwc"
+"""A node's domain, in a graph's bytes: a convolution whose filters are laid out for this CPU's widest vectors."""
 
 
 def _lacks(target: Target) -> bool:
@@ -137,7 +174,7 @@ def _made(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[
         notes = notes_of(precision, scheme)
     else:
         path = optimise(source, arm, folder)
-    return {**account(path, arm, exported.input_buffers()[0]), "notes": notes}
+    return {**count_kernels(path, arm, exported.input_buffers()[0]), "notes": notes}
 
 
 def _narrowed(exported: ExportedModel, arm: Arm, place: Path) -> Path:
@@ -171,6 +208,59 @@ def _refuse(target: Target) -> None:
         if not scheme.is_quantized:
             reason = "what ONNX Runtime's quantizer writes is for its CPU kernels: TensorRT takes symmetric Q/DQ only"
             raise SkippedArm(reason, f"ask for {shared}")
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy the graph, with the weights beside it.
+
+    Raises:
+        SkippedArm: it ran on a GPU, or in a plugin.
+    """
+    target = built.arm.target
+    if target.device is not Device.CPU or providers.names_plugin(target):
+        reason = f"{providers.of(target)} needs memory, a stream and libraries that a folder can't bring"
+        raise SkippedArm(reason, "ship an arm on the CPU, or TensorRT's own engine by hand")
+    for path in built.folder.glob(f"{MODEL}*"):
+        shutil.copyfile(path, folder / path.name)
+    exported = built.exported
+    options = {
+        "provider": providers.CPU,
+        "session": settings_of(built.arm, optimised=True),
+        "large": any(map(is_shared, exported.inputs)) or any(map(is_handed_out, exported.outputs)),
+    }
+    return Shipment(options=options, isa=_isa_of(folder / MODEL))
+
+
+def _isa_of(graph: Path) -> tuple[str, ...]:
+    """Filters lie in blocks of 16 channels where there is AVX-512, of 8 on other x86 CPUs; neither runs the other's.
+
+    Newer versions block on ARM too, by that one's own width.
+    """
+    if BLOCKED not in graph.read_bytes():
+        return ()
+    if platform.machine().lower() not in {"x86_64", "amd64"}:
+        return ("asimd",)
+    return ("avx512f",) if "avx512f" in cpu_flags() else ("sse2", "!avx512f")
+
+
+def triton(options: Mapping[str, Any]) -> Served:
+    """Tell a session's settings in the terms of Triton's backend (triton-inference-server/onnxruntime_backend).
+
+    A `level` of 2 leaves a graph as it is, which an optimised one needs.
+    """
+    session = options["session"]
+    entries = session["entries"]
+    return Served(
+        backend="onnxruntime",
+        level=LEVELS.get(session["graph_optimization_level"]),
+        settings={
+            "intra_op_thread_count": str(session["intra_op_num_threads"]),
+            "inter_op_thread_count": str(session["inter_op_num_threads"]),
+            "execution_mode": EXECUTION_MODES[session["execution_mode"]],
+            **{name: value for name, value in entries.items() if name in PASSED_ENTRIES},
+        },
+        lost=tuple(f"{name}={value}" for name, value in entries.items() if name not in PASSED_ENTRIES),
+    )
 
 
 def gemms(threads: int) -> Gemms:

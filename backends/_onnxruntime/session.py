@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends._onnxruntime import providers, tensorrt
-from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session
-from shootout.backends._onnxruntime.profile import trace
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, fallbacks, open_session, trace
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, widen
 from shootout.backends.cuda_memory import COPIES, PINNED, Buffer, Cuda

@@ -15,8 +15,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._onnxruntime import profile, providers
-from shootout.backends._onnxruntime.account import ENGINES, MODEL, open_session
+from shootout.backends._onnxruntime import providers
+from shootout.backends._onnxruntime.account import ENGINES, MODEL, count_kernels, open_session
 from shootout.backends.common import precision_of
 from shootout.backends.common_onnx import rest_note
 from shootout.contract import Arm, Arrays, Device, Precision
@@ -65,7 +65,7 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
     elsewhere = {node.name for part in parts if part.ep_name != providers.TENSORRT for node in part.get_nodes()}
     tf32 = arm.target.precision is Precision.TF32
     notes = [ASKED_NOTE, rest_note(rest_of(arm.target))] if arm.target.precision is Precision.INT8 else [NOTE]
-    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": notes}
+    return {**count_asked_nodes(path, elsewhere - {""}, tf32=tf32), "notes": notes}
 
 
 def build_plugin(source: Path, arm: Arm, folder: Path, inputs: Arrays) -> dict[str, Any]:
@@ -79,12 +79,12 @@ def build_plugin(source: Path, arm: Arm, folder: Path, inputs: Arrays) -> dict[s
     path = store(source, folder / MODEL)
     wanted = providers.of(arm.target)
     if wanted == providers.CPU:
-        return {**profile.account(path, arm, inputs), "notes": []}
+        return {**count_kernels(path, arm, inputs), "notes": []}
     parts = open_session(path, arm).get_provider_graph_assignment_info()
     elsewhere = {node.name for part in parts if part.ep_name != wanted for node in part.get_nodes()}
     notes = [PLUGIN_NOTE.format(name=wanted), *([COPIES_NOTE] if arm.target.device is Device.CUDA else [])]
     tf32 = arm.target.precision is Precision.TF32
-    return {**account(path, elsewhere - {""}, tf32=tf32), "notes": notes}
+    return {**count_asked_nodes(path, elsewhere - {""}, tf32=tf32), "notes": notes}
 
 
 def engines(folder: Path) -> dict[str, int]:
@@ -92,7 +92,7 @@ def engines(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (folder / ENGINES).glob("*")}
 
 
-def account(path: Path, elsewhere: Collection[str], *, tf32: bool) -> dict[str, Any]:
+def count_asked_nodes(path: Path, elsewhere: Collection[str], *, tf32: bool) -> dict[str, Any]:
     """The graph's nodes by the precision that they ask for.
 
     Args:

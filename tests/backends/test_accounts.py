@@ -13,7 +13,6 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, save
 from shootout import backends
 from shootout.backends._numpy.account import nodes_of
 from shootout.backends._onnxruntime import account as onnxruntime_account
-from shootout.backends._onnxruntime import profile
 from shootout.backends.common_numpy import blas_threads, counts, products_of
 from shootout.contract import Arm, Arrays, Device, Target
 from shootout.exported import onnx_files
@@ -95,7 +94,10 @@ def test_blas_threads_are_the_library_s_own():
 def test_onnxruntime_counts_what_each_kernel_was_given(tmp_path: Path):
     save(slipping_model(), tmp_path / "source.onnx")
     path = onnxruntime_account.optimise(tmp_path / "source.onnx", ORT, tmp_path)
-    assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"fp32": 1, "fp64": 1}
+    assert onnxruntime_account.count_kernels(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {
+        "fp32": 1,
+        "fp64": 1,
+    }
 
 
 def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
@@ -105,7 +107,7 @@ def test_onnxruntime_counts_integer_products_as_int8(tmp_path: Path):
     ]
     save(onnx_model(nodes, TensorProto.INT32, w=np.eye(4, dtype=np.int8)), tmp_path / "source.onnx")
     path = onnxruntime_account.optimise(tmp_path / "source.onnx", ORT, tmp_path)
-    assert profile.account(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
+    assert onnxruntime_account.count_kernels(path, ORT, {"x": MATRIX})["compute_nodes_by_precision"] == {"int8": 1}
 
 
 def test_onnxruntime_lists_the_nodes_that_another_provider_runs():

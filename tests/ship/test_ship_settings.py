@@ -14,7 +14,7 @@ from support.exports import obtain
 from support.races.shipping import source_of
 
 from shootout import backends
-from shootout.backends._onnxruntime import shipping as onnxruntime
+from shootout.backends._onnxruntime import backend as onnxruntime
 from shootout.backends.adapter import Built, Shipment
 from shootout.commands import ship as command
 from shootout.contract import Arm, Scenario, Target

@@ -14,8 +14,7 @@ from quantized_arms import DIGITS, RESIDUAL, Ran, arm_of, gated, run_arm, run_pa
 
 from shootout import backends
 from shootout.backends._onnxruntime import quantize, shared
-from shootout.backends._onnxruntime.account import open_session, optimise
-from shootout.backends._onnxruntime.profile import account
+from shootout.backends._onnxruntime.account import count_kernels, open_session, optimise
 from shootout.backends._onnxruntime.shared import HARMFUL, recode
 from shootout.contract import Arm, Artifact, Precision, Target
 from shootout.errors import SkippedArm
@@ -313,10 +312,10 @@ def test_operations_of_turned_operands_are_counted_and_unknown_ones_are_not_gues
         helper.make_node("Gemm", ["turned", "w"], ["y"], transA=1),
     ]
     source = file_of(tmp_path / "turned.onnx", nodes, w=np.eye(8, dtype=np.float32))
-    found = account(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
+    found = count_kernels(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
     assert found["flops_by_precision"] == {"fp32": 2 * 2 * 8 * 8}
     einsum = helper.make_node("Einsum", ["x", "w"], ["y"], equation="ij,jk->ik")
     source = file_of(tmp_path / "einsum.onnx", [einsum], opset=12, w=np.eye(8, dtype=np.float32))
-    found = account(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
+    found = count_kernels(optimise(source, ORT, tmp_path), ORT, {"x": np.ones((2, 8), np.float32)})
     assert found["compute_nodes_by_precision"] == {"fp32": 1}
     assert found["flops_by_precision"] == {}

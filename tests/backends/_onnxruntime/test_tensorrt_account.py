@@ -33,14 +33,14 @@ def test_the_account_of_a_half_graph_is_half(tmp_path: Path):
         folder = tmp_path / precision
         folder.mkdir()
         half = common_onnx.write_half(exported.path(Artifact.ONNX), precision, folder)
-        found = tensorrt.account(half, (), tf32=False)
+        found = tensorrt.count_asked_nodes(half, (), tf32=False)
         assert found["compute_nodes_by_precision"] == {precision: 4}
         assert found["flops_by_precision"] == {precision: 4 * 2 * 2 * 64 * 64}  # layers, multiply and add, batch, width
         assert set(found["other_nodes_by_precision"]) == {precision}
 
 
 def test_the_account_of_the_shared_model_is_int8_where_both_operands_are(tmp_path: Path):
-    found = tensorrt.account(shared().path(Artifact.ONNX), (), tf32=False)
+    found = tensorrt.count_asked_nodes(shared().path(Artifact.ONNX), (), tf32=False)
     assert found["compute_nodes_by_precision"] == {"int8": 4}
     assert found["flops_by_precision"] == {"int8": 4 * 2 * 2 * 64 * 64}
     assert set(found["other_nodes_by_precision"]) == {"fp32"}
@@ -48,8 +48,8 @@ def test_the_account_of_the_shared_model_is_int8_where_both_operands_are(tmp_pat
 
 def test_float32_products_are_tf32_where_that_is_allowed_and_nodes_elsewhere_don_t_count(tmp_path: Path):
     path = product_file(tmp_path / MODEL)
-    assert tensorrt.account(path, (), tf32=True)["compute_nodes_by_precision"] == {"tf32": 1}
-    found = tensorrt.account(path, {"product"}, tf32=False)
+    assert tensorrt.count_asked_nodes(path, (), tf32=True)["compute_nodes_by_precision"] == {"tf32": 1}
+    found = tensorrt.count_asked_nodes(path, {"product"}, tf32=False)
     assert found["compute_nodes_by_precision"] == found["flops_by_precision"] == {}
     assert found["other_nodes_by_precision"] == {"fp32": 1}
 
@@ -67,7 +67,7 @@ def test_a_weight_alone_that_is_dequantized_makes_no_int8_product(tmp_path: Path
     ]
     graph = helper.make_graph(nodes, "made", [x], [y], weights)
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / MODEL)
-    found = tensorrt.account(tmp_path / MODEL, (), tf32=False)
+    found = tensorrt.count_asked_nodes(tmp_path / MODEL, (), tf32=False)
     assert found["compute_nodes_by_precision"] == {"fp32": 1}
 
 
@@ -76,4 +76,4 @@ def test_big_weights_are_kept_beside_tensorrt_s_graph(tmp_path: Path, monkeypatc
     (exported,) = exported_models(RESIDUAL)
     stored = tensorrt.store(exported.path(Artifact.ONNX), tmp_path / MODEL)
     assert {path.name for path in tmp_path.iterdir()} == {MODEL, f"{MODEL}.data"}
-    assert tensorrt.account(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}
+    assert tensorrt.count_asked_nodes(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}
