@@ -21,8 +21,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from shootout.backends._openvino.dynamic import rounding_products
-from shootout.backends._openvino.graph import compile_model, properties_of
-from shootout.backends._openvino.library import KINDS, devices_of, import_openvino
+from shootout.backends._openvino.graph import KINDS, compile_model, devices_of, import_openvino, properties_of
 from shootout.contract import Arm, Arrays, Device, Precision
 from shootout.exported.workload import COMPUTE_OPS, convolution_flops, product_flops
 from shootout.trace_events import Event, in_a_row

@@ -6,6 +6,7 @@ only on the same kind of CPU with the same version.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,19 +23,24 @@ from shootout.backends._openvino.graph import (
     HINTS,
     IR,
     LISTED,
+    PLUGINS,
     PROPERTIES,
+    chosen_plugin,
     floats_of,
+    full_name,
+    import_openvino,
     listed,
+    properties_of,
     require_precision,
     rounds_activations,
     scheme_of,
+    version,
 )
-from shootout.backends._openvino.library import PLUGINS, chosen_plugin, full_name, import_openvino, version
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
-from shootout.backends._openvino.reading import read_file
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.adapter import Built, Fixture
-from shootout.backends.common import check_options, require_device, trial
+from shootout.backends.adapter import Built, Fixture, Served, Shipment
+from shootout.backends.common import check_options, is_shared, require_device, trial
+from shootout.backends.words import ErrorHint
 from shootout.contract import (
     INTEGERS,
     Arm,
@@ -50,6 +56,8 @@ from shootout.contract import (
 from shootout.errors import SkippedArm
 
 if TYPE_CHECKING:
+    from onnx import GraphProto
+
     from shootout.exported.model import ExportedModel
 
 STEP = 0.01
@@ -57,6 +65,34 @@ STEP = 0.01
 SMALL = 64
 """Rows and columns of a product that OpenVINO rounds the activations of, where it can."""
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
+CONDITION_RANK = "if_condition_rank"
+"""Part of the check that refuses such a condition, as its error quotes it."""
+_OTHERS = "try onnxruntime:cpu:int8, which quantizes what stands outside the branches"
+ERROR_HINTS = (
+    ErrorHint(
+        said=r"Conversion is failed for: (?P<operators>[^\n]+)",
+        reason="OpenVINO can't read this file: it has no way to take {operators} (its names) as they stand there",
+        fix="other backends take the file as it is; a model that branches by size may pass when exported for one size",
+    ),
+    ErrorHint(
+        said=r"snippets/.*assign_registers",
+        reason="OpenVINO can't compile this graph at this batch and thread count: a fused kernel has too few registers",
+        fix="other backends take the file as it is; its Gemm layers instead of MatMul and Add pass",
+    ),
+    ErrorHint(
+        said="Calibration dataset must not be empty",
+        reason="NNCF calibrates each branch of a model by itself, and no calibration data reach one of them",
+        fix=_OTHERS,
+    ),
+    ErrorHint(
+        said="Could not find a node .* in NNCFGraph",
+        reason="NNCF can't quantize this model: it loses a node that stands in a branch",
+        fix=_OTHERS,
+    ),
+)
+TRITON_NAMES = ("PERFORMANCE_HINT", "NUM_STREAMS", "INFERENCE_NUM_THREADS", "COMPILATION_NUM_THREADS")
+"""Properties that Triton's backend calls by OpenVINO's own names."""
+PRECISION_HINT = "INFERENCE_PRECISION_HINT"
 
 
 def _lacks(target: Target) -> bool:
@@ -149,6 +185,91 @@ def _require_rounded(facts: Mapping[str, Any]) -> None:
         )
         fix = "a model with matrix products of at least 32 inputs (convolutions don't count), a CPU with VNNI"
         raise SkippedArm(reason, fix)
+
+
+def read_file(path: Path, place: Path) -> Any:
+    """Read an ONNX file, less one refusal that says nothing about the model.
+
+    ONNX asks of a branch's condition that it has one element, OpenVINO that it has one axis at most. PyTorch exports
+    `if probability > 0.5` with as many axes as the probability has.
+
+    Args:
+        place: for a file that is rewritten, while it is read.
+
+    Raises:
+        RuntimeError: OpenVINO can't read the file; in its words.
+    """
+    core = import_openvino().Core()
+    try:
+        return core.read_model(path)
+    except RuntimeError as error:
+        if CONDITION_RANK not in str(error):
+            raise
+    from shootout.exported import onnx_files
+
+    model = onnx_files.load(path)
+    _flatten_conditions(model.graph)
+    rewritten = place / "flattened.onnx"
+    onnx_files.save(model, rewritten)
+    try:
+        return core.read_model(rewritten)
+    finally:
+        for file in place.glob(f"{rewritten.name}*"):
+            file.unlink()
+
+
+def _flatten_conditions(graph: GraphProto) -> None:
+    """Give the condition of each branch, in branches too, one axis."""
+    from onnx import helper, numpy_helper
+
+    nodes = []
+    for index, node in enumerate(graph.node):
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _flatten_conditions(attribute.g)
+        if node.op_type == "If":
+            shape, flat = (f"{node.input[0]}_{index}_{what}" for what in ("shape", "flat"))
+            graph.initializer.append(numpy_helper.from_array(np.array([1]), shape))
+            nodes.append(helper.make_node("Reshape", [node.input[0], shape], [flat]))
+            node.input[0] = flat
+        nodes.append(node)
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def triton(options: Mapping[str, Any]) -> Served:
+    """Tell a model's properties to Triton's OpenVINO backend, which knows a few (its README, "Parameters").
+
+    Of precisions, it knows BF16 alone.
+    """
+    properties: dict[str, str] = dict(options["properties"])
+    settings = {name: properties.pop(name) for name in TRITON_NAMES if name in properties}
+    if properties.get(PRECISION_HINT) == "bf16":
+        del properties[PRECISION_HINT]
+        settings["HINT_BF16"] = "YES"
+    return Served(backend="openvino", settings=settings, lost=tuple(_lost(properties)))
+
+
+def ovms(options: Mapping[str, Any]) -> Served:
+    """Tell a model's properties to OpenVINO Model Server, which passes all of them on."""
+    return Served(backend=options["device"], settings=options["properties"])
+
+
+def _lost(properties: Mapping[str, str]) -> list[str]:
+    why = {PRECISION_HINT: ": a CPU with AMX or AVX512_BF16 then computes in BF16"}
+    return [f"{name}={value}{why.get(name, '')}" for name, value in properties.items()]
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy the .xml and the .bin; OpenVINO compiles them for whatever CPU loads them."""
+    for path in built.folder.glob("model.*"):
+        shutil.copyfile(path, folder / path.name)
+    options = {
+        "device": PLUGINS[built.arm.target.device],
+        "properties": properties_of(built.arm),
+        "shared": [spec.name for spec in built.exported.inputs if is_shared(spec)],
+    }
+    return Shipment(options=options)
 
 
 def gemms(threads: int) -> Gemms:

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from shootout.backends._openvino.graph import DEVICE
-from shootout.backends._openvino.library import import_openvino
+from shootout.backends._openvino.graph import DEVICE, import_openvino
 from shootout.host.child import leave_with, run
 
 LOG = {"ONEDNN_VERBOSE": "profile_create"}

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._openvino.account import PRODUCTS
-from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU
-from shootout.backends._openvino.library import import_openvino
+from shootout.backends._openvino.graph import DYNAMIC_GROUP_SIZE, ON_CPU, import_openvino
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Array, Option, Precision
 from shootout.errors import NotRunKind, SkippedArm, install

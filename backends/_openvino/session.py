@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from shootout.backends._openvino.account import account, profile_nodes
-from shootout.backends._openvino.graph import IR, compile_model
-from shootout.backends._openvino.library import told_devices, version
+from shootout.backends._openvino.graph import IR, compile_model, told_devices, version
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, precision_of, widen
 from shootout.contract import Array, Arrays, Device, Executed, TensorSpec

@@ -75,7 +75,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
     """A compiled model with the latency hint, one request, called with the array (docs.openvino.ai: "Optimizing for
     latency", "Python API: shared memory"); of integers the arm's file, since only its quantizer makes one.
     """
-    from shootout.backends._openvino.library import import_openvino  # which keeps its telemetry from starting
+    from shootout.backends._openvino.graph import import_openvino  # which keeps its telemetry from starting
 
     precision = built.arm.target.precision
     stored = built.folder / "model.xml" if precision in INTEGERS else built.exported.path(Artifact.ONNX)

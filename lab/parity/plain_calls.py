@@ -155,7 +155,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
     """The arm's IR, one request per buffer with the tensors that OpenVINO gave it; copies in and out end to end."""
     import numpy as np
 
-    from shootout.backends._openvino.library import import_openvino  # which keeps its telemetry from starting
+    from shootout.backends._openvino.graph import import_openvino  # which keeps its telemetry from starting
 
     core = import_openvino().Core()
     properties = {

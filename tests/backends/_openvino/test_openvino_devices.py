@@ -15,7 +15,7 @@ import pytest
 from shootout import backends
 from shootout.backends._openvino import backend, graph
 from shootout.backends._openvino.account import account
-from shootout.backends._openvino.library import PLUGINS, chosen_plugin, import_openvino, told_devices
+from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, import_openvino, told_devices
 from shootout.contract import Arm, Device, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request

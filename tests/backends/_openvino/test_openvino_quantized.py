@@ -258,8 +258,7 @@ def test_a_row_says_where_its_words_are_not_all(
 
 def largest_weights(exported: ExportedModel, folder: Path) -> list[list[int]]:
     """The largest 8-bit weight of each product, on a CPU with VNNI and on one without."""
-    from shootout.backends._openvino.graph import IR
-    from shootout.backends._openvino.library import import_openvino
+    from shootout.backends._openvino.graph import IR, import_openvino
 
     found = []
     for answer in (False, True):
