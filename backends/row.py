@@ -173,9 +173,9 @@ SHIPPED = {
         makers=("torch", "torchax"),
         movable=True,
         loads={"": ("jax", "scipy", "safetensors"), "torchax": ("torch", "torchax")},
-        words="shootout.backends._jax.words:ERROR_HINTS",
+        words="shootout.backends._jax.backend:ERROR_HINTS",
         fixture="shootout.backends._jax.backend:FIXTURE",
-        ships="shootout.backends._jax.shipping:ship",
+        ships="shootout.backends._jax.backend:ship",
         ready_s=1.0,
     ),
     "onnxruntime": Entry(

@@ -8,6 +8,7 @@ one way it knows; float16, float8 and int4 it turns into float32, which is a ski
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -20,11 +21,15 @@ from shootout.backends._jax import quantize, training
 from shootout.backends._jax.account import count_nodes, profile_calls, read_executed
 from shootout.backends._jax.rewrite import laid_out, multiply, with_wide_sums
 from shootout.backends._jax.session import (
+    ASYNC_DISPATCH,
+    BUFFERS,
     EXECUTABLE,
     OPTIONS,
+    PLATFORMS,
     Program,
     compile_program,
     gpu_side,
+    is_async,
     is_taken,
     notes_of,
     open_device,
@@ -33,9 +38,10 @@ from shootout.backends._jax.session import (
     read_weights,
     stager,
 )
-from shootout.backends.adapter import Built, Fixture
+from shootout.backends.adapter import Built, Fixture, Shipment
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.backends.cuda_memory import Eviction
+from shootout.backends.words import ErrorHint
 from shootout.contract import (
     INFERENCE,
     INTEGERS,
@@ -52,6 +58,7 @@ from shootout.contract import (
     Target,
 )
 from shootout.errors import NotRunKind, SkippedArm, pip_install
+from shootout.host.environment import native_flags
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
@@ -71,6 +78,24 @@ REFUSED = {
     Precision.INT4: (NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend"),
     Precision.FP8: (NO_FP8, "ask for bf16, int8 or int8-dynamic, or for fp8 on cuda from tensorrt or torch-eager"),
 }
+ERROR_HINTS = (
+    ErrorHint(
+        said="ConcretizationTypeError: Abstract tracer value",
+        reason="the model computes a shape or an index from its inputs' values, and JAX compiles for fixed shapes",
+        fix="export the model with those sizes fixed, or take another backend",
+    ),
+    ErrorHint(
+        said=r"OperatorNotFound: Operator with name (?P<operator>\S+) has no lowering",
+        reason="torchax, which translates the model for JAX, has no {operator}",
+        fix="take another backend, or a model without that operation",
+    ),
+    ErrorHint(
+        said="TracerArrayConversionError: The numpy.ndarray conversion method",
+        reason="an operation, or torchax's translation of it, needs numbers that only a compiled call computes",
+        fix="take another backend, or a model without that operation",
+    ),
+)
+SHIPPED_WEIGHTS = "weights.npz"
 
 
 def _lacks(target: Target) -> bool:
@@ -238,6 +263,32 @@ def _host_dtype(dtype: str) -> np.dtype[Any]:
     """What a fetched output has: float32 for floats; JAX's own integers are 32 bits wide, the model's may be 64."""
     kind = np.dtype(dtype)
     return np.dtype(np.float32) if kind.kind == "f" else kind
+
+
+def ship(built: Built, folder: Path) -> Shipment:
+    """Copy XLA's executable as it was raced, and write the weights in its order; it needs no tracing and no torch.
+
+    `jax.export` would ship StableHLO, which XLA compiles anew when it is loaded: another program, and seconds later.
+    """
+    from safetensors.numpy import load_file
+
+    arm, names = built.arm, list(built.facts["weights"])
+    shutil.copyfile(built.folder / EXECUTABLE, folder / EXECUTABLE)
+    stored = dict(load_file(built.folder / BUFFERS))
+    if absent := set(names) - stored.keys():
+        stored |= built.exported.weights(absent)
+    np.savez(folder / SHIPPED_WEIGHTS, *(stored[name] for name in names))  # without names: arr_0, arr_1 …
+    native = arm.target.precision is Precision.NATIVE
+    options = {
+        "config": {
+            "jax_enable_compilation_cache": False,
+            ASYNC_DISPATCH: is_async(arm.options),
+            "jax_platforms": PLATFORMS[arm.target.device],
+        },
+        "weights": len(names),
+        "floats": None if native else DTYPES.get(arm.target.precision, "float32"),
+    }
+    return Shipment(options=options, isa=native_flags(), installs=("jax",))
 
 
 def _try(device: Device) -> str:
