@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
-from enum import Enum, StrEnum
+from dataclasses import dataclass
+from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,86 +23,36 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
-_OURS = frozenset(
-    {
-        "shootout.messages",
-        "shootout.contract",
-        "shootout.errors",
-        "shootout.host.placement",
-    }
+_KNOWN = (
+    "builtins",
+    "collections",
+    "numpy",
+    "shootout.messages",
+    "shootout.contract",
+    "shootout.errors",
+    "shootout.host",
 )
-"""Modules whose records and enums a worker's answers are made of."""
-_NUMPYS = frozenset(
-    {"numpy.dtype", "numpy.ndarray"}
-    | {
-        f"numpy.{core}.{name}"
-        for core in ("core", "_core")
-        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
-    }
-)
-"""What makes its arrays and its numbers."""
+"""Modules whose classes a message is made of."""
 # The two ends may run different Pythons, and Python 3.13 names the class of paths by a module that others don't have.
 ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
 
-class _Members:
-    """Makes an enum's members; the enum itself is not handed out, since a message could change it."""
-
-    __slots__ = ("kind",)
-
-    def __init__(self, kind: type[Enum]) -> None:
-        self.kind = kind
-
-    def __call__(self, value: object) -> Enum:
-        return self.kind(value)
-
-
-def _member(members: _Members, name: str) -> Enum:
-    """As early releases of Python 3.11 write a member."""
-    return members.kind[name]
-
-
-def _empty(_default: object = None) -> dict[Any, Any]:
-    return {}
-
-
-_PLAIN: Mapping[str, Any] = {
-    **{
-        f"builtins.{kind.__name__}": kind
-        for kind in (bool, bytearray, complex, dict, float, frozenset, int, list, set, str)
-    },
-    "builtins.getattr": _member,
-    "collections.Counter": dict,
-    "collections.OrderedDict": dict,
-    "collections.defaultdict": _empty,
-}
-
-
-class _Reader(pickle.Unpickler):
-    """Makes our own records, NumPy's arrays and plain values: whatever else can be named would be code that runs."""
+class _MessageReader(pickle.Unpickler):
+    """Reads messages and imports no backend's library, whose objects an adapter's answer may hold by mistake."""
 
     def find_class(self, module: str, name: str) -> Any:
-        place = f"{module}.{name}"
-        if place in _PLAIN:
-            return _PLAIN[place]
-        if place in _NUMPYS:
-            return super().find_class(module, name)
-        found = super().find_class(module, name) if module in _OURS and "." not in name else None
-        if isinstance(found, type) and found.__module__ == module:
-            if issubclass(found, Enum):
-                return _Members(found)
-            if is_dataclass(found) and "__setstate__" in vars(found):  # frozen, with slots: its class can't be changed
-                return found
-        raise pickle.UnpicklingError(f"it holds a {place}")
+        if not f"{module}.".startswith(tuple(f"{known}." for known in _KNOWN)):
+            raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+        return super().find_class(module, name)
 
 
 def read(answer: bytes) -> Any:
-    """What a worker's message says.
+    """Return what a worker's message says; `backends.reported` checks types and amounts.
 
     Raises:
-        pickle.UnpicklingError: it holds what is none of our records, no array and no plain value.
+        pickle.UnpicklingError: it holds an object of a library.
     """
-    return _Reader(io.BytesIO(answer)).load()
+    return _MessageReader(io.BytesIO(answer)).load()
 
 
 class Scope(StrEnum):
