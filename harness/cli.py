@@ -32,7 +32,7 @@ from shootout.commands.options import (
 from shootout.decide.options import PolicyOptions
 from shootout.gate.options import GateOptions
 from shootout.study.options import (
-    Group,
+    HelpGroup,
     InputOptions,
     LabelledOptions,
     MachineOptions,
@@ -93,7 +93,7 @@ def run(
     ] = "shootout",
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=Group.STOP)
+        bool, typer.Option("--dry-run", help="Show the plan and measure nothing.", rich_help_panel=HelpGroup.STOP)
     ] = False,
     full: Full = False,
     as_json: Json = False,
@@ -121,7 +121,9 @@ def init(
     *,
     out: Annotated[
         Path,
-        typer.Option(help="The file to write; an existing file is kept.", metavar="TOML", rich_help_panel=Group.WHERE),
+        typer.Option(
+            help="The file to write; an existing file is kept.", metavar="TOML", rich_help_panel=HelpGroup.WHERE
+        ),
     ] = Path("shootout.toml"),
     **options: Unpack[LabelledOptions],
 ) -> None:
@@ -167,12 +169,14 @@ def decide(
         typer.Option(
             help="A policy file, which can hold all of these options. Default: none.",
             metavar="TOML",
-            rich_help_panel=Group.WHAT,
+            rich_help_panel=HelpGroup.WHAT,
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="The group to decide on, if there are several.", metavar="NAME", rich_help_panel=Group.WHAT),
+        typer.Option(
+            help="The group to decide on, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT
+        ),
     ] = None,
     as_json: Json = False,
     **options: Unpack[PolicyOptions],
@@ -359,7 +363,8 @@ def list_(
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def ceilings(
     threads: Annotated[
-        str | None, typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=Group.WHAT)
+        str | None,
+        typer.Option(help="Threads, or `all`. Default: CPUs - 1.", metavar="N", rich_help_panel=HelpGroup.WHAT),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again.")] = False,
     as_json: Json = False,
@@ -385,7 +390,7 @@ def cache(
 def selftest(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Five restarts only; stores nothing.", rich_help_panel=Group.STOP)
+        bool, typer.Option("--quick", help="Five restarts only; stores nothing.", rich_help_panel=HelpGroup.STOP)
     ] = False,
     device: Annotated[
         str,
@@ -393,7 +398,7 @@ def selftest(
             "--device",
             help="cpu (default), or cuda for the same differences on the GPU.",
             metavar="DEVICE",
-            rich_help_panel=Group.WHAT,
+            rich_help_panel=HelpGroup.WHAT,
         ),
     ] = "cpu",
     out: Annotated[

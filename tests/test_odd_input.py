@@ -53,7 +53,7 @@ from shootout.host import store
 from shootout.host.store import sealed
 from shootout.journal import journal, samples
 from shootout.journal.journal import NAME, PACKED
-from shootout.journal.records import LINE, Holding, Served, Step, not_run
+from shootout.journal.records import LINE, Holding, LoadTestResult, TriedRate, not_run
 from shootout.messages import Scope, Scores, Turn
 from shootout.page import markdown, plots, sources
 from shootout.report import table
@@ -133,8 +133,8 @@ def test_a_study_file(data: bytes):
 @cache
 def runs() -> tuple[list[Any], ...]:
     """A run with every kind of line, and one that serves, as lines of JSON values."""
-    step = Step(rate_per_s=9.0, requests=99, bound_ns=1e6, held=True)
-    served = Served(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=9.0, steps=(step,))
+    step = TriedRate(rate_per_s=9.0, requests=99, bound_ns=1e6, held=True)
+    served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=9.0, steps=(step,))
     restarts = [
         line
         for g in range(3)

@@ -37,7 +37,7 @@ from shootout.messages import Progress
 from shootout.models.probes import GRID_BATCH, PROBE_BATCH
 from shootout.study.plan import PlannedGroup, scheme_of
 from shootout.worker import precision_checks, process
-from shootout.worker.interpreters import Interpreter
+from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.precision_checks import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
@@ -185,7 +185,7 @@ class Builder:
     probes: Mapping[ProbeKey, ExportedModel]
     machine: str
     logs: Path
-    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     progress: Progress | None = None
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shootout.errors import Interrupted, UsageError
-from shootout.study.options import Flag, Group, flags_of, read_words
+from shootout.study.options import Flag, HelpGroup, flags_of, read_words
 
 LONGEST_SHOWN = 300
 """So many letters of a name that is too long are shown."""
@@ -53,13 +53,13 @@ class GroupedCommand(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments first, then each group in the order of `Group`."""
-        sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in Group}}
+        """Write arguments first, then each group in the order of `HelpGroup`."""
+        sections: dict[str, Records] = {"Arguments": [], **{group: [] for group in HelpGroup}}
         for parameter in self.get_params(ctx):
             if record := parameter.get_help_record(ctx):
                 is_argument = parameter.param_type_name == "argument"
                 own = getattr(parameter, "rich_help_panel", None)
-                sections["Arguments" if is_argument else own or Group.WHERE].append(record)
+                sections["Arguments" if is_argument else own or HelpGroup.WHERE].append(record)
         _write_sections(formatter, sections)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -130,10 +130,12 @@ def _write_examples(text: str | None, formatter: Any) -> None:
             formatter.write("".join(f"  {line}\n" for line in text.splitlines()))
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=Group.WHERE)]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout.", rich_help_panel=HelpGroup.WHERE)
+]
 Full = Annotated[
     bool,
-    typer.Option("--full", help="All columns, and a table for each size of a sweep.", rich_help_panel=Group.WHERE),
+    typer.Option("--full", help="All columns, and a table for each size of a sweep.", rich_help_panel=HelpGroup.WHERE),
 ]
 To = Annotated[
     list[Path] | None,
@@ -141,7 +143,7 @@ To = Annotated[
         "--to",
         help="Also write a file, by its end: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
         metavar="FILE",
-        rich_help_panel=Group.WHERE,
+        rich_help_panel=HelpGroup.WHERE,
     ),
 ]
 RayAddress = Annotated[
@@ -150,7 +152,7 @@ RayAddress = Annotated[
         "--ray",
         help="Measure on each kind of node of a Ray cluster (docs/fleet.md): HOST:PORT, or auto.",
         metavar="ADDRESS",
-        rich_help_panel=Group.WHERE,
+        rich_help_panel=HelpGroup.WHERE,
     ),
 ]
 RACE, DECIDE, READ, MACHINE = "Race", "Decide", "Read", "This machine and this tool"

@@ -19,7 +19,7 @@ from shootout.journal.run_folder import LOGS, TRACES
 from shootout.messages import Looked
 from shootout.report.progress import Progress
 from shootout.units import duration
-from shootout.worker.interpreters import Interpreter
+from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.process import log_name, worker
 
 SUMMARY = "summary.txt"
@@ -35,7 +35,7 @@ def trace_arms(
     groups: Mapping[str, Mapping[str, Built]],
     placement: Placement,
     out: Path,
-    others: Mapping[str, Interpreter],
+    others: Mapping[str, PythonInterpreter],
     progress: Progress,
     limit: Deadline,
 ) -> None:
@@ -65,7 +65,7 @@ def trace_arms(
 
 
 def _trace_arm(
-    built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, Interpreter], limit: Deadline
+    built: Built, placement: Placement, path: Path, logs: Path, others: Mapping[str, PythonInterpreter], limit: Deadline
 ) -> str:
     place, log = placement.narrowed(built.arm.threads), logs / log_name(f"trace-{path.stem}")
     other, more = others.get(built.arm.target.python), backends.capabilities(built.arm.target.backend).variables

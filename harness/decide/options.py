@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
 
 from shootout.errors import UsageError
-from shootout.study.options import Flag, Group
+from shootout.study.options import Flag, HelpGroup
 from shootout.units import duration, number, size
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
@@ -165,7 +165,7 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
 def _limit_flag(limit: Limit) -> Flag:
     """Return the option of a limit."""
     quantity = LIMITS[limit]
-    return Flag(group=Group.LIMITS, word=quantity.example, help=f"Limit, at {quantity.side}. {quantity.help}")
+    return Flag(group=HelpGroup.LIMITS, word=quantity.example, help=f"Limit, at {quantity.side}. {quantity.help}")
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -173,18 +173,25 @@ class PolicyOptions(TypedDict, total=False):
 
     objective: Annotated[
         str,
-        Flag(group=Group.WHAT, word="NAME", help="What is made best: latency (default), rate, cost, size, install."),
+        Flag(
+            group=HelpGroup.WHAT, word="NAME", help="What is made best: latency (default), rate, cost, size, install."
+        ),
     ]
     indifferent: Annotated[
-        str, Flag(group=Group.WHAT, word="SHARE", help="Of two no further apart, either may be shipped. Default: 5%.")
+        str,
+        Flag(group=HelpGroup.WHAT, word="SHARE", help="Of two no further apart, either may be shipped. Default: 5%."),
     ]
     load: Annotated[
         str,
-        Flag(group=Group.WHAT, word="N/s", help="Requests a second to serve: p99 and cost are at that rate or more."),
+        Flag(
+            group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve: p99 and cost are at that rate or more."
+        ),
     ]
     utilisation: Annotated[
         str,
-        Flag(group=Group.WHAT, word="SHARE", help="Of a machine's measured rate, what is counted on. Default: 70%."),
+        Flag(
+            group=HelpGroup.WHAT, word="SHARE", help="Of a machine's measured rate, what is counted on. Default: 70%."
+        ),
     ]
     p99: Annotated[str, _limit_flag(Limit.P99)]
     min_accuracy: Annotated[str, _limit_flag(Limit.ACCURACY)]
@@ -201,7 +208,7 @@ class PolicyOptions(TypedDict, total=False):
     machine: Annotated[
         list[str],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="MACHINE",
             several=True,
             read=read_machines,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from shootout import units
-from shootout.study.options import Flag, FolderOptions, Group, ModelOptions, read_pythons
+from shootout.study.options import Flag, FolderOptions, HelpGroup, ModelOptions, read_pythons
 
 MAX_TIME_S = 480.0
 """Of a gate that nobody gives a time; it is no longer than a job waits for gladly."""
@@ -20,7 +20,7 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
     candidate: Annotated[
         str,
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="TARGET|MODEL",
             help="What may take the reference's place: a target such as openvino:cpu:int8 on the same model, or an "
             "ONNX file that the reference's target runs. Default: the reference itself.",
@@ -29,16 +29,18 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
     arm: Annotated[
         str,
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="TARGET",
             help="The run's arm to hold it against. Default: what it ships, by --policy where there is one.",
         ),
     ]
-    group: Annotated[str, Flag(group=Group.WHAT, word="NAME", help="The run's cell, where it has several of that arm.")]
+    group: Annotated[
+        str, Flag(group=HelpGroup.WHAT, word="NAME", help="The run's cell, where it has several of that arm.")
+    ]
     reference_sha256: Annotated[
         str,
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="HASH",
             help="SHA-256 of the shipped folder's manifest.json: any other reference is refused.",
         ),
@@ -46,7 +48,7 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
     pythons: Annotated[
         Mapping[str, str | PathLike[str]],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="NAME=PATH",
             name="--python",
             several=True,
@@ -57,29 +59,36 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
     slower: Annotated[
         str,
         Flag(
-            group=Group.LIMITS, word="5%", help="How much slower it may be. Default: the policy's indifferent, or 5%."
+            group=HelpGroup.LIMITS,
+            word="5%",
+            help="How much slower it may be. Default: the policy's indifferent, or 5%.",
         ),
     ]
     accuracy_drop: Annotated[
-        str, Flag(group=Group.LIMITS, word="0.5pp", help="Accuracy that it may lose, in pairs of labelled rows.")
+        str, Flag(group=HelpGroup.LIMITS, word="0.5pp", help="Accuracy that it may lose, in pairs of labelled rows.")
     ]
-    size: Annotated[str, Flag(group=Group.LIMITS, word="10%", help="How much larger its artifact may be.")]
+    size: Annotated[str, Flag(group=HelpGroup.LIMITS, word="10%", help="How much larger its artifact may be.")]
     same_proof: Annotated[
         bool,
         Flag(
-            group=Group.LIMITS,
+            group=HelpGroup.LIMITS,
             kind=bool,
             help="What ran must be alike: device, compute nodes by precision, fallbacks.",
         ),
     ]
     policy: Annotated[
         Path,
-        Flag(group=Group.LIMITS, word="TOML", kind=Path, help="A deploy.toml: the candidate must keep its limits too."),
+        Flag(
+            group=HelpGroup.LIMITS,
+            word="TOML",
+            kind=Path,
+            help="A deploy.toml: the candidate must keep its limits too.",
+        ),
     ]
     max_error: Annotated[
         float,
         Flag(
-            group=Group.MORE,
+            group=HelpGroup.MORE,
             word="ERROR",
             kind=float,
             help="Let outputs err by more than their precision explains, up to this: 1e-3.",
@@ -88,7 +97,7 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
     max_time_s: Annotated[
         float,
         Flag(
-            group=Group.STOP,
+            group=HelpGroup.STOP,
             word="TIME",
             name="--max-time",
             help="End after so long, exports and builds too; what isn't known then is undecided. Default: 8m.",
@@ -97,5 +106,5 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
     ]
     out: Annotated[
         str | PathLike[str],
-        Flag(group=Group.WHERE, word="FOLDER", help="Run folder. Default: results/gate/<time>.", kind=Path),
+        Flag(group=HelpGroup.WHERE, word="FOLDER", help="Run folder. Default: results/gate/<time>.", kind=Path),
     ]

@@ -115,7 +115,7 @@ class Checked(Record):
     scores: Scores | None = None
 
 
-class Step(Record):
+class TriedRate(Record):
     """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null where it was given up early."""
 
     rate_per_s: float
@@ -124,7 +124,7 @@ class Step(Record):
     held: bool
 
 
-class Served(Record):
+class LoadTestResult(Record):
     """What an arm did under requests that arrived by themselves.
 
     Attributes:
@@ -137,7 +137,7 @@ class Served(Record):
     limit_ns: float
     unloaded_ns: float
     start_late_ns: float
-    steps: tuple[Step, ...]
+    steps: tuple[TriedRate, ...]
 
 
 class PlayedOnGpu(Record):
@@ -189,7 +189,7 @@ class Played(Record):
     samples: str
     cpus: tuple[int, ...] = ()
     os_threads: int = 0
-    served: Served | None = None
+    served: LoadTestResult | None = None
     gpu: PlayedOnGpu | None = None
     spent_s: dict[str, float] = Field(default_factory=dict)
     forked: bool = False

@@ -18,7 +18,7 @@ from shootout.host.placement import Placement, child_environment
 from shootout.race.arm_process import ArmProcess
 from shootout.race.pausing import Suspension
 from shootout.worker.fork_server import ForkServer, can_fork
-from shootout.worker.interpreters import Interpreter
+from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.process import WorkerProcess, log_name
 
 OWN = 0
@@ -50,7 +50,7 @@ class Launcher:
 
     placement: Placement
     logs: Path
-    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     max_call_s: float = 0.0
     max_error: float = 0.0
     metric: str = ""

@@ -18,7 +18,7 @@ import numpy as np
 from shootout import units
 from shootout.constants import AIMED_RESTARTS, LIMIT_RESTARTS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
-from shootout.journal.records import Served
+from shootout.journal.records import LoadTestResult
 from shootout.messages import Scope
 from shootout.race import pace, serving
 from shootout.race.live_arm import LiveArm
@@ -59,7 +59,7 @@ class Race:
     blocks: dict[str, dict[int, Array]] = field(default_factory=dict)
     played: int = 0
     steady_from: dict[str, list[int | None]] = field(default_factory=dict)
-    served: dict[str, list[Served]] = field(default_factory=dict)
+    served: dict[str, list[LoadTestResult]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
     barred: set[str] = field(default_factory=set)
     hung: Collection[str] = ()

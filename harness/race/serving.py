@@ -17,7 +17,7 @@ import numpy as np
 from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_ROUNDS, SERVE_STEP_S
 from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
-from shootout.journal.records import Played, Served, Step
+from shootout.journal.records import LoadTestResult, Played, TriedRate
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race.live_arm import LiveArm
 from shootout.results.group import counting
@@ -231,16 +231,18 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     return (1e9 / best,) if best else ()
 
 
-def served_in(desk: RateSearch | None, live: LiveArm) -> Served | None:
+def served_in(desk: RateSearch | None, live: LiveArm) -> LoadTestResult | None:
     """What an arm did in a restart, for the journal; None where it didn't serve."""
     if desk is None:
         return None
     steps = tuple(
-        Step(rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn))
+        TriedRate(
+            rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn)
+        )
         for turn in live.turns
         if turn.offer
     )
-    return Served(
+    return LoadTestResult(
         given_per_s=desk.rate_per_s,
         limit_ns=desk.limit_ns,
         unloaded_ns=live.call_ns,

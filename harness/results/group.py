@@ -16,10 +16,10 @@ from shootout.journal.records import (
     Failure,
     Header,
     Line,
+    LoadTestResult,
     Played,
     Prepared,
     Rounds,
-    Served,
     Skip,
 )
 from shootout.messages import Scope
@@ -49,7 +49,7 @@ def counted(medians: Sequence[float], flagged: Collection[int]) -> Array:
 
 def unfit(
     steady_from: Mapping[str, Sequence[int | None]],
-    served: Mapping[str, Sequence[Served]],
+    served: Mapping[str, Sequence[LoadTestResult]],
     blocks: Mapping[str, Blocks],
 ) -> set[str]:
     """Return the arms that can't be the answer, as they stand, so that nobody waits for who of them is faster.
@@ -113,7 +113,7 @@ class Group:
         return {label: [line.steady_from for line in lines] for label, lines in self.played.items()}
 
     @property
-    def served(self) -> dict[str, list[Served]]:
+    def served(self) -> dict[str, list[LoadTestResult]]:
         """Return by label what each restart under requests came to; of arms that serve alone."""
         found = {label: [line.served for line in lines if line.served] for label, lines in self.played.items()}
         return {label: done for label, done in found.items() if done}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shootout.journal.records import Served, Step
+from shootout.journal.records import LoadTestResult, TriedRate
 from shootout.stats.quantiles import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
@@ -18,12 +18,12 @@ _LEAST_RESTARTS = 3
 """A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
 
 
-def given_rate(done: Sequence[Served]) -> float | None:
+def given_rate(done: Sequence[LoadTestResult]) -> float | None:
     """Return the rate that requests were given, per second; None where it was searched, or there were none."""
     return next((one.given_per_s for one in done), None)
 
 
-def holds(done: Sequence[Served], time_ns: float) -> bool:
+def holds(done: Sequence[LoadTestResult], time_ns: float) -> bool:
     """Tell whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
 
     Args:
@@ -38,7 +38,7 @@ def holds(done: Sequence[Served], time_ns: float) -> bool:
     return 2 * sum(map(_held, done)) > len(done)
 
 
-def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float) -> bool | None:
+def known_to_hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_share: float) -> bool | None:
     """Return as `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
 
     Args:
@@ -49,7 +49,7 @@ def known_to_hold(done: Sequence[Served], time_ns: float, disturbed_share: float
     return None if len(done) < _LEAST_TO_BREAK or disturbed_share > _TOO_BUSY else False
 
 
-def breaks(done: Sequence[Served], time_ns: float) -> bool:
+def breaks(done: Sequence[LoadTestResult], time_ns: float) -> bool:
     """Tell whether a race need wait for an arm no more, since it can't be the answer; see `holds`.
 
     Of a search, most restarts must have failed: an arm that held in half of them may yet come to hold.
@@ -59,39 +59,39 @@ def breaks(done: Sequence[Served], time_ns: float) -> bool:
     return not holds(done, time_ns) if given_rate(done) else 2 * sum(map(_held, done)) < len(done)
 
 
-def p99_ns(done: Sequence[Served], time_ns: float) -> float:
+def p99_ns(done: Sequence[LoadTestResult], time_ns: float) -> float:
     """Return an arm's p99 at its rate, given or found; see `holds`."""
     return time_ns if given_rate(done) else float(np.median([_found_p99_ns(one) for one in done]))
 
 
-def highest_p99_ns(done: Sequence[Served]) -> float | None:
+def highest_p99_ns(done: Sequence[LoadTestResult]) -> float | None:
     """Return the highest restart's p99 at its rate, an upper bound; None of too few restarts, or where one gave up."""
     found = [_given_p99_ns(one) if one.given_per_s else _found_p99_ns(one) for one in done]
     return max(found) if len(found) >= LEAST_TAILS and math.isfinite(max(found)) else None
 
 
-def _given_p99_ns(one: Served) -> float:
+def _given_p99_ns(one: LoadTestResult) -> float:
     """p99 at the given rate, the middle round's; inf where most rounds were given up."""
     bounds = [math.inf if step.bound_ns is None else step.bound_ns for step in one.steps]
     return float(np.median(bounds)) if bounds else math.inf
 
 
-def never_held(done: Sequence[Served]) -> bool:
+def never_held(done: Sequence[LoadTestResult]) -> bool:
     """Tell whether a rate was searched, and none that was tried held in any restart."""
     tried = [one for one in done if one.steps]
     return bool(tried) and not given_rate(done) and not any(map(_held, tried))
 
 
-def _held(one: Served) -> bool:
+def _held(one: LoadTestResult) -> bool:
     return any(step.held for step in one.steps)
 
 
-def _found_p99_ns(one: Served) -> float:
+def _found_p99_ns(one: LoadTestResult) -> float:
     """p99 at the rate a search found: the highest that held, else the lowest tried; inf where that was given up."""
     held = [step for step in one.steps if step.held]
     found = max(held, key=_rate) if held else min(one.steps, key=_rate, default=None)
     return math.inf if found is None or found.bound_ns is None else found.bound_ns
 
 
-def _rate(step: Step) -> float:
+def _rate(step: TriedRate) -> float:
     return step.rate_per_s

@@ -12,7 +12,7 @@ import numpy as np
 
 from shootout.constants import USEFUL_BOUND
 from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, NotRun, NotRunKind, Scenario
-from shootout.journal.records import Checked, Played, Served
+from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
 from shootout.messages import GpuCost, OnGpu, Scope
 from shootout.results import p99_limit
@@ -219,7 +219,7 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
     )
 
 
-def _served_lines(lines: Sequence[Played]) -> list[Served]:
+def _served_lines(lines: Sequence[Played]) -> list[LoadTestResult]:
     return [line.served for line in lines if line.served]
 
 

@@ -43,7 +43,7 @@ def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
     return paths
 
 
-class Group(StrEnum):
+class HelpGroup(StrEnum):
     """What an option is about: the parts of the help, what is used most first."""
 
     WHAT = "What to run"
@@ -69,7 +69,7 @@ class Flag:
     """
 
     help: str
-    group: Group = Group.MORE
+    group: HelpGroup = HelpGroup.MORE
     word: str = ""
     name: str = ""
     kind: type = str
@@ -83,7 +83,7 @@ class NamedOptions(TypedDict, total=False):
     model: Annotated[
         str | Sequence[str],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="MODEL",
             help="A name, or your own: net.onnx (a.onnx,b.onnx race each other), net.py:make, package.net:make (these "
             "two run your code), config.json.",
@@ -98,7 +98,7 @@ class InputOptions(TypedDict, total=False):
     parameters: Annotated[
         Mapping[str, int | float | str | bool | Sequence[int | float | str | bool]],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="KEY=VALUES",
             name="--set",
             several=True,
@@ -109,7 +109,7 @@ class InputOptions(TypedDict, total=False):
     shapes: Annotated[
         Mapping[str, str | Sequence[int]],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="NAME=SHAPE",
             name="--shape",
             several=True,
@@ -119,17 +119,17 @@ class InputOptions(TypedDict, total=False):
     ]
     batch: Annotated[
         int | str | Sequence[int],
-        Flag(group=Group.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=axes.read_counts),
+        Flag(group=HelpGroup.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=axes.read_counts),
     ]
     inputs: Annotated[
-        str | PathLike[str], Flag(group=Group.DATA, word="NPZ", help="Your own inputs, for a model of your own.")
+        str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Your own inputs, for a model of your own.")
     ]
     calibration: Annotated[
-        str | PathLike[str], Flag(group=Group.DATA, word="NPZ", help="Your own inputs for quantization.")
+        str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Your own inputs for quantization.")
     ]
     weights: Annotated[
         str | PathLike[str],
-        Flag(group=Group.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors, .pt."),
+        Flag(group=HelpGroup.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors, .pt."),
     ]
 
 
@@ -138,7 +138,7 @@ class LabelledOptions(InputOptions, total=False):
 
     labels: Annotated[
         str | PathLike[str],
-        Flag(group=Group.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),
+        Flag(group=HelpGroup.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),
     ]
 
 
@@ -152,7 +152,7 @@ class TargetOptions(ModelOptions, total=False):
     backends: Annotated[
         Sequence[str],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="TARGETS",
             help="Who races: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. Twice the same = A/A.",
             read=axes.read_names,
@@ -161,13 +161,16 @@ class TargetOptions(ModelOptions, total=False):
     threads: Annotated[
         int | str | Sequence[int | str],
         Flag(
-            group=Group.WHAT, word="N,N", help="Threads of each: 1,2 or all. Default: CPUs - 1.", read=axes.read_threads
+            group=HelpGroup.WHAT,
+            word="N,N",
+            help="Threads of each: 1,2 or all. Default: CPUs - 1.",
+            read=axes.read_threads,
         ),
     ]
     options: Annotated[
         Mapping[str, Mapping[str, str]],
         Flag(
-            group=Group.MORE,
+            group=HelpGroup.MORE,
             word="KEY=VALUE",
             name="--option",
             several=True,
@@ -178,7 +181,7 @@ class TargetOptions(ModelOptions, total=False):
     pythons: Annotated[
         Mapping[str, str | PathLike[str]],
         Flag(
-            group=Group.MORE,
+            group=HelpGroup.MORE,
             word="NAME=PATH",
             name="--python",
             several=True,
@@ -194,7 +197,7 @@ class StudyOptions(TargetOptions, total=False):
     scenario: Annotated[
         str | Sequence[str],
         Flag(
-            group=Group.SCENARIO,
+            group=HelpGroup.SCENARIO,
             word="NAME",
             help="latency (default), throughput, train-step or serve.",
             read=axes.read_names,
@@ -203,7 +206,7 @@ class StudyOptions(TargetOptions, total=False):
     rate: Annotated[
         float,
         Flag(
-            group=Group.SCENARIO,
+            group=HelpGroup.SCENARIO,
             word="N/s",
             help="serve: requests a second, 200/s. Default: find the highest.",
             read=units.read_rate,
@@ -212,7 +215,7 @@ class StudyOptions(TargetOptions, total=False):
     p99_limit_ms: Annotated[
         float,
         Flag(
-            group=Group.SCENARIO,
+            group=HelpGroup.SCENARIO,
             word="TIME",
             name="--p99",
             help="serve: the limit on p99, 5ms. Default: 5 x an idle call.",
@@ -222,7 +225,7 @@ class StudyOptions(TargetOptions, total=False):
     instances: Annotated[
         int | Sequence[int],
         Flag(
-            group=Group.SCENARIO,
+            group=HelpGroup.SCENARIO,
             word="N,N",
             help="throughput, serve: sessions at work at once, 1,2.",
             read=axes.read_positive,
@@ -231,7 +234,7 @@ class StudyOptions(TargetOptions, total=False):
     metric: Annotated[
         str,
         Flag(
-            group=Group.DATA,
+            group=HelpGroup.DATA,
             word="FILE.py:SCORE",
             help="A function of yours, (outputs, labels) -> a score for each row: rows get its mean and its change.",
         ),
@@ -239,27 +242,29 @@ class StudyOptions(TargetOptions, total=False):
     max_error: Annotated[
         float,
         Flag(
-            group=Group.MORE,
+            group=HelpGroup.MORE,
             word="ERROR",
             kind=float,
             help="Measure rows that err by more than their precision explains, up to this: 1e-3.",
         ),
     ]
-    baseline: Annotated[str, Flag(group=Group.MORE, word="TARGET", help="What ratios refer to.")]
+    baseline: Annotated[str, Flag(group=HelpGroup.MORE, word="TARGET", help="What ratios refer to.")]
     goal: Annotated[
         str,
         Flag(
-            group=Group.STOP,
+            group=HelpGroup.STOP,
             word="GOAL",
             read=lambda _, text: str(read_goal(text)),
             help="best (default): the winner is known, or what is as good. baseline: all verdicts are in (most named "
             "studies). 'resolve 3%': all ratios are known so closely. 'limit 5%': who is slower by more than that.",
         ),
     ]
-    energy: Annotated[bool, Flag(group=Group.MORE, help="GPU: also measure a call's energy.", kind=bool)]
+    energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure a call's energy.", kind=bool)]
     l2: Annotated[
         Literal["warm", "cold"],
-        Flag(group=Group.MORE, word="STATE", help="GPU: warm (default), or cold: its L2 is emptied before each call."),
+        Flag(
+            group=HelpGroup.MORE, word="STATE", help="GPU: warm (default), or cold: its L2 is emptied before each call."
+        ),
     ]
 
 
@@ -269,7 +274,7 @@ class MachineOptions(TypedDict, total=False):
     gpu: Annotated[
         int,
         Flag(
-            group=Group.MORE,
+            group=HelpGroup.MORE,
             word="N",
             kind=int,
             help="GPU: its number in nvidia-smi, CUDA_VISIBLE_DEVICES, Vulkan or OpenVINO. Default: the first.",
@@ -278,7 +283,7 @@ class MachineOptions(TypedDict, total=False):
     env: Annotated[
         Sequence[str],
         Flag(
-            group=Group.MORE,
+            group=HelpGroup.MORE,
             word="NAME,NAME",
             help="Variables of yours that backends get too; without, those that libraries read, and no secrets.",
             read=axes.read_names,
@@ -292,7 +297,7 @@ class FolderOptions(MachineOptions, total=False):
     max_time_s: Annotated[
         float,
         Flag(
-            group=Group.STOP,
+            group=HelpGroup.STOP,
             word="TIME",
             name="--max-time",
             help="End after 90s, 2m, 1h, exports and builds too. Default: --goal best races for 90s.",
@@ -301,27 +306,29 @@ class FolderOptions(MachineOptions, total=False):
     ]
     out: Annotated[
         str | PathLike[str],
-        Flag(group=Group.WHERE, word="FOLDER", help="Run folder. Default: results/<study>/<time>.", kind=Path),
+        Flag(group=HelpGroup.WHERE, word="FOLDER", help="Run folder. Default: results/<study>/<time>.", kind=Path),
     ]
-    fresh: Annotated[bool, Flag(group=Group.WHERE, help="Start over in --out.", kind=bool)]
+    fresh: Annotated[bool, Flag(group=HelpGroup.WHERE, help="Start over in --out.", kind=bool)]
 
 
 class RunOptions(StudyOptions, FolderOptions, total=False):
     """Of `shootout run`."""
 
-    trace: Annotated[bool, Flag(group=Group.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)]
-    strict: Annotated[bool, Flag(group=Group.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
+    trace: Annotated[
+        bool, Flag(group=HelpGroup.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)
+    ]
+    strict: Annotated[bool, Flag(group=HelpGroup.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
     policy: Annotated[
         str | PathLike[str] | Mapping[str, Any],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="TOML",
             kind=Path,
             help="Race towards a decision by your limits, prices and objective (docs/deciding.md), and end with it.",
         ),
     ]
     require_verdict: Annotated[
-        bool, Flag(group=Group.MORE, help="Exit 7 where a question of the run has no verdict.", kind=bool)
+        bool, Flag(group=HelpGroup.MORE, help="Exit 7 where a question of the run has no verdict.", kind=bool)
     ]
 
 
@@ -331,7 +338,7 @@ class TuneOptions(TargetOptions, FolderOptions, total=False):
     allow: Annotated[
         Sequence[str],
         Flag(
-            group=Group.WHAT,
+            group=HelpGroup.WHAT,
             word="PRECISION",
             help="Precisions that may be tried too, e.g. bf16,int8.",
             read=axes.read_names,

@@ -36,7 +36,7 @@ from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
 from shootout.worker import interpreters
 from shootout.worker.availability import known_available
-from shootout.worker.interpreters import Interpreter
+from shootout.worker.interpreters import PythonInterpreter
 
 BATCHES = (1, 8, 64)
 """The candidates where the study names no batch."""
@@ -161,7 +161,7 @@ class Plan:
     here: Here
     identity: str
     named: tuple[str, ...] = ()
-    interpreters: Mapping[str, Interpreter] = field(default_factory=dict)
+    interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
 
     @property

@@ -57,7 +57,7 @@ _Size = Annotated[int, Field(ge=0, le=MAX_BATCH)]
 _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance(given, PathLike) else given)]
 
 
-class Crossover(BaseModel):
+class CrossoverAxis(BaseModel):
     """Where one arm stops winning and another begins: along which axis to look, and for which pairs of arms.
 
     Attributes:
@@ -133,7 +133,7 @@ class Study(BaseModel):
     batch: Annotated[tuple[int, ...], _Axis, _Some] = (1,)
     threads: Annotated[tuple[int | Literal["all"] | None, ...], _Axis, _Some] = (None,)
     points: tuple[dict[str, Value], ...] = ()
-    crossover: Crossover | None = None
+    crossover: CrossoverAxis | None = None
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
@@ -229,7 +229,7 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
         UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
     """
     place = f"{source}: " if source else ""
-    for error in _strangers(fields, {(): Study.model_fields, ("crossover",): Crossover.model_fields}):
+    for error in _strangers(fields, {(): Study.model_fields, ("crossover",): CrossoverAxis.model_fields}):
         raise UsageError(f"{place}{error}")
     try:
         study = Study.model_validate(fields)

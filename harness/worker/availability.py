@@ -33,7 +33,7 @@ from shootout.host.child import Child, leave_with
 from shootout.host.placement import allowed_cpus, passed_on
 
 if TYPE_CHECKING:
-    from shootout.worker.interpreters import Interpreter
+    from shootout.worker.interpreters import PythonInterpreter
 
 PROBE_TIMEOUT_S = 60.0
 INSTALLABLE = {NotRunKind.NOT_INSTALLED, NotRunKind.BROKEN}
@@ -44,7 +44,9 @@ Pair = tuple[str, Device]
 """A backend, `backend@python` where it is another interpreter's, and a device."""
 
 
-def available(pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None) -> dict[Pair, Availability]:
+def available(
+    pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None
+) -> dict[Pair, Availability]:
     """Whether each (backend, device) works here, asked in fresh processes, side by side.
 
     Args:
@@ -66,7 +68,7 @@ def _broken(pair: Pair) -> NotRun | None:
     return None
 
 
-def _probed(pairs: Collection[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
+def _probed(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
     """What probes say, in fresh processes."""
     started: list[Child] = []
     stopped = Event()
@@ -122,7 +124,7 @@ def at_once() -> int:
     return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
 
 
-def start_probe(pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> Child:
+def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> Child:
     """A process that looks whether backends, all of one interpreter, work on devices; it says so on standard output."""
     other = _parts(pairs[0], others)[1]
     own = passed_on(os.environ, {name for pair in pairs for name in _variables(pair[0])})
@@ -141,7 +143,7 @@ def _variables(backend: str) -> tuple[str, ...]:
     return ()
 
 
-def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, Interpreter]) -> dict[Pair, Availability]:
+def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
     """Wait for what a probe finds. Whom its end left without an answer is missing, unless it was asked alone."""
     ended = probe.finish(PROBE_TIMEOUT_S)
     asked = {(_parts(pair, others)[0], pair[1].value): pair for pair in pairs}
@@ -156,7 +158,7 @@ def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, Interpret
     return {pair: _mended(one, pair, others) for pair, one in found.items()}
 
 
-def _mended(found: Availability, pair: Pair, others: Mapping[str, Interpreter]) -> Availability:
+def _mended(found: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
     """What was found; under another interpreter, what to install is said for that one."""
     backend, other = _parts(pair, others)
     if other is None or found.why is None or found.why.kind not in INSTALLABLE:
@@ -169,7 +171,7 @@ def _unavailable(reason: str, backend: str) -> Availability:
     return Availability(why=NotRun(NotRunKind.BROKEN, reason, _fix(backend)))
 
 
-def _parts(pair: Pair, others: Mapping[str, Interpreter]) -> tuple[str, Interpreter | None]:
+def _parts(pair: Pair, others: Mapping[str, PythonInterpreter]) -> tuple[str, PythonInterpreter | None]:
     backend, _, python = pair[0].partition("@")
     return backend, others[python] if python else None
 
@@ -221,7 +223,7 @@ SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
 
 
 def known_available(
-    pairs: Collection[Pair], others: Mapping[str, Interpreter] | None = None, *, fresh: bool = False
+    pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None, *, fresh: bool = False
 ) -> dict[Pair, Availability]:
     """As `available`, without trying again what can't have changed: that takes up to 3 s for each backend.
 

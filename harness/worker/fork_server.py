@@ -54,7 +54,7 @@ from shootout.host.placement import TASKS
 from shootout.messages import HeadStart
 
 if TYPE_CHECKING:
-    from shootout.worker.interpreters import Interpreter
+    from shootout.worker.interpreters import PythonInterpreter
 
 WORKER = "shootout.worker"
 LONGEST_MESSAGE = 1 << 17
@@ -291,7 +291,7 @@ class ForkServer:
         environment: Mapping[str, str],
         cpus: frozenset[int] | None = None,
         log: Path | None = None,
-        interpreter: Interpreter | None = None,
+        interpreter: PythonInterpreter | None = None,
     ) -> None:
         if log:
             log.parent.mkdir(parents=True, exist_ok=True)

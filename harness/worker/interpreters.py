@@ -51,7 +51,7 @@ sys.stdout.write(json.dumps(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interpreter:
+class PythonInterpreter:
     """A Python that arms may run under.
 
     Attributes:
@@ -95,7 +95,7 @@ class Interpreter:
         return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}
 
 
-def examine(paths: Mapping[str, str]) -> dict[str, Interpreter]:
+def examine(paths: Mapping[str, str]) -> dict[str, PythonInterpreter]:
     """Ask every interpreter what it is.
 
     Raises:
@@ -129,7 +129,7 @@ def described(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _interpreter(name: str, path: str) -> Interpreter:
+def _interpreter(name: str, path: str) -> PythonInterpreter:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
     found = Path(path).expanduser().absolute()
@@ -145,7 +145,7 @@ def _interpreter(name: str, path: str) -> Interpreter:
     if tuple(int(part) for part in re.findall(r"\d+", said["numpy"])[:2]) < OLDEST_NUMPY:
         needs = _dotted(OLDEST_NUMPY)
         raise UsageError(f"{what} has NumPy {said['numpy']}: {pip_install(f'numpy>={needs}', python=str(found))}")
-    return Interpreter(
+    return PythonInterpreter(
         name=name,
         path=str(found),
         version=_dotted(version),

@@ -30,7 +30,7 @@ from shootout.worker.fork_server import NotForked
 
 if TYPE_CHECKING:
     from shootout.worker.fork_server import ForkServer
-    from shootout.worker.interpreters import Interpreter
+    from shootout.worker.interpreters import PythonInterpreter
 
 _GOODBYE_S = 5.0
 _MOST_STALLED_S = 30.0
@@ -54,7 +54,7 @@ class WorkerProcess:
         environment: Mapping[str, str],
         cpus: frozenset[int],
         log: Path,
-        interpreter: Interpreter | None = None,
+        interpreter: PythonInterpreter | None = None,
         starter: ForkServer | None = None,
     ) -> None:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +184,7 @@ def _hint(answer: Fault) -> str:
     return hint(answer.message.strip("'")) if answer.kind == "KeyError" else ""
 
 
-def _missing(answer: Fault, interpreter: Interpreter) -> SkippedArm:
+def _missing(answer: Fault, interpreter: PythonInterpreter) -> SkippedArm:
     """Another interpreter lacks a package that the arm needs."""
     package = answer.missing.partition(".")[0]
     fix = interpreter.install([package])
@@ -201,7 +201,7 @@ def log_name(text: str) -> str:
 
 @contextmanager
 def worker(
-    environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: Interpreter | None = None
+    environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: PythonInterpreter | None = None
 ) -> Iterator[WorkerProcess]:
     """A worker that is gone on exit, whatever happened inside."""
     process = WorkerProcess(environment, cpus, log, interpreter)

@@ -386,13 +386,13 @@ class Rechecks:
         slot, _ = self._slots()
         with _lent(blocks, slot) as (memory, sets):
             try:
-                times = self._times_as_long(_Reader(blocks=blocks, slot=slot, memory=memory), sets)
+                times = self._times_as_long(_CallTimer(blocks=blocks, slot=slot, memory=memory), sets)
             except Exception:  # mixes of valid inputs may be invalid
                 traceback.print_exc()
                 return ""
         return f"inputs that it had not seen took {times:.0f} times as long: it keeps answers" if times else ""
 
-    def _times_as_long(self, reader: _Reader, sets: Sequence[Arrays]) -> float:
+    def _times_as_long(self, reader: _CallTimer, sets: Sequence[Arrays]) -> float:
         """Return how many times as long new inputs take if the arm keeps its answers, else 0."""
         if not can_mix(sets):  # then the checked sets are all that is new, without the one that was used
             checked = [inputs for inputs, _ in self.unseen]
@@ -431,7 +431,7 @@ class Rechecks:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
+class _CallTimer:
     """Read calls on inputs that are written over those of one buffer.
 
     Attributes:

@@ -18,7 +18,7 @@ from support.races.made import A, B, ended, header, played, prepared, rounds, wr
 from shootout import cli
 from shootout.errors import UsageError
 from shootout.study import plan
-from shootout.study.options import Group, RunOptions, flags_of
+from shootout.study.options import HelpGroup, RunOptions, flags_of
 from shootout.testing.cases import has_gpu
 
 ANSI = re.compile(r"\x1b")
@@ -289,7 +289,7 @@ def test_options_are_told_in_their_groups_what_is_used_most_first(tmp_path: Path
     told = here("run", "-h", cwd=tmp_path).out
     titles = [line.removesuffix(":") for line in told.splitlines() if re.fullmatch(r"[A-Z][^<]*:", line)]
     used = {flag.group for flag in flags_of(RunOptions).values()}
-    assert titles == ["Arguments", *(group for group in Group if group in used), "Examples"]
+    assert titles == ["Arguments", *(group for group in HelpGroup if group in used), "Examples"]
     for flag in flags_of(RunOptions).values():
         assert len(re.findall(rf"^  {flag.name}\b", told, re.MULTILINE)) == 1
         part = told.split(f"{flag.group}:")[1].split("\n\n")[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.races.cells import cell, document, fidelity, row
 
-from shootout.journal.records import Played, Served, Step
+from shootout.journal.records import LoadTestResult, Played, TriedRate
 from shootout.page import curves, precisions, readiness, run_order, sources
 from shootout.page.charts import BEHIND, EVEN, SOFT, apart, cut
 from shootout.page.sources import MeasuredRun
@@ -141,8 +141,8 @@ def test_each_rate_has_the_median_of_its_restarts():
     found = served("a", 200.0)
     steps = [
         (
-            Step(rate_per_s=100.0, requests=9, bound_ns=bound, held=True),
-            Step(rate_per_s=400.0, requests=9, bound_ns=end, held=False),
+            TriedRate(rate_per_s=100.0, requests=9, bound_ns=bound, held=True),
+            TriedRate(rate_per_s=400.0, requests=9, bound_ns=end, held=False),
         )
         for bound, end in ((1e6, 8e6), (3e6, None), (2e6, 9e6))
     ]
@@ -150,7 +150,7 @@ def test_each_rate_has_the_median_of_its_restarts():
         Played.model_construct(
             group=found.group,
             arm=found.arm,
-            served=Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=one),
+            served=LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=one),
         )
         for one in steps
     ]
@@ -164,13 +164,13 @@ def test_each_rate_has_the_median_of_its_restarts():
 )
 def test_a_rate_that_most_held_is_drawn_where_they_held_it(held: int, gave_up: int, point: tuple[Any, ...]):
     found = served("a", 200.0)
-    steps = [Step(rate_per_s=100.0, requests=9, bound_ns=ns, held=True) for ns in (1e6, 2e6, 3e6)[:held]]
-    steps += [Step(rate_per_s=100.0, requests=9, bound_ns=None, held=False)] * gave_up
+    steps = [TriedRate(rate_per_s=100.0, requests=9, bound_ns=ns, held=True) for ns in (1e6, 2e6, 3e6)[:held]]
+    steps += [TriedRate(rate_per_s=100.0, requests=9, bound_ns=None, held=False)] * gave_up
     lines = [
         Played.model_construct(
             group=found.group,
             arm=found.arm,
-            served=Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)),
+            served=LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)),
         )
         for one in steps
     ]

@@ -10,7 +10,7 @@ import pytest
 from support.races import fakes
 from support.races.goal_races import CLOSE, DEFAULT, race_for
 
-from shootout.journal.records import Served, Step
+from shootout.journal.records import LoadTestResult, TriedRate
 from shootout.race.queue import Race
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Aim, Goal
@@ -139,12 +139,12 @@ def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None,
     """As one without a steady state: the answer never ships it, so nobody waits to hear how fast it is."""
     found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
     found.served["odd"] = [
-        Served(
+        LoadTestResult(
             given_per_s=given_per_s,
             limit_ns=1e6,
             unloaded_ns=1.0,
             start_late_ns=0.0,
-            steps=(Step(rate_per_s=500.0, requests=1_000, bound_ns=9e5, held=ok),),
+            steps=(TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=9e5, held=ok),),
         )
         for ok in held
     ]
@@ -158,9 +158,9 @@ def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None,
 def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
     found = race(BEST, {"odd": 100.0, "a": 500.0, "b": 505.0}, spread=20.0)
     for limit_ns, out in ((101.0, set()), (99.0, {"odd"})):
-        step = Step(rate_per_s=500.0, requests=1_000, bound_ns=100.0, held=True)
+        step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=100.0, held=True)
         found.served["odd"] = [
-            Served(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
+            LoadTestResult(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
         ] * 3
         assert found.unsound == out
 

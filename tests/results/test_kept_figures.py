@@ -15,7 +15,7 @@ from support.races.made import write as written
 from shootout.contract import BoundStanding, NotRunKind
 from shootout.exported.fidelity import NOTHING
 from shootout.journal.journal import Journal, read
-from shootout.journal.records import Checked, Failure, Line, Played, Served, Skip, Step
+from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
 from shootout.messages import Loaded, Verified
 from shootout.race.recording import Recorder
 from shootout.report import table
@@ -172,9 +172,9 @@ def styles(found: Document, arm: str) -> set[str]:
     return {str(cell.style) for cell in cells.values() if isinstance(cell, Text) and cell.style}
 
 
-def serves(p99_ns: float, *, held: bool) -> Served:
-    step = Step(rate_per_s=100.0, requests=1_000, bound_ns=p99_ns, held=held)
-    return Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,))
+def serves(p99_ns: float, *, held: bool) -> LoadTestResult:
+    step = TriedRate(rate_per_s=100.0, requests=1_000, bound_ns=p99_ns, held=held)
+    return LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,))
 
 
 def test_an_arm_that_held_at_no_rate_is_shown_with_what_it_did(tmp_path: Path):
@@ -190,12 +190,12 @@ def test_an_arm_that_held_at_no_rate_is_shown_with_what_it_did(tmp_path: Path):
 def test_who_breaks_a_limit_in_one_restart_or_on_a_busy_machine_is_unknown(
     tmp_path: Path, restarts: int, voided: int, holds: bool | None
 ):
-    late = Served(
+    late = LoadTestResult(
         given_per_s=100.0,
         limit_ns=5e6,
         unloaded_ns=1e6,
         start_late_ns=0.0,
-        steps=(Step(rate_per_s=100.0, requests=1_000, bound_ns=9e6, held=False),),
+        steps=(TriedRate(rate_per_s=100.0, requests=1_000, bound_ns=9e6, held=False),),
     )
     lines: list[Line] = []
     for g in range(restarts):

@@ -11,7 +11,7 @@ from support.races.made import header, played, rounds, write
 
 from shootout.contract import Arm, Scenario
 from shootout.journal import journal
-from shootout.journal.records import Served, Step
+from shootout.journal.records import LoadTestResult, TriedRate
 from shootout.race import queue
 from shootout.results import p99_limit, rows
 from shootout.results.document import Timing
@@ -24,15 +24,15 @@ def serves(backend: str, **how: bool) -> Arm:
 
 @pytest.mark.parametrize(("steps", "never"), [((False, False), True), ((False, True), False), ((), False)])
 def test_an_arm_has_a_rate_only_if_one_held_in_some_restart(steps: tuple[bool, ...], never: bool):
-    tried = [Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
-    done = [Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
+    tried = [TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held) for held in steps]
+    done = [LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(one,)) for one in tried]
     assert p99_limit.never_held(done) is never
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_a_given_rate_does_not_hold_where_the_queue_grew(*, held: bool) -> None:
-    step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
-    done = Served(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
+    step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6, held=held)
+    done = LoadTestResult(given_per_s=500.0, limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(step,) * 3)
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
     found = rows.serving([played(serves("a"), g, 2e6, served=done) for g in range(2)], timing, 0.0)
@@ -54,9 +54,9 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
 ) -> None:
     lines = []
     for g, ok in enumerate(held):
-        step = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else late_ns, held=ok)
-        worse = Step(rate_per_s=900.0, requests=1_000, bound_ns=8e6, held=False)
-        done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step))
+        step = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else late_ns, held=ok)
+        worse = TriedRate(rate_per_s=900.0, requests=1_000, bound_ns=8e6, held=False)
+        done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(worse, step))
         lines.append(played(serves("a"), g, 2e6, served=done))
     figures = dict.fromkeys(("p90_ns", "p95_ns", "p99_ns", "ratio"))
     timing = Timing(median_ns=2e6, low_ns=1e6, high_ns=3e6, confidence=0.9, samples=1, restarts=1, **figures)
@@ -73,9 +73,9 @@ def test_a_search_holds_its_limit_only_if_some_rate_did_in_most_restarts(
 def test_a_limit_under_load_goes_by_the_worst_of_four_restarts(
     given: float | None, bounds: tuple[float | None, ...], highest: float | None
 ) -> None:
-    steps = [Step(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns is not None) for ns in bounds]
+    steps = [TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=ns, held=ns is not None) for ns in bounds]
     facts = {"given_per_s": given, "limit_ns": 5e6, "unloaded_ns": 1e6, "start_late_ns": 0.0}
-    done = [Served(**facts, steps=(one,)) for one in steps]
+    done = [LoadTestResult(**facts, steps=(one,)) for one in steps]
     assert p99_limit.highest_p99_ns(done) == highest
 
 
@@ -85,8 +85,8 @@ def test_a_race_that_goes_on_remembers_who_broke_the_limit(tmp_path: Path) -> No
     lines = []
     for g in range(4):
         for arm, ns, ok in zip(arms, (9e6, 2e6, 2e6 * 1.1 ** (g % 2), 9e6), (True, False, True, True), strict=True):
-            tried = Step(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else 9e6, held=ok)
-            done = Served(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(tried,))
+            tried = TriedRate(rate_per_s=500.0, requests=1_000, bound_ns=2e6 if ok else 9e6, held=ok)
+            done = LoadTestResult(limit_ns=5e6, unloaded_ns=1e6, start_late_ns=0.0, steps=(tried,))
             lines.append(played(arm, g, ns, served=done))
         lines.append(rounds(g))
     history = journal.read(write(tmp_path, header(arms), *lines))

@@ -22,7 +22,7 @@ from shootout import backends, cli
 from shootout.contract import Availability
 from shootout.study import plan
 from shootout.worker.availability import Pair, known_available
-from shootout.worker.interpreters import Interpreter
+from shootout.worker.interpreters import PythonInterpreter
 from support.deaf import FORKED, STOPS_IN, deafen
 from support.forked_workers import fork_workers
 
@@ -102,7 +102,9 @@ def deaf_here(
         constants: as in `deaf`.
     """
 
-    def found(pairs: Collection[Pair], others: Mapping[str, Interpreter], *, fresh: bool) -> dict[Pair, Availability]:
+    def found(
+        pairs: Collection[Pair], others: Mapping[str, PythonInterpreter], *, fresh: bool
+    ) -> dict[Pair, Availability]:
         answers = {(name, device): backends.get(name).probe(device) for name, device in pairs if name in probed_here}
         answers |= {pair: Availability(version="1") for pair in pairs if pair[0] in taken_to_work}
         return {**answers, **known_available({*pairs} - {*answers}, others, fresh=fresh)}

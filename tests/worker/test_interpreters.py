@@ -25,7 +25,7 @@ from shootout.study.schema import Study
 from shootout.study.target import parse_targets, provider, with_twins
 from shootout.worker import interpreters
 from shootout.worker.availability import available
-from shootout.worker.interpreters import Interpreter, examine, packages_of
+from shootout.worker.interpreters import PythonInterpreter, examine, packages_of
 from shootout.worker.process import worker
 
 
@@ -36,7 +36,7 @@ def script(path: Path, text: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Interpreter:
+def bare(tmp_path_factory: pytest.TempPathFactory) -> PythonInterpreter:
     """This Python with NumPy and nothing else installed."""
     folder = tmp_path_factory.mktemp("bare")
     packages = folder / "packages"
@@ -130,13 +130,13 @@ def test_paths_and_names_that_cannot_be_are_refused(tmp_path: Path):
         examine({"ne:w": sys.executable})
 
 
-def test_the_lent_folder_holds_our_package_and_nothing_else(bare: Interpreter):
+def test_the_lent_folder_holds_our_package_and_nothing_else(bare: PythonInterpreter):
     assert [entry.name for entry in Path(bare.lent).iterdir()] == ["shootout"]
     assert bare.libraries == {"numpy": np.__version__}
     assert bare.environment({"PYTHONPATH": "mine", "PYTHONHOME": "x"}) == {"PYTHONPATH": f"{bare.lent}{os.pathsep}mine"}
 
 
-def test_workers_need_numpy_only(bare: Interpreter):
+def test_workers_need_numpy_only(bare: PythonInterpreter):
     modules = "shootout.worker.__main__, shootout.worker.availability"
     code = f"import {modules}, sys; print(sorted(m for m in sys.modules if m.count('.') == 0))"
     done = subprocess.run(
@@ -146,7 +146,7 @@ def test_workers_need_numpy_only(bare: Interpreter):
     assert not {"pydantic", "rich", "typer", "scipy", "psutil"} & set(eval(done.stdout))
 
 
-def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(bare: Interpreter):
+def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(bare: PythonInterpreter):
     found = available([("numpy@bare", Device.CPU), ("onnxruntime@bare", Device.CPU)], {"bare": bare})
     assert found["numpy@bare", Device.CPU].ok
     missing = found["onnxruntime@bare", Device.CPU]
@@ -155,7 +155,7 @@ def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(b
     assert "onnxruntime" in packages_of("onnxruntime")
 
 
-def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: Interpreter, tmp_path: Path):
+def test_a_module_that_is_missing_during_a_command_is_a_skip(bare: PythonInterpreter, tmp_path: Path):
     with worker(dict(os.environ), frozenset(os.sched_getaffinity(0)), tmp_path / "log", bare) as process:
         process._pipe.close()
         process._pipe = _Answers(Fault(kind="ModuleNotFoundError", message="words", missing="onnx.helper"))
@@ -192,7 +192,7 @@ def test_paths_cross_the_pipe_by_names_that_every_python_has():
 def test_a_record_tells_what_differs_and_not_who_the_user_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", "/home/somebody")
     libraries = {"onnxruntime": "1.24.1", "numpy": "2.0.0"}
-    one = Interpreter(
+    one = PythonInterpreter(
         name="old", path="/home/somebody/venv/bin/python", version="3.12.1", libraries=libraries, lent="x"
     )
     assert one.facts()["path"] == "~/venv/bin/python"
