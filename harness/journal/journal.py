@@ -125,14 +125,14 @@ def read(folder: Path) -> History:
     path = folder / (PACKED if (folder / PACKED).exists() and not (folder / NAME).exists() else NAME)
     try:
         _refuse_odd(path)
-        return _read(path, _texts(path))
+        return _read_history(path, _read_lines(path))
     except OSError as error:
         raise UsageError(f"no run in {str(folder)!r}: {error.strerror}; name a folder made by `shootout run`") from None
 
 
-def _read(path: Path, texts: Iterator[bytes]) -> History:
+def _read_history(path: Path, texts: Iterator[bytes]) -> History:
     first = next(texts, b"")
-    header = _header(path, first.removesuffix(b"\n"))
+    header = _parse_header(path, first.removesuffix(b"\n"))
     lines, damaged, sound, pending = [], [], 0, []
     spoilt, doubtful = False, list[Line]()
     position = unreadable = 0
@@ -141,14 +141,14 @@ def _read(path: Path, texts: Iterator[bytes]) -> History:
             damaged.append(unreadable)
             unreadable = 0
         position += len(text)
-        line = _parse(text, header.schema_version)
+        line = _parse_line(text, header.schema_version)
         if line is None:
             spoilt, unreadable = True, number
             continue
         pending.append(line)
         if isinstance(line, Played):
             continue
-        fact, pending = _complete(pending), []
+        fact, pending = _drop_unclosed(pending), []
         if spoilt:  # it counts only where more was written behind it: a power cut may have spoilt the last one
             spoilt, doubtful = False, [*doubtful, *fact]
         else:
@@ -164,7 +164,7 @@ def _say_damaged(path: Path, numbers: Sequence[int]) -> Iterator[str]:
         yield f"{more} more lines of {path} are not as this program wrote them; they are left out"
 
 
-def _texts(path: Path) -> Iterator[bytes]:
+def _read_lines(path: Path) -> Iterator[bytes]:
     """Yield a journal's lines, packed or not, one at a time: Ctrl-C is heard in between.
 
     Raises:
@@ -184,7 +184,7 @@ def _texts(path: Path) -> Iterator[bytes]:
         raise UsageError(f"{path} is damaged: it can't be decompressed") from None
 
 
-def _complete(pending: list[Line]) -> list[Line]:
+def _drop_unclosed(pending: list[Line]) -> list[Line]:
     """Drop `played` lines that are not closed by their own restart's `rounds` line."""
     *played, last = pending
     if not isinstance(last, Rounds):
@@ -193,7 +193,7 @@ def _complete(pending: list[Line]) -> list[Line]:
     return [*(line for line in played if isinstance(line, Played) and (line.group, line.restart) == mine), last]
 
 
-def _header(path: Path, text: bytes) -> Header:
+def _parse_header(path: Path, text: bytes) -> Header:
     try:
         raw = json.loads(text)
         version = int(raw["schema_version"])
@@ -201,13 +201,13 @@ def _header(path: Path, text: bytes) -> Header:
         raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
     if version > SCHEMA:
         raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
-    line = _parse(text + b"\n", version)
+    line = _parse_line(text + b"\n", version)
     if not isinstance(line, Header):
         raise UsageError(f"{path} has a damaged header; start over with --fresh or another --out")
     return line
 
 
-def _parse(text: bytes, version: int) -> Line | None:
+def _parse_line(text: bytes, version: int) -> Line | None:
     """A line of a journal of this version, None where it isn't as it was written."""
     if not text.endswith(b"\n"):
         return None
@@ -223,7 +223,7 @@ def _parse(text: bytes, version: int) -> Line | None:
         return None
 
 
-def _text(line: Line) -> bytes:
+def _encode_line(line: Line) -> bytes:
     text = LINE.dump_json(line)
     return text[:-1] + b',"sum":"%08x"}\n' % zlib.crc32(text)
 
@@ -244,7 +244,7 @@ class Journal:
     def __init__(self, folder: Path, sound_bytes: int = 0) -> None:
         self._path = folder / NAME
         try:
-            _unpack(folder)
+            _unpack_journal(folder)
             self._file = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise UsageError(f"can't write to {str(folder)!r}: {error.strerror}; choose another --out") from None
@@ -261,7 +261,7 @@ class Journal:
             ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
                 intact.
         """
-        texts = [_text(line) for line in lines]
+        texts = [_encode_line(line) for line in lines]
         data = b"".join(texts)
         if (longest := max(map(len, texts), default=0)) > MOST_LINE_BYTES:
             raise ArmFailed(
@@ -278,16 +278,16 @@ class Journal:
             os.fsync(self._file)
             self._size += len(data)
         except OSError as error:
-            self._cut()
+            self._truncate_file()
             raise ShootoutError(
                 f"can't write {str(self._path)!r}: {error.strerror}. Everything measured so far is kept; "
                 "make room and run the same command again to resume"
             ) from None
         except BaseException:  # Ctrl-C: half a line must not stand before the next one
-            self._cut()
+            self._truncate_file()
             raise
 
-    def _cut(self) -> None:
+    def _truncate_file(self) -> None:
         """Take back what was written of the last lines; if even that fails, reading leaves it out."""
         with suppress(OSError):
             os.ftruncate(self._file, self._size)
@@ -297,12 +297,12 @@ class Journal:
         os.close(self._file)
 
 
-def _unpack(folder: Path) -> None:
+def _unpack_journal(folder: Path) -> None:
     """Put the journal of a packed run back into its plain form."""
     packed, temporary = folder / PACKED, folder / f"{NAME}.tmp"
     if packed.exists() and not (folder / NAME).exists():
         with temporary.open("wb") as file:
-            file.writelines(_texts(packed))
+            file.writelines(_read_lines(packed))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / NAME)

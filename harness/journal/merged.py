@@ -41,7 +41,7 @@ def expand_merged(folders: Iterable[Path]) -> tuple[Path, ...]:
     Raises:
         UsageError: an index is damaged, of a newer version, or names no run, or what doesn't lie in its folder.
     """
-    return tuple(run for folder in folders for run in (_runs_in(folder) if is_merged(folder) else (folder,)))
+    return tuple(run for folder in folders for run in (_list_runs(folder) if is_merged(folder) else (folder,)))
 
 
 def expand_several(folders: Iterable[Path]) -> tuple[Path, ...]:
@@ -57,7 +57,7 @@ def expand_several(folders: Iterable[Path]) -> tuple[Path, ...]:
     return runs
 
 
-def _runs_in(folder: Path) -> Sequence[Path]:
+def _list_runs(folder: Path) -> Sequence[Path]:
     path = folder / NAME
     try:
         with path.open("rb") as file:
@@ -95,7 +95,7 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
         if into.exists() and (not into.is_dir() or any(into.iterdir())):
             raise UsageError(f"{str(into)!r} is there already; choose a new folder")
         try:
-            _write_all(runs, into)
+            _copy_runs(runs, into)
         finally:
             if not is_merged(into):
                 shutil.rmtree(into / RUNS, ignore_errors=True)
@@ -103,17 +103,17 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
         raise UsageError(f"{str(into)!r} can't be written: {error.strerror}") from None
 
 
-def _write_all(runs: Sequence[Path], into: Path) -> None:
+def _copy_runs(runs: Sequence[Path], into: Path) -> None:
     places = [into / RUNS / f"{number}-{run.resolve().name}" for number, run in enumerate(runs, start=1)]
     for run, place in zip(runs, places, strict=True):
         if (run / journal.NAME).exists() and not (run / samples.PACKED).exists():
             pack(run, place)
         else:
-            _copy(run, place)
+            _copy_run(run, place)
     write_index(into, places)
 
 
-def _copy(run: Path, place: Path) -> None:
+def _copy_run(run: Path, place: Path) -> None:
     """A run as it is: it was packed, or went on from one that was."""
     place.mkdir(parents=True)
     for name in (journal.NAME, journal.PACKED, samples.PACKED):

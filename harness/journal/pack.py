@@ -7,7 +7,6 @@ round are given up, which takes a fifth of the room (each round's median stays i
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +45,11 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
     for folder in folders:
         readings_of(folder, journal.read(folder))  # before anything is written: one of them may have too many
     for folder in folders:
-        _pack(folder, into / folder.relative_to(run))
-    return sum(map(_size, _files(run))), sum(map(_size, _files(into)))
+        _pack_run(folder, into / folder.relative_to(run))
+    return _count_bytes(run), _count_bytes(into)
 
 
-def _pack(folder: Path, into: Path) -> None:
+def _pack_run(folder: Path, into: Path) -> None:
     found = readings_of(folder, journal.read(folder))
     into.mkdir(parents=True, exist_ok=True)
     _write_samples(found, into / samples.PACKED)
@@ -103,11 +102,7 @@ def _write_samples(found: dict[Key, Array], path: Path) -> None:
     )
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """The journals and samples in a folder and below."""
+def _count_bytes(folder: Path) -> int:
+    """Return the bytes of all journals and samples in a folder and below."""
     names = (journal.NAME, journal.PACKED, samples.PACKED, f"{samples.FOLDER}/*.parquet")
-    return (path for name in names for path in folder.rglob(name))
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size
+    return sum(path.stat().st_size for name in names for path in folder.rglob(name))

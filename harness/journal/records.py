@@ -219,11 +219,11 @@ class Holding(Record):
     shared: bool = False
 
 
-def _reason(found: object) -> object:
+def _recall_reason(found: object) -> object:
     return recalled(found) if isinstance(found, str) else found
 
 
-Reason = Annotated[Disturbance, BeforeValidator(_reason)]
+Reason = Annotated[Disturbance, BeforeValidator(_recall_reason)]
 """Why a round is flagged; older journals hold a sentence."""
 
 

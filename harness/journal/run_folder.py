@@ -40,7 +40,7 @@ def choose_folder(plan: Plan, *, fresh: bool) -> Path:
             history = journal.read(journal_file.parent)
         except UsageError:
             continue
-        if not history.complete and not _obstacle(history, plan):
+        if not history.complete and not _find_obstacle(history, plan):
             return journal_file.parent
     return new_folder(parent)
 
@@ -73,9 +73,9 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
         journal.sync_folder(folder.parent)
     with folder_lock(out):
         if fresh and journal.begun(out):
-            _clear(out)
+            _clear_folder(out)
         try:
-            yield _history(out, plan)
+            yield _read_history(out, plan)
         finally:
             if out in made and not journal.begun(out):
                 _remove_empty(out, made)
@@ -83,7 +83,7 @@ def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | Non
 
 def _remove_empty(out: Path, made: Sequence[Path]) -> None:
     """Remove a folder in which no run was begun, and those above it that were made for it."""
-    _clear(out)
+    _clear_folder(out)
     (out / FOLDER_LOCK).unlink(missing_ok=True)
     with suppress(OSError):  # another program put something there
         for folder in made:
@@ -166,7 +166,7 @@ def note_interrupts(file: Journal, deadline: Deadline, planning_s: float) -> Ite
         raise Interrupted("interrupted; run the same command again to resume") from None
 
 
-def _history(out: Path, plan: Plan) -> History | None:
+def _read_history(out: Path, plan: Plan) -> History | None:
     """What the folder already holds, None when it is new or nothing was done in it but begin.
 
     Raises:
@@ -178,12 +178,12 @@ def _history(out: Path, plan: Plan) -> History | None:
     history = journal.read(out)
     if history.untouched:
         return None
-    if obstacle := _obstacle(history, plan):
+    if obstacle := _find_obstacle(history, plan):
         raise UsageError(f"{str(out)!r} {obstacle}: {START_OVER}")
     return history
 
 
-def _obstacle(history: History, plan: Plan) -> str:
+def _find_obstacle(history: History, plan: Plan) -> str:
     """Why this plan can't go on in a folder with this history, "" when it can."""
     if history.header.identity != plan.identity:
         return f"holds another study or other targets ({history.header.study})"
@@ -196,7 +196,7 @@ def is_from_here(history: History) -> bool:
     return begun_on == environment.fingerprint(environment.facts())
 
 
-def _clear(out: Path) -> None:
+def _clear_folder(out: Path) -> None:
     """Remove a run's own files, and nothing else."""
     for name in _FILES:
         (out / name).unlink(missing_ok=True)

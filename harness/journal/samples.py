@@ -57,7 +57,7 @@ def write(
     import pyarrow
     import pyarrow.parquet
 
-    columns = _columns(turns, single_ns)
+    columns = _make_columns(turns, single_ns)
     types = {"arm": pyarrow.string(), "scope": pyarrow.string(), "round": pyarrow.int16()}
     schema = pyarrow.schema({**types, "latency_ns": pyarrow.float64()})
     path = folder / name
@@ -81,7 +81,7 @@ def write(
         ) from None
 
 
-def _columns(
+def _make_columns(
     turns: Iterable[tuple[str, Sequence[Turn]]], single_ns: Iterable[tuple[str, Array]]
 ) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {"arm": [], "scope": [], "round": [], "latency_ns": []}
@@ -148,51 +148,51 @@ class Samples:
         Returns:
             Under None what an older version has packed: nothing tells its restarts apart.
         """
-        found, rows = dict(self._packed.get((group, arm, scope), {})), _Rows()
+        found, rows = dict(self._packed_readings.get((group, arm, scope), {})), _Rows()
         rows.take(self._packed_rows)
         for restart, name in names.items():
             try:
-                own = _readings(self._folder, name, arm, scope, rows)
+                own = _read_readings(self._folder, name, arm, scope, rows)
             except _UNREADABLE:
-                if not self._holds(group, restart):
+                if not self._has_restart(group, restart):
                     self._lost.add(name)
                 continue
             if own.size:
                 found[restart] = own
         return found
 
-    def _holds(self, group: str, restart: int) -> bool:
+    def _has_restart(self, group: str, restart: int) -> bool:
         """Whether the one file of a packed run has readings of a restart, or doesn't tell its restarts apart."""
-        known = self._packed_restarts.get(group, set())
+        known = self._packed_restarts_by_group.get(group, set())
         return None in known or restart in known
 
     @cached_property
-    def _packed_restarts(self) -> dict[str, set[int | None]]:
+    def _packed_restarts_by_group(self) -> dict[str, set[int | None]]:
         found: dict[str, set[int | None]] = {}
-        for (group, _, _), restarts in self._packed.items():
+        for (group, _, _), restarts in self._packed_readings.items():
             found.setdefault(group, set()).update(restarts)
         return found
 
     @cached_property
     def _packed_rows(self) -> int:
-        return sum(array.size for own in self._packed.values() for array in own.values())
+        return sum(array.size for own in self._packed_readings.values() for array in own.values())
 
     @cached_property
-    def _packed(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+    def _packed_readings(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
         """What the one file of a packed run holds, by group, arm and scope, and by restart."""
         try:
-            return _packed_readings(self._folder)
+            return _read_packed(self._folder)
         except _UNREADABLE:
             if (self._folder / PACKED).exists():
                 self._lost.add(PACKED)
             return {}
 
 
-def _packed_readings(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
-    """See `Samples._packed`; raises one of `_UNREADABLE`."""
+def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
+    """See `Samples._packed_readings`; raises one of `_UNREADABLE`."""
     found: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     parts = 0
-    for batch in _batches(_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
+    for batch in _read_batches(_resolve_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
         columns = [batch.column(name) for name in PLACE]
         told = RESTART in batch.schema.names
         restarts = batch.column(RESTART).to_numpy() if told else np.zeros(batch.num_rows, dtype=np.int32)
@@ -216,18 +216,18 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
         name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
     """
     try:
-        return _readings(folder, name, arm, scope, _Rows())
+        return _read_readings(folder, name, arm, scope, _Rows())
     except _UNREADABLE:
         return np.array([])
 
 
-def _readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
+def _read_readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
     """As `read`, but raises one of `_UNREADABLE`."""
     import pyarrow
     import pyarrow.compute
 
     found = [np.array([])]
-    for batch in _batches(_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
+    for batch in _read_batches(_resolve_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
         wanted = np.ones(batch.num_rows, dtype=bool)
         for column, value in (("arm", arm), ("scope", str(scope))):
             same = pyarrow.compute.equal(batch.column(column).cast(pyarrow.string()), value)
@@ -237,7 +237,7 @@ def _readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Arr
     return np.concatenate(found)
 
 
-def _batches(
+def _read_batches(
     path: Path, rows: _Rows, places: Sequence[str], columns: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[Any]:
     """Yield some columns of a file, a batch of rows after the other.
@@ -286,7 +286,7 @@ def _is_number(kind: Any) -> bool:
     return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))
 
 
-def _inside(folder: Path, name: str) -> Path:
+def _resolve_inside(folder: Path, name: str) -> Path:
     """An ordinary file of the run folder.
 
     Raises:

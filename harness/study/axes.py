@@ -60,7 +60,7 @@ def expanded(text: str) -> tuple[int | float | str, ...]:
         raise UsageError(f"range {text!r} is not of the form 1..2048 x2 or 128..3840 +128")
     first, last, step = (Decimal(match[part]) for part in (1, 2, 4))
     times = match[3] == "x"
-    _sensible(text, first, last, step, times=times)
+    _check_range(text, first, last, step, times=times)
     steps = (last / first).ln() / step.ln() + _SLACK if times else (last - first) / step
     if steps >= MAX_CELLS:
         raise UsageError(f"range {text!r} has {int(steps) + 1:,} values; a grid has {MAX_CELLS:,} cells at most")
@@ -71,7 +71,7 @@ def expanded(text: str) -> tuple[int | float | str, ...]:
     return tuple(float(value) for value in found)
 
 
-def _sensible(text: str, first: Decimal, last: Decimal, step: Decimal, *, times: bool) -> None:
+def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, times: bool) -> None:
     if last < first:
         raise UsageError(f"range {text!r} must go up: write {last}..{first}")
     if times and (first <= 0 or step <= 1):
@@ -132,15 +132,15 @@ def read_counts(flag: str, text: str) -> tuple[int, ...]:
     Raises:
         UsageError: there is something else in it.
     """
-    return tuple(read_whole(flag, part) for part in _words_of(text))
+    return tuple(read_whole(flag, part) for part in _split_words(text))
 
 
 def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
     """Like `read_counts`; `all` may be among them."""
-    return tuple(part if part == "all" else read_whole(flag, part) for part in _words_of(text))
+    return tuple(part if part == "all" else read_whole(flag, part) for part in _split_words(text))
 
 
-def _words_of(text: str) -> list[int | float | str]:
+def _split_words(text: str) -> list[int | float | str]:
     return [one for part in text.split(",") for one in expanded(part)]
 
 
@@ -184,7 +184,9 @@ def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
             raise UsageError(f"{flag} {text!r} is not of the form key=value or key=v1,v2")
         if name in axes:
             raise UsageError(f"{flag} {name} is given twice: write {name}=v1,v2")
-        axes[name] = tuple(_read(value) for part in parts for value in expanded(part))
+        axes[name] = tuple(
+            parse_value(value) if isinstance(value, str) else value for part in parts for value in expanded(part)
+        )
     return axes
 
 
@@ -202,10 +204,6 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
             raise UsageError(f"{flag} {text!r} is not of the form backend.KEY=value")
         options.setdefault(backend, {})[key] = value
     return options
-
-
-def _read(value: float | str) -> Value:
-    return parse_value(value) if isinstance(value, str) else value
 
 
 def repeated(values: Sequence[object]) -> int | None:

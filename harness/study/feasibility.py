@@ -70,12 +70,12 @@ class Here:
 
 def obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     """Why arms can't be asked, by label; those that can are not in it."""
-    skips = {arm.label: why for arm in arms if (why := _too_many_threads(arm, here) or _skip(arm, here))}
+    skips = {arm.label: why for arm in arms if (why := _check_threads(arm, here) or _check_arm(arm, here))}
     made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
-    return skips | _lacking(made_here, needed_bytes(made_here, here), here.memory_bytes)
+    return skips | _check_memory(made_here, needed_bytes(made_here, here), here.memory_bytes)
 
 
-def _too_many_threads(arm: Arm, here: Here) -> NotRun | None:
+def _check_threads(arm: Arm, here: Here) -> NotRun | None:
     if arm.cpus <= here.cpus:
         return None
     reason = f"needs {arm.cpus} CPUs, one for each thread; this process may use {here.cpus}"
@@ -83,21 +83,21 @@ def _too_many_threads(arm: Arm, here: Here) -> NotRun | None:
     return NotRun(NotRunKind.TOO_BIG, reason, f"{fewer}, or run it on a larger machine")
 
 
-def _skip(arm: Arm, here: Here) -> NotRun | None:
+def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     """Why this arm can't be asked here, None when it can."""
     found = here.available[provider(arm.target)]
     if found.why and not found.why.builds:
         return found.why
     capabilities = backends.capabilities(arm.target.backend)
-    if why := _unoffered(arm.target, capabilities) or _unshipped(arm):
+    if why := _check_target(arm.target, capabilities) or _check_shipped(arm):
         return why
     if arm.scenario not in capabilities.scenarios:
         others = ", ".join(sorted(capabilities.scenarios))
         return NotRun(NotRunKind.UNSUPPORTED, f"{arm.target.backend} has no {arm.scenario}", f"it offers {others}")
-    if arm.scenario is Scenario.TRAIN_STEP and (why := _untrained(arm)):
+    if arm.scenario is Scenario.TRAIN_STEP and (why := _check_training(arm)):
         return why
     consumes = capabilities.consumes
-    if Artifact.NONE not in consumes and (why := _mislabelled(arm, here.holds.get(arm.model, ()))):
+    if Artifact.NONE not in consumes and (why := _check_label(arm, here.holds.get(arm.model, ()))):
         return why
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
     if scheme.variant and arm.file:
@@ -116,7 +116,7 @@ def _skip(arm: Arm, here: Here) -> NotRun | None:
     )
 
 
-def _mislabelled(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
+def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     """Why nobody can promise this label of a file with precisions of its own, or what `native` means without a file."""
     target = arm.target
     if target.precision is Precision.NATIVE:
@@ -132,7 +132,7 @@ def _mislabelled(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
 
 
-def _unshipped(arm: Arm) -> NotRun | None:
+def _check_shipped(arm: Arm) -> NotRun | None:
     """Why a shipped folder can't be asked this; None for other targets."""
     if not arm.target.folder:
         return None
@@ -145,7 +145,7 @@ def _unshipped(arm: Arm) -> NotRun | None:
     return None
 
 
-def _untrained(arm: Arm) -> NotRun | None:
+def _check_training(arm: Arm) -> NotRun | None:
     """Why there is no training step of this model in this target."""
     if is_file(arm.model) or models.is_own(arm.model):
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
@@ -160,10 +160,10 @@ def _untrained(arm: Arm) -> NotRun | None:
 
 def unfit(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Why the arm can't be asked what came of the export: a module that has no export, or rows that aren't told."""
-    if uncounted := _uncounted(arm, exported):
+    if uncounted := _check_item_count(arm, exported):
         return uncounted
     if arm.target.folder:
-        return _other_shapes(open_once(arm.target.folder).inputs, arm, exported)
+        return _check_shapes(open_once(arm.target.folder).inputs, arm, exported)
     consumes = backends.capabilities(arm.target.backend).consumes
     if Artifact.NONE in consumes or set(consumes) & set(exported.artifacts):
         return None
@@ -179,7 +179,7 @@ def unfit(arm: Arm, exported: ExportedModel) -> NotRun | None:
     return NotRun(NotRunKind.UNFIT, f"{arm.target.backend} takes {takes}{why}", fix)
 
 
-def _other_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:
+def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Why a shipped folder doesn't take this model's inputs; None where it does."""
     if tuple(shipped) == exported.inputs:
         return None
@@ -191,7 +191,7 @@ def _other_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedMod
     return NotRun(NotRunKind.UNFIT, f"{arm.target} takes {theirs}; this race is of {ours}", fix)
 
 
-def _uncounted(arm: Arm, exported: ExportedModel) -> NotRun | None:
+def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Why items a second would be wrong: a factory that isn't told the batch makes as many rows as it likes."""
     if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or is_file(arm.model):
         return None
@@ -207,7 +207,7 @@ def _uncounted(arm: Arm, exported: ExportedModel) -> NotRun | None:
     )
 
 
-def _unoffered(target: Target, can: Capabilities) -> NotRun | None:
+def _check_target(target: Target, can: Capabilities) -> NotRun | None:
     """Why the backend has no such mode or precision on this device, or no such scheme for it."""
     if target.mode in can.cuda_modes and target.device is not Device.CUDA:
         moded = f"{target.backend}+{target.mode}"
@@ -273,7 +273,7 @@ def unheld(arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], me
     weights = max(exported_models[arm.label].parameter_count for arm in own)
     specs = [(arm, exported_models[arm.label].inputs) for arm in (own[0], *own)]
     inputs = sum(arm.instances * set_bytes(one) * buffer_count(one) for arm, one in specs)
-    return _lacking(own, weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
+    return _check_memory(own, weights * _bytes_per_weight(own) + COPIES_OF_INPUTS * inputs, memory_bytes)
 
 
 def _bytes_per_weight(arms: Sequence[Arm]) -> int:
@@ -283,7 +283,7 @@ def _bytes_per_weight(arms: Sequence[Arm]) -> int:
     return BYTES_PER_WEIGHT_ARM * held * sessions
 
 
-def _lacking(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[str, NotRun]:
+def _check_memory(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[str, NotRun]:
     """Skips for all arms where they would not fit in memory."""
     if needs <= memory_bytes:
         return {}

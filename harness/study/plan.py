@@ -240,9 +240,9 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
     """
     targets = {model: targets_of(study, here.first(model)) for model in (point.model, *point.others)}
     _refuse_unknown_options(study, targets[point.model])
-    arms = _arms(study, targets, point, here.count(point.threads))
+    arms = _make_arms(study, targets, point, here.count(point.threads))
     if study.baseline is not None:
-        _meant(study, study.baseline, arms, here)
+        _find_baseline(study, study.baseline, arms, here)
     crossover_pairs(study, arms, (), here.first(point.model))
 
 
@@ -258,15 +258,15 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     for own in targets.values():
         _refuse_unknown_options(study, own)
     groups = [
-        _group(
+        _plan_group(
             study,
-            _arms(study, {**targets, point.model: family}, point, here.count(point.threads)),
+            _make_arms(study, {**targets, point.model: family}, point, here.count(point.threads)),
             point,
             here,
             apart,
         )
         for point in every
-        for apart, family in _families(study, targets[point.model])
+        for apart, family in _split_targets(study, targets[point.model])
     ]
     for name, count in Counter(group.record.name for group in groups).items():
         if count > 1:
@@ -298,7 +298,7 @@ def _option_fault(arm: Arm) -> str:
     return ""
 
 
-def _families(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:
+def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:
     """Who races whom, with what is added to the group's name: all targets; under `pythons` each with its twins alone.
 
     An upgrade is a question of its own for each target. A study that names `@python`, a baseline or a crossover has
@@ -324,13 +324,13 @@ def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
     return next((one for one in arms if one.target in full.values() and one.ordinal == 1 and not one.file), None)
 
 
-def _quantizer(target: Target) -> str:
+def _name_quantizer(target: Target) -> str:
     if scheme_of(target).is_quantized:
         return "shared"
     return "vendor" if target.precision in SCALED else "none"
 
 
-def _arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, threads: int) -> list[Arm]:
+def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, threads: int) -> list[Arm]:
     """All arms of a group: each target on the point's model, and on each file that races it.
 
     Args:
@@ -354,18 +354,18 @@ def _arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, t
                 ordinal=seen[model, target],
                 scenario=point.scenario,
                 settings="tuned" if options else "closed",
-                quantizer=_quantizer(target),
+                quantizer=_name_quantizer(target),
                 cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
     return [one for arm in arms for one in spread_settings(study, arm)]
 
 
-def _group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
+def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """The arms with their baseline first and its control last, and why some of them can't be asked."""
     skips = find_crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
-    baseline = _baseline(study, arms, runnable, skips, here)
+    baseline = _choose_baseline(study, arms, runnable, skips, here)
     ordered = with_control(baseline, arms) if baseline else tuple(arms)
     measured_too = [arm for arm in runnable if arm is not baseline and (study.against_own_fp32 or arm.file)]
     references = {arm.label: own.label for arm in measured_too if (own := own_fp32(runnable, arm))}
@@ -393,7 +393,7 @@ def _takes_module(arm: Arm) -> bool:
     return Artifact.MODULE in consumes and Artifact.ONNX not in consumes
 
 
-def _baseline(
+def _choose_baseline(
     study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun], here: Here
 ) -> Arm | None:
     if study.baseline is None:
@@ -406,7 +406,7 @@ def _baseline(
         best = [arm for arm in sure if arm.target == usual] or [arm for arm in sure if arm in timed]
         return next(iter(best or timed or sure or runnable), None)
     labels = {arm.label: arm for arm in arms}
-    wanted = _meant(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run
+    wanted = _find_baseline(study, study.baseline, [*runnable, *arms], here)  # of its settings, one that can run
     if wanted in skips and not runnable:
         return None  # too big, or too many threads: a grid goes on with its other cells
     if wanted in skips:
@@ -414,7 +414,7 @@ def _baseline(
     return labels[wanted]
 
 
-def _meant(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
+def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
     """The label of the first arm that a baseline's text means.
 
     Raises:

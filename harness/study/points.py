@@ -57,7 +57,7 @@ def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
             raise UsageError(f"backend {name!r} must be a name alone: device and precision are axes of their own")
     texts = study.backend or study.targets
     named = [target for text in texts for target in parse_targets(text, first or describe, study.pythons)]
-    targets = with_twins(_moved(study, named), study.pythons)
+    targets = with_twins(_spread_targets(study, named), study.pythons)
     refuse_namesakes(targets)
     known = {name for target in targets for name in names_of(target)}
     for name in study.options:
@@ -66,12 +66,12 @@ def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
     return targets
 
 
-def _moved(study: Study, targets: list[Target]) -> list[Target]:
+def _spread_targets(study: Study, targets: list[Target]) -> list[Target]:
     """The targets on every device and in every precision that the study has as axes; each once."""
     if not study.device and not study.precision:
         return targets
     moved = [
-        _as(target, device, precision)
+        _move_target(target, device, precision)
         for target in targets
         for device in ((not target.folder and study.device) or (target.device,))
         for precision in ((not target.folder and study.precision) or (target.precision,))
@@ -79,7 +79,7 @@ def _moved(study: Study, targets: list[Target]) -> list[Target]:
     return list(dict.fromkeys(moved))
 
 
-def _as(target: Target, device: Device, precision: Precision) -> Target:
+def _move_target(target: Target, device: Device, precision: Precision) -> Target:
     """The target there; a scheme that its backend doesn't have for this precision is left out."""
     can = describe(target.backend)[0]
     lost = schemes.unoffered(schemes.parse(target.scheme, own_words(can)), can.schemes.get(precision, ()))
@@ -117,17 +117,12 @@ def points(study: Study) -> list[Point]:
     Raises:
         UsageError: a parameter that no model has, a value that isn't allowed, or more cells than a grid may have.
     """
-    parts = _parts(study)
+    parts = [_fix_study(study, point) for point in study.points] or [study]
     _refuse_too_many(parts)
-    return [point for part in parts for point in _product(part)]
+    return [point for part in parts for point in _make_points(part)]
 
 
-def _parts(study: Study) -> list[Study]:
-    """The study; or, where it has points, one study for each of them."""
-    return [_fixed(study, point) for point in study.points] or [study]
-
-
-def _fixed(study: Study, point: Mapping[str, Value]) -> Study:
+def _fix_study(study: Study, point: Mapping[str, Value]) -> Study:
     """The study at one of its points; of its other axes those stay that the point's own model has."""
     words = {name: [value] for name, value in point.items() if name in POINT_WORDS}
     own = {name: [value] for name, value in point.items() if name not in words}
@@ -138,7 +133,7 @@ def _fixed(study: Study, point: Mapping[str, Value]) -> Study:
     return checked({**fields, **words, "parameters": {**others, **own}}, f"point {dict(point)}")
 
 
-def _product(study: Study) -> list[Point]:
+def _make_points(study: Study) -> list[Point]:
     known = {name for model in study.model if not is_file(model) for name in models.get(model).parameters}
     for name in () if all(map(is_file, study.model)) else study.parameters:
         if name not in known:
@@ -150,7 +145,7 @@ def _product(study: Study) -> list[Point]:
     if len(set(names)) < len(names):
         raise UsageError(f"give each model file a name of its own, got {', '.join(names)}")
     return [
-        _sized(
+        _size_point(
             study,
             Point(
                 model=model,
@@ -163,7 +158,7 @@ def _product(study: Study) -> list[Point]:
         )
         for model in study.model
         if model not in files
-        for parameters in _parameters(study, model)
+        for parameters in _combine_parameters(study, model)
         for batch in study.batch
         for scenario in study.scenario
         for threads in study.threads
@@ -171,7 +166,7 @@ def _product(study: Study) -> list[Point]:
     ]
 
 
-def _sized(study: Study, point: Point) -> Point:
+def _size_point(study: Study, point: Point) -> Point:
     """The point with the sizes that the study's whole shapes tell."""
     if not study.shapes:
         return point
@@ -184,7 +179,7 @@ def _refuse_too_many(parts: Sequence[Study]) -> None:
     lengths: dict[str, int] = {"point": len(parts), "model": len(parts[0].model)}
     cells = 0
     for part in parts:
-        own = [{name: len(values) for name, values in _axes(part, model).items()} for model in part.model]
+        own = [{name: len(values) for name, values in _select_axes(part, model).items()} for model in part.model]
         common = {name: len(getattr(part, name)) for name in ("batch", "threads", "scenario")}
         common["target"] = len(targets_of(part))
         cells += sum(math.prod(one.values()) for one in own) * math.prod(common.values())
@@ -194,15 +189,15 @@ def _refuse_too_many(parts: Sequence[Study]) -> None:
         raise axes.too_many(cells, lengths)
 
 
-def _axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
+def _select_axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
     """The study's parameters that this model has; a file has them all."""
     if is_file(model):
         return study.parameters
     return {name: values for name, values in study.parameters.items() if name in models.get(model).parameters}
 
 
-def _parameters(study: Study, model: str) -> list[dict[str, Value]]:
-    own = _axes(study, model)
+def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
+    own = _select_axes(study, model)
     combined = [dict(zip(own, values, strict=True)) for values in itertools.product(*own.values())]
     return combined if is_file(model) else [models.get(model).check(one) for one in combined]
 
@@ -233,7 +228,7 @@ def request(study: Study, point: Point) -> Request:
     return replace(asked, parameters=parameters)
 
 
-def _title(model: str) -> str:
+def _make_title(model: str) -> str:
     """What people call a model: a file by its name, a config by its architecture."""
     return ("" if is_file(model) else models.get(model).title) or name_model(model)
 
@@ -245,7 +240,7 @@ def group_name(point: Point) -> str:
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
     threads = "" if point.threads is None else f", threads {point.threads}"
     batch = "" if point.scenario is Scenario.THROUGHPUT else f", batch {point.batch}"
-    names = " and ".join(_title(model) for model in (point.model, *point.others))
+    names = " and ".join(_make_title(model) for model in (point.model, *point.others))
     return f"{names}{f' ({special})' if special else ''}{batch}{threads}{scenario}"
 
 

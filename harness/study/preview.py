@@ -64,7 +64,7 @@ def preview(request: Request) -> Preview:
     """
     calibration = f"sets of {request.calibration_npz}" if request.calibration_npz else ""
     if is_file(request.model):
-        return _of_file(request, calibration)
+        return _preview_file(request, calibration)
     if models.is_own(request.model):
         return Preview(
             calibration=calibration or (f"rows of {request.inputs_npz}" if request.inputs_npz else "its inputs")
@@ -73,15 +73,16 @@ def preview(request: Request) -> Preview:
     specs = model.inputs(request.parameters, request.batch)
     return Preview(
         inputs=tuple(
-            InputPreview(text=_text(spec), shape=spec.shape, filled=_filled_by(model, spec)) for spec in specs
+            InputPreview(text=_format_spec(spec), shape=spec.shape, filled=_describe_filling(model, spec))
+            for spec in specs
         ),
         buffers=buffer_count(specs),
-        calibration=calibration or _calibrated_by(model, request),
+        calibration=calibration or _describe_calibration(model, request),
         parameter_count=model.parameter_count(request.parameters),
     )
 
 
-def _of_file(request: Request, calibration: str) -> Preview:
+def _preview_file(request: Request, calibration: str) -> Preview:
     from shootout.exported import onnx_axes, onnx_files, onnx_graph
     from shootout.exported.onnx_files import header
     from shootout.models.user import onnx_inputs
@@ -111,7 +112,7 @@ def _of_file(request: Request, calibration: str) -> Preview:
             for spec in specs
         ),
         buffers=None if given else buffer_count(specs),
-        calibration=calibration or (f"rows of {given}" if given else _drawn_sets(specs, axes.batch)),
+        calibration=calibration or (f"rows of {given}" if given else _describe_drawn_sets(specs, axes.batch)),
         notes=axes.notes,
         operators=dict(operators.most_common()),
         parameter_count=onnx_files.parameter_count(head),
@@ -119,21 +120,21 @@ def _of_file(request: Request, calibration: str) -> Preview:
     )
 
 
-def _text(spec: TensorSpec) -> str:
+def _format_spec(spec: TensorSpec) -> str:
     return f"{spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]"
 
 
-def _filled_by(model: Model, spec: TensorSpec) -> str:
+def _describe_filling(model: Model, spec: TensorSpec) -> str:
     return "drawn in the model's own way" if model.draw else f"drawn: {usual(spec).told}"
 
 
-def _calibrated_by(model: Model, request: Request) -> str:
+def _describe_calibration(model: Model, request: Request) -> str:
     if model.calibration:
         return "sets in the model's own way"
     if model.task:
         return "rows of its data set"
-    return _drawn_sets(model.inputs(request.parameters, request.batch), request.batch)
+    return _describe_drawn_sets(model.inputs(request.parameters, request.batch), request.batch)
 
 
-def _drawn_sets(specs: tuple[TensorSpec, ...], batch: int) -> str:
+def _describe_drawn_sets(specs: tuple[TensorSpec, ...], batch: int) -> str:
     return f"{input_sets.calibration_count(specs, batch)} drawn sets"

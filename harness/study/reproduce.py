@@ -33,7 +33,7 @@ def words(arm: Arm, also: Sequence[str] = ()) -> str:
 
 def quote(words: Iterable[str]) -> str:
     """Quote words as they are typed in a shell."""
-    return " ".join(map(_quoted, words))
+    return " ".join(map(_quote_word, words))
 
 
 def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, str]]:
@@ -44,27 +44,27 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
     """
     arm = arms[0]
     told: list[tuple[str, object]] = [("model", arm.model)]
-    told += [("parameters", f"{key}={_said(value)}") for key, value in _own(arm)]
-    told += [("batch", arm.batch), ("backends", ",".join(map(_asked, arms))), ("threads", arm.threads)]
-    told += [("options", option) for option in dict.fromkeys(option for one in arms for option in _knobs(one))]
+    told += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
+    told += [("batch", arm.batch), ("backends", ",".join(map(_write_target, arms))), ("threads", arm.threads)]
+    told += [("options", option) for option in dict.fromkeys(option for one in arms for option in _list_knobs(one))]
     told += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
     told += [("l2", "cold")] if arm.cold_l2 else []
     found = [(_FLAGS[keyword], str(value)) for keyword, value in told]
     given = zip(also[::2], also[1::2], strict=True)
-    return [*found, *(option for option in given if any(_wanted(arm, *option) for arm in arms))]
+    return [*found, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
 
 
-def _asked(arm: Arm) -> str:
+def _write_target(arm: Arm) -> str:
     target = arm.target
     return f"{SHIPPED}:{without_home(target.folder)}" if target.folder else str(target)
 
 
-def _knobs(arm: Arm) -> Iterable[str]:
+def _list_knobs(arm: Arm) -> Iterable[str]:
     name = arm.target.backend + (f"+{arm.target.mode}" if arm.target.mode else "")
     return (f"{name}.{key}={value}" for key, value in sorted(arm.options.items()))
 
 
-def _own(arm: Arm) -> Iterable[tuple[str, Value]]:
+def _list_parameters(arm: Arm) -> Iterable[tuple[str, Value]]:
     """The parameters that have to be said. A user's model may be gone by now, so all of its own are."""
     from shootout import models  # which reading most runs doesn't need
 
@@ -72,14 +72,14 @@ def _own(arm: Arm) -> Iterable[tuple[str, Value]]:
     return [(key, value) for key, value in arm.parameters.items() if defaults.get(key) != value]
 
 
-def _wanted(arm: Arm, option: str, value: str) -> bool:
+def _is_needed(arm: Arm, option: str, value: str) -> bool:
     return option != _FLAGS["pythons"] or value.partition("=")[0] == arm.target.python
 
 
-def _said(value: Value) -> str:
+def _write_value(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _quoted(word: str) -> str:
+def _quote_word(word: str) -> str:
     """For a shell, which must still see a leading tilde."""
     return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)

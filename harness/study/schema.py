@@ -162,6 +162,11 @@ class Study(BaseModel):
         return self.goal or (Aim.BASELINE if self.crossover else Aim.BEST)
 
     @property
+    def all_scenarios(self) -> set[Value]:
+        """Return the scenarios of the study and of its points."""
+        return {*self.scenario, *(point["scenario"] for point in self.points if "scenario" in point)}
+
+    @property
     def most_restarts(self) -> int:
         """The most that a race has: the study's own word, else more for races that something else ends."""
         own = "max_restarts" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
@@ -194,21 +199,21 @@ class Study(BaseModel):
         kept = self.parameters if same_model else {}
         own = {name: values for name, values in parameters.items() if name not in words}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
-        silenced = _silenced({**given, **words})
+        silenced = _find_silenced({**given, **words})
         silenced |= set() if same_model else {"shapes"}
         fields = {key: value for key, value in self.model_dump(exclude_unset=True).items() if key not in silenced}
         if self.points:
-            fields["points"] = _without(self.points if same_model else (), {*given, *words, *own})
+            fields["points"] = _drop_named(self.points if same_model else (), {*given, *words, *own})
         return checked({**fields, **given, **words, "parameters": {**kept, **own}, "options": knobs})
 
 
-def _without(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
+def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
     """The points without what the command line names, each once."""
     left = [{name: value for name, value in one.items() if name not in names} for one in points]
     return [one for index, one in enumerate(left) if one and one not in left[:index]]
 
 
-def _silenced(changed: Mapping[str, Any]) -> set[str]:
+def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     """The fields of a study that have nothing to say any more once others are changed."""
     silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
     silenced |= {"targets"} if "backend" in changed else set()
@@ -229,18 +234,18 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
         UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
     """
     place = f"{source}: " if source else ""
-    for error in _strangers(fields, {(): Study.model_fields, ("crossover",): CrossoverAxis.model_fields}):
+    for error in _unknown_keys(fields, {(): Study.model_fields, ("crossover",): CrossoverAxis.model_fields}):
         raise UsageError(f"{place}{error}")
     try:
         study = Study.model_validate(fields)
     except ValidationError as invalid:
-        raise UsageError(f"{place}{_said(invalid.errors()[0])}") from None
-    for fault in _faults(study):
+        raise UsageError(f"{place}{_explain_error(invalid.errors()[0])}") from None
+    for fault in _find_faults(study):
         raise UsageError(f"{place}{fault}")
     return study
 
 
-def _said(error: Any) -> str:
+def _explain_error(error: Any) -> str:
     """What pydantic found, with the nearest name where it is one of a few."""
     where, received = error["loc"], error["input"]
     if error["type"] == "enum" and where[0] in _CHOICES:
@@ -249,7 +254,7 @@ def _said(error: Any) -> str:
     return why if where == ("goal",) else f"{'.'.join(map(str, where))} is {received!r}: {why}"
 
 
-def _strangers(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Iterable[str]]) -> Iterator[UsageError]:
+def _unknown_keys(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Iterable[str]]) -> Iterator[UsageError]:
     """Keys that nobody knows, with the nearest one.
 
     Args:
@@ -264,7 +269,7 @@ def _strangers(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Itera
         yield from (unknown(what, key, known) for key in keys if key not in known)
 
 
-def _faults(study: Study) -> Iterator[str]:
+def _find_faults(study: Study) -> Iterator[str]:
     """What makes no sense in a study whose every field is well formed."""
     if bool(study.targets) is bool(study.backend):
         which = "both are given" if study.backend else "neither is given"
@@ -280,16 +285,16 @@ def _faults(study: Study) -> Iterator[str]:
     at_once = [one for one in study.scenario if one in (Scenario.THROUGHPUT, Scenario.SERVE)]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
-    yield from _unheard(study)
+    yield from _find_unused_options(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
         if (again := axes.repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
 
 
-def _unheard(study: Study) -> Iterator[str]:
+def _find_unused_options(study: Study) -> Iterator[str]:
     """What some scenarios alone are asked: anywhere else it would be a limit that nobody keeps."""
-    asked = {*study.scenario, *(point["scenario"] for point in study.points if "scenario" in point)}
+    asked = study.all_scenarios
     words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
     for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
         how = "add scenario serve (--scenario serve)"
@@ -317,10 +322,10 @@ def load(name: str) -> Study:
         UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
     """
     if name.endswith(SUFFIX):
-        return read_text(_read(Path(name)), Path(name).stem, name)
+        return read_text(_read_file(Path(name)), Path(name).stem, name)
     if not is_named(name):
         raise unknown("study", name, names())
-    return _from_text(_shipped(name).read_text(encoding="utf-8"), name, name)
+    return _from_text(_locate_study(name).read_text(encoding="utf-8"), name, name)
 
 
 def read_text(text: str, name: str, source: str) -> Study:
@@ -346,11 +351,11 @@ def is_named(name: str) -> bool:
     return name in shipped()
 
 
-def _shipped(name: str) -> Traversable:
+def _locate_study(name: str) -> Traversable:
     return files("shootout") / "studies" / f"{name}{SUFFIX}"
 
 
-def _read(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
             raise UsageError(f"the study file {str(path)!r} is no ordinary file")

@@ -43,14 +43,14 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
     if _is_model(name):
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     _refuse_studies(given["model"])
-    own = _load(name)
-    study = _without_the_gone(own.changed(**given), own, given["baseline"])
-    for fault in _idle(study, options):
+    own = _load_study(name)
+    study = _drop_missing_targets(own.changed(**given), own, given["baseline"])
+    for fault in _flags_without_effect(study, options):
         raise UsageError(fault)
     return study
 
 
-def _without_the_gone(study: Study, own: Study, asked: str | None) -> Study:
+def _drop_missing_targets(study: Study, own: Study, asked: str | None) -> Study:
     """The study without its own baseline and crossover pairs that are not among the targets asked for in their place.
 
     Then the baseline is the default; where no pair is left, all are looked at.
@@ -87,7 +87,8 @@ def read_place(name: str, other: Any) -> Any:
         UsageError: that gives another.
     """
     if other:
-        raise UsageError(f"two models are given, {name!r} and --model {_told(other)}: give one of them")
+        models_given = ",".join(map(str, axes.several(other)))
+        raise UsageError(f"two models are given, {name!r} and --model {models_given}: give one of them")
     flag = flags_of(StudyOptions)["model"]
     return flag.read(flag.name, name) if flag.read else name
 
@@ -105,7 +106,7 @@ def _is_model(name: str) -> bool:
     return all(part in models.names() or is_file(part) or models.is_own(part) for part in parts)
 
 
-def _load(name: str) -> Study:
+def _load_study(name: str) -> Study:
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return schema.load(name)
     if name.endswith(WEIGHTS):
@@ -125,11 +126,7 @@ def _refuse_studies(model: Any) -> None:
             raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
 
 
-def _told(model: Any) -> str:
-    return ",".join(map(str, axes.several(model)))
-
-
-def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
+def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
     """What is asked in so many words, and would change nothing; a study's own keys are no such words."""
     asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
     targets = targets_of(study)
@@ -141,7 +138,7 @@ def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
         yield "--energy is counted by NVIDIA's driver, and no target is on cuda: add one, or leave it out"
     if "energy" in asked and study.l2 == "cold":
         yield "--energy is of calls in a row, which --l2 cold keeps apart: leave one of them out"
-    if "energy" in asked and not _scenarios(study) - {Scenario.THROUGHPUT, Scenario.SERVE}:
+    if "energy" in asked and not study.all_scenarios - {Scenario.THROUGHPUT, Scenario.SERVE}:
         yield "--energy is of one call after another: add --scenario latency, or leave it out"
     offered = {precision for target in targets for _, precision in describe(target.backend)[0].targets}
     for word in options.get("allow", ()):
@@ -153,7 +150,3 @@ def _idle(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
             "--calibration is for quantized rows, and none is asked for: add one such as onnxruntime:cpu:int8, or "
             "leave it out"
         )
-
-
-def _scenarios(study: Study) -> set[Any]:
-    return {*study.scenario, *(point["scenario"] for point in study.points if "scenario" in point)}

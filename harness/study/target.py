@@ -41,21 +41,21 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
             known.
     """
     if shipped := _SHIPPED.fullmatch(text.strip()):
-        return [_shipped(text, shipped["folder"], shipped["python"] or "", pythons)]
+        return [_parse_shipped(text, shipped["folder"], shipped["python"] or "", pythons)]
     match = _SHAPE.fullmatch(text.strip())
     if not match:
         raise UsageError(f"target {text!r} is not of the form backend[+mode][@python]:device:precision[/scheme]")
     part = {name: value or "" for name, value in match.groupdict().items()}
-    part["device"] = _canonical(part["device"])
+    part["device"] = _spell_device(part["device"])
     capabilities, first = describe(part["backend"])
     if not is_among(part["mode"], capabilities.modes):
-        _known("mode", part["mode"], capabilities.modes, text)
+        _refuse_unknown("mode", part["mode"], capabilities.modes, text)
     _check_python(part["python"], pythons, text)
     schemes.parse(part["scheme"], own=own_words(capabilities))
     own = {name: part[name] for name in ("backend", "mode", "scheme", "python")}
     targets = [
         Target(**own, device=device, precision=precision)
-        for device, precision in _pairs(part["device"], part["precision"], capabilities, first)
+        for device, precision in _expand_pairs(part["device"], part["precision"], capabilities, first)
     ]
     if not targets:
         offered = ", ".join(sorted(f"{device}:{precision}" for device, precision in capabilities.targets))
@@ -63,7 +63,7 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
     return targets
 
 
-def _shipped(text: str, folder: str, python: str, pythons: Collection[str]) -> Target:
+def _parse_shipped(text: str, folder: str, python: str, pythons: Collection[str]) -> Target:
     """The target that a shipped folder is; what it runs on and in, its manifest tells."""
     place = Path(folder).expanduser().resolve()
     if not _NAME.fullmatch(place.name):
@@ -79,11 +79,11 @@ def open_once(folder: str) -> ShippedFolder:
         UsageError: it is none, or a file was changed.
     """
     path = Path(folder) / MANIFEST
-    return _opened(folder, path.stat().st_mtime_ns if path.exists() else 0)
+    return _open_shipped(folder, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 @lru_cache(maxsize=64)
-def _opened(folder: str, _changed_ns: int) -> ShippedFolder:
+def _open_shipped(folder: str, _changed_ns: int) -> ShippedFolder:
     return open_shipped(Path(folder))
 
 
@@ -153,22 +153,24 @@ def own_words(capabilities: Capabilities) -> frozenset[str]:
 
 def canonical(text: str) -> str:
     """A target's text with its device by its one name."""
-    return ":".join(map(_canonical, text.split(":")))
+    return ":".join(map(_spell_device, text.split(":")))
 
 
-def _canonical(word: str) -> str:
+def _spell_device(word: str) -> str:
     try:
         return Device(word)
     except ValueError:  # no device, or none that is known
         return word
 
 
-def _pairs(device: str, precision: str, capabilities: Capabilities, first: Target) -> list[tuple[Device, Precision]]:
+def _expand_pairs(
+    device: str, precision: str, capabilities: Capabilities, first: Target
+) -> list[tuple[Device, Precision]]:
     """The (device, precision) pairs asked for, the backend's first target filling what was left out."""
     if device not in ("", "*"):
-        _known("device", device, {str(known) for known in Device}, device)
+        _refuse_unknown("device", device, {str(known) for known in Device}, device)
     if precision not in ("", "*"):
-        _known("precision", precision, {str(known) for known in Precision}, precision)
+        _refuse_unknown("precision", precision, {str(known) for known in Precision}, precision)
     wanted_device = device or first.device
     wanted_precision = precision or first.precision
     if "*" not in (wanted_device, wanted_precision):  # one that the backend doesn't offer is a row that says so
@@ -180,7 +182,7 @@ def _pairs(device: str, precision: str, capabilities: Capabilities, first: Targe
     ]
 
 
-def _known(what: str, received: str, known: set[str] | frozenset[str], text: str) -> None:
+def _refuse_unknown(what: str, received: str, known: set[str] | frozenset[str], text: str) -> None:
     if received not in known:
         error = unknown(what, received, [name for name in known if name])
         raise UsageError(f"{error} (in target {text!r})" if text != received else str(error))

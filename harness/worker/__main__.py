@@ -100,7 +100,7 @@ class Worker:
             _refuse_cold(built.arm, self._session)
             self._sessions = [self._session, *(runner.load(built) for _ in range(built.arm.instances - 1))]
         self._built, self._buffers = built, built.exported.input_buffers()
-        self._blocks = self._timed(built)
+        self._blocks = self._make_blocks(built)
         first_call_s = self._blocks.first_call_s()
         self._strayed = given.left(current_bounds())
         return Loaded(
@@ -129,7 +129,7 @@ class Worker:
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)
         return verified
 
-    def _timed(self, built: Built) -> Blocks | Instances:
+    def _make_blocks(self, built: Built) -> Blocks | Instances:
         """What reads the calls: blocks of one session, or all of an arm's instances at once."""
         on_gpu = built.arm.target.device.is_gpu
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
@@ -153,8 +153,8 @@ class Worker:
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
                 latency_ns = self._blocks.play(scopes)
-            gpu = self._gpu()
-            fault = self._recheck(watch.seconds)
+            gpu = self._read_gpu_state()
+            fault = self._recheck_if_due(watch.seconds)
         return Turn(latency_ns=latency_ns, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
     def serve(self, offer: RateStep) -> Turn:
@@ -163,8 +163,8 @@ class Worker:
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
                 latency_ns, late_ns = self._blocks.serve(offer)
-            gpu = self._gpu()
-            fault = self._recheck(watch.seconds)
+            gpu = self._read_gpu_state()
+            fault = self._recheck_if_due(watch.seconds)
         return Turn(
             latency_ns={Scope.END_TO_END: latency_ns},
             offer=offer,
@@ -179,10 +179,10 @@ class Worker:
         """Whether the arm still computes, now that its rounds are over; what is wrong, or ""."""
         return self._rechecks.look_once_more(self._blocks) if self._rechecks else ""
 
-    def _recheck(self, played_s: float) -> str:
+    def _recheck_if_due(self, played_s: float) -> str:
         return self._rechecks.look(self._blocks, played_s) if self._rechecks else ""
 
-    def _gpu(self) -> GpuState | None:
+    def _read_gpu_state(self) -> GpuState | None:
         """How the GPU is, asked at once: a clock falls when nothing runs."""
         return read_state() if self._device is Device.CUDA else None
 

@@ -55,11 +55,11 @@ def available(
 
     A backend that crashes or hangs is unavailable, with the reason; nothing is raised for it.
     """
-    broken = {pair: Availability(why=why) for pair in pairs if (why := _broken(pair))}
-    return broken | _probed([pair for pair in pairs if pair not in broken], others or {})
+    broken = {pair: Availability(why=why) for pair in pairs if (why := _explain_broken_adapter(pair))}
+    return broken | _probe_all([pair for pair in pairs if pair not in broken], others or {})
 
 
-def _broken(pair: Pair) -> NotRun | None:
+def _explain_broken_adapter(pair: Pair) -> NotRun | None:
     """Why a third party's adapter can't even say what it can do: its probe would end the same way."""
     if pair[0] in backends.SHIPPED or "@" in pair[0]:
         return None
@@ -68,7 +68,7 @@ def _broken(pair: Pair) -> NotRun | None:
     return None
 
 
-def _probed(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
+def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
     """What probes say, in fresh processes."""
     started: list[Child] = []
     stopped = Event()
@@ -78,7 +78,7 @@ def _probed(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) ->
             started.append(probe)
             if stopped.is_set():
                 probe.signal(signal.SIGKILL)
-            answers = _answers(probe, pairs, others)
+            answers = _collect_answers(probe, pairs, others)
         if probe.was_killed and again and not stopped.is_set():
             return ask(pairs, again=False)
         return pairs, answers
@@ -86,7 +86,7 @@ def _probed(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) ->
     with ThreadPoolExecutor(at_once()) as pool:
         try:
             found: dict[Pair, Availability] = {}
-            running = {pool.submit(ask, together) for together in _by_library(pairs)}
+            running = {pool.submit(ask, together) for together in _group_by_library(pairs)}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for asked, answers in (one.result() for one in done):
@@ -101,7 +101,7 @@ def _probed(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) ->
             raise
 
 
-def _by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
+def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
     """The pairs of each library under each interpreter, those that take longest first."""
     found: dict[tuple[str, str], list[Pair]] = {}
     for pair in sorted(set(pairs)):
@@ -126,27 +126,29 @@ def at_once() -> int:
 
 def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> Child:
     """A process that looks whether backends, all of one interpreter, work on devices; it says so on standard output."""
-    other = _parts(pairs[0], others)[1]
-    own = passed_on(os.environ, {name for pair in pairs for name in _variables(pair[0])})
+    other = _split_pair(pairs[0], others)[1]
+    own = passed_on(os.environ, {name for pair in pairs for name in _list_variables(pair[0])})
     return Child(
         "shootout.worker.availability",
-        [word for pair in pairs for word in (_parts(pair, others)[0], pair[1])],
+        [word for pair in pairs for word in (_split_pair(pair, others)[0], pair[1])],
         environment=other.environment(own) if other else own,
         executable=other.path if other else None,
     )
 
 
-def _variables(backend: str) -> tuple[str, ...]:
+def _list_variables(backend: str) -> tuple[str, ...]:
     """What it declares that it needs; nothing where nobody here knows it."""
     with suppress(UsageError):
         return backends.capabilities(backend.partition("@")[0]).variables
     return ()
 
 
-def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
+def _collect_answers(
+    probe: Child, pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]
+) -> dict[Pair, Availability]:
     """Wait for what a probe finds. Whom its end left without an answer is missing, unless it was asked alone."""
     ended = probe.finish(PROBE_TIMEOUT_S)
-    asked = {(_parts(pair, others)[0], pair[1].value): pair for pair in pairs}
+    asked = {(_split_pair(pair, others)[0], pair[1].value): pair for pair in pairs}
     found = {}
     for line in ended.said.splitlines():
         with suppress(ValueError, TypeError, AttributeError, KeyError):
@@ -154,36 +156,36 @@ def _answers(probe: Child, pairs: Sequence[Pair], others: Mapping[str, PythonInt
             answer = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
             found[asked[backend, device]] = answer
     if len(pairs) == 1 and not found:
-        found[pairs[0]] = _unavailable(f"gave no answer: {ended.how}", _parts(pairs[0], others)[0])
-    return {pair: _mended(one, pair, others) for pair, one in found.items()}
+        found[pairs[0]] = _make_unavailable(f"gave no answer: {ended.how}", _split_pair(pairs[0], others)[0])
+    return {pair: _adapt_fix(one, pair, others) for pair, one in found.items()}
 
 
-def _mended(found: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
+def _adapt_fix(found: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
     """What was found; under another interpreter, what to install is said for that one."""
-    backend, other = _parts(pair, others)
+    backend, other = _split_pair(pair, others)
     if other is None or found.why is None or found.why.kind not in INSTALLABLE:
         return found
     reason, fix = f"under @{other.name}: {found.reason}", other.install_backend(backend)
     return replace(found, why=replace(found.why, reason=reason, fix=fix))
 
 
-def _unavailable(reason: str, backend: str) -> Availability:
-    return Availability(why=NotRun(NotRunKind.BROKEN, reason, _fix(backend)))
+def _make_unavailable(reason: str, backend: str) -> Availability:
+    return Availability(why=NotRun(NotRunKind.BROKEN, reason, _suggest_fix(backend)))
 
 
-def _parts(pair: Pair, others: Mapping[str, PythonInterpreter]) -> tuple[str, PythonInterpreter | None]:
+def _split_pair(pair: Pair, others: Mapping[str, PythonInterpreter]) -> tuple[str, PythonInterpreter | None]:
     backend, _, python = pair[0].partition("@")
     return backend, others[python] if python else None
 
 
-def _fix(backend: str) -> str:
+def _suggest_fix(backend: str) -> str:
     try:
         return f"reinstall it: {backends.entry(backend).fix}"
     except UsageError as error:
         return str(error)
 
 
-def _said(backend: str, device: str, found: Availability) -> bytes:
+def _encode_answer(backend: str, device: str, found: Availability) -> bytes:
     """A line of JSON; what an adapter answers in other types is its own error.
 
     Raises:
@@ -203,11 +205,11 @@ def main() -> None:
     for backend, device in zip(pairs[::2], pairs[1::2], strict=True):
         try:
             found = backends.get(backend).probe(Device(device))
-            said = _said(backend, device, found)
+            said = _encode_answer(backend, device, found)
         except SkippedArm as error:
-            said = _said(backend, device, Availability(why=error.why))
+            said = _encode_answer(backend, device, Availability(why=error.why))
         except (Exception, SystemExit) as error:
-            said = _said(backend, device, _unavailable(explained(error), backend))
+            said = _encode_answer(backend, device, _make_unavailable(explained(error), backend))
         os.write(answer, said)
     os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
@@ -236,12 +238,12 @@ def known_available(
     """
     if fresh:
         forget(pair[0] for pair in pairs)
-    state = _state()
+    state = _hash_state()
     keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.SHIPPED}
     worked = store.read_facts(WORKED)
-    found = {pair: answer for pair, key in keys.items() if (answer := _recalled(worked.get(key)))}
+    found = {pair: answer for pair, key in keys.items() if (answer := _from_json(worked.get(key)))}
     found |= available(set(pairs) - set(found), others)
-    new = {key: _noted(found[pair]) for pair, key in keys.items() if _stays(pair[1], found[pair])}
+    new = {key: _to_json(found[pair]) for pair, key in keys.items() if _is_lasting(pair[1], found[pair])}
     new = {key: one for key, one in new.items() if worked.get(key) != one}
     if new:
         store.write_facts(WORKED, new)
@@ -254,19 +256,19 @@ def forget(names: Iterable[str]) -> None:
     store.keep_facts(WORKED, lambda key: key.partition(" ")[2].partition(" ")[0] not in broken)
 
 
-def _stays(device: Device, found: Availability) -> bool:
+def _is_lasting(device: Device, found: Availability) -> bool:
     """Whether an answer is true as long as the state is."""
     if found.why is None:
         return device is Device.CPU  # a GPU may be gone, or others' by now
     return device is Device.CUDA and found.why.kind in NO_GPU and cuda_driver.library() is None
 
 
-def _noted(found: Availability) -> list[Any]:
+def _to_json(found: Availability) -> list[Any]:
     why = found.why
     return [found.version, {"kind": why.kind.value, "reason": why.reason, "fix": why.fix} if why else None]
 
 
-def _recalled(noted: Any) -> Availability | None:
+def _from_json(noted: Any) -> Availability | None:
     """What was noted; None where nothing was, or something that isn't ours: then it is tried again."""
     match noted:
         case [str(version), None]:
@@ -276,7 +278,7 @@ def _recalled(noted: Any) -> Availability | None:
     return None
 
 
-def _state() -> str:
+def _hash_state() -> str:
     """A hash of all that decides whether a library works: machine, system, driver, what is installed, our code."""
     own = [file.read_text(encoding="utf-8") for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
     ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]

@@ -67,11 +67,11 @@ class Blocks:
         """Nanoseconds of up to `calls` calls, each read by itself, ending early after `ns`."""
         readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
         clock.quiet_collector()
-        return self._read(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
+        return self._read_calls(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
 
     def tune(self) -> Tuned:
         """Fix, for this restart, how many calls go into one reading, from a short look at each scope."""
-        call_ns = {scope: self._glance(scope) for scope in Scope}
+        call_ns = {scope: self._estimate_call_ns(scope) for scope in Scope}
         if self._chill:
             self._chill()  # the first one makes what it needs
         short_ns = 1 if self._chill else SHORT_CALL_NS  # a second call would find the cache full
@@ -84,7 +84,7 @@ class Blocks:
         clock.quiet_collector()
         if self._on_gpu:
             clock.lead_in(self._calls[scopes[0]], len(self.buffers), calls=_READINGS, ns=GPU_LEAD_IN_NS)
-        return {scope: self._block(scope) for scope in scopes}
+        return {scope: self._play_block(scope) for scope in scopes}
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
         """What a job gives for every session of the arm: there is one."""
@@ -107,11 +107,11 @@ class Blocks:
         """Stage an input buffer again, whose memory was written to."""
         self._session.stage(self.buffers[buffer], buffer)
 
-    def _glance(self, scope: Scope) -> float:
-        found = self._read(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
+    def _estimate_call_ns(self, scope: Scope) -> float:
+        found = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
         return float(np.median(found))
 
-    def _block(self, scope: Scope) -> Array:
+    def _play_block(self, scope: Scope) -> Array:
         assert self._tuned is not None, "tune comes first"
         k = self._tuned.per_reading[scope]
         long = self._tuned.call_ns[scope] > LONG_CALL_NS
@@ -119,14 +119,16 @@ class Blocks:
         clock.lead_in(self._calls[scope], len(self.buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
         if self._chill:
             return self._read_cold(scope, self._chill, block_ns, min_calls)
-        return self._read(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
+        return self._read_calls(scope, self._readings, per_reading=k, block_ns=block_ns, min_calls=min_calls) / k
 
     def _read_cold(self, scope: Scope, chill: Callable[[], object], block_ns: int, min_calls: int) -> Array:
         call, readings = self._calls[scope], self._readings
         count = clock.read_cold_block(call, chill, len(self.buffers), readings, block_ns=block_ns, min_calls=min_calls)
         return np.frombuffer(readings, dtype=np.int64, count=count).astype(np.float64)
 
-    def _read(self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int) -> Array:
+    def _read_calls(
+        self, scope: Scope, readings: array[int], *, per_reading: int, block_ns: int, min_calls: int
+    ) -> Array:
         count = clock.read_block(
             self._calls[scope],
             len(self.buffers),
@@ -181,12 +183,12 @@ def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Loo
         calls: how many without a profiler.
     """
     turns = [index % len(buffers) for index in range(calls)]
-    steps = tuple(clock.read_steps(_steps(session, turn), buffers[turn]) for turn in turns)
-    events, fault = _profiled(session, buffers[0])
+    steps = tuple(clock.read_steps(_list_steps(session, turn), buffers[turn]) for turn in turns)
+    events, fault = _run_profiler(session, buffers[0])
     return Looked(steps=steps, events=events, fault=fault)
 
 
-def _steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
+def _list_steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
     def synchronize(raw: Any) -> Any:
         session.synchronize()
         return raw
@@ -199,7 +201,7 @@ def _steps(session: Session, slot: int) -> list[tuple[str, Callable[[Any], Any]]
     ]
 
 
-def _profiled(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]:
+def _run_profiler(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], str]:
     def call() -> object:
         raw = session.execute(session.stage(inputs, 0))
         session.synchronize()

@@ -60,15 +60,15 @@ class Instances:
 
     def outputs(self) -> list[list[Arrays]]:
         """What each session answers to each of its buffers while the others answer too."""
-        return self._all(self._answers)
+        return self._run_on_all(self._fetch_outputs)
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
         """What a job gives for every session, all at once."""
-        return self._all(lambda mine: job(self._blocks[mine]))
+        return self._run_on_all(lambda mine: job(self._blocks[mine]))
 
     def warm(self, calls: int, ns: int) -> Array:
         """Nanoseconds of up to `calls` calls of the first session while all others call too."""
-        with self._company():
+        with self._keep_others_calling():
             return self._blocks[0].warm(calls, ns)
 
     def tune(self) -> Tuned:
@@ -81,7 +81,7 @@ class Instances:
     def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
         """By scope, the wall nanoseconds per item of one window in which all sessions call as fast as they can."""
         clock.quiet_collector()
-        return {scope: np.array([self._window(scope)]) for scope in scopes}
+        return {scope: np.array([self._play_window(scope)]) for scope in scopes}
 
     def serve(self, offer: RateStep) -> tuple[Array, float]:
         """Serve requests as they arrive.
@@ -98,23 +98,23 @@ class Instances:
             limit_ns=offer.limit_ns,
             most_late=math.inf if offer.most_late is None else offer.most_late,
         )
-        self._all(lambda mine: serve_stream(self._call(mine, Scope.END_TO_END), self._buffers, queue))
+        self._run_on_all(lambda mine: serve_stream(self._get_call(mine, Scope.END_TO_END), self._buffer_count, queue))
         due, begun, ended = np.array([queue.due_ns, queue.begun_ns, queue.ended_ns])[:, offer.lead_in :]
         served = ended > 0
         return (ended - due)[served], float(np.quantile((begun - due)[served], 0.1))
 
     @property
-    def _buffers(self) -> int:
+    def _buffer_count(self) -> int:
         return len(self._inputs[0])
 
-    def _call(self, mine: int, scope: Scope) -> Call:
+    def _get_call(self, mine: int, scope: Scope) -> Call:
         return self._blocks[mine].calls[scope]
 
-    def _answers(self, mine: int) -> list[Arrays]:
+    def _fetch_outputs(self, mine: int) -> list[Arrays]:
         """The outputs of one session; fetched at once, since only they survive the next call."""
-        return [self._blocks[mine].answered(buffer) for buffer in range(self._buffers)]
+        return [self._blocks[mine].answered(buffer) for buffer in range(self._buffer_count)]
 
-    def _window(self, scope: Scope) -> float:
+    def _play_window(self, scope: Scope) -> float:
         assert self._tuned is not None, "tune comes first"
         call_ns = self._tuned.call_ns[scope]
         window_ns, calls = (0, 1) if call_ns > LONG_CALL_NS else (WINDOW_NS, BLOCK_CALLS)
@@ -122,8 +122,8 @@ class Instances:
 
         def stream(mine: int) -> tuple[int, int]:
             return read_stream(
-                self._call(mine, scope),
-                self._buffers,
+                self._get_call(mine, scope),
+                self._buffer_count,
                 meeting,
                 mine,
                 per_look=max(1, int(SHORT_CALL_NS / max(call_ns, 1.0))),
@@ -132,16 +132,16 @@ class Instances:
                 calls=calls,
             )
 
-        calls_per_ns = sum(count / ns for count, ns in self._all(stream))
+        calls_per_ns = sum(count / ns for count, ns in self._run_on_all(stream))
         return 1.0 / (calls_per_ns * self._batch)
 
     @contextmanager
-    def _company(self) -> Iterator[None]:
+    def _keep_others_calling(self) -> Iterator[None]:
         """Meanwhile all sessions but the first call and call."""
         over = [False]
 
         def keep_calling(mine: int) -> None:
-            call = clock.repeated(self._call(mine, Scope.END_TO_END), self._buffers, 1)
+            call = clock.repeated(self._get_call(mine, Scope.END_TO_END), self._buffer_count, 1)
             while not over[0]:
                 call(0)
 
@@ -153,7 +153,7 @@ class Instances:
         for job in jobs:
             job.result()
 
-    def _all(self, job: Callable[[int], T]) -> list[T]:
+    def _run_on_all(self, job: Callable[[int], T]) -> list[T]:
         """Do a job for every session at once, the first one's in this thread; what each gave."""
         others = [thread.submit(job, mine) for mine, thread in enumerate(self._threads, start=1)]
         first = job(0)

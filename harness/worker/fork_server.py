@@ -86,7 +86,7 @@ def main() -> None:
                 if not message:
                     return
                 arguments, environment, folder, cpus = json.loads(message)
-                _fork(pipe, files, _Life(arguments, environment, folder, cpus, pages, head_start))
+                _fork_worker(pipe, files, _Life(arguments, environment, folder, cpus, pages, head_start))
         except ConnectionError:  # who asked may be killed
             pass
         except OSError:
@@ -128,7 +128,7 @@ class _Life:
     head_start: HeadStart
 
 
-def _fork(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
+def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
     told, tells = os.pipe()
     between = os.fork()
     if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
@@ -140,7 +140,7 @@ def _fork(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
                 os.write(tells, str(os.getpid()).encode())
                 os.close(told)
                 os.close(tells)
-                _live(parent, files, life)
+                _run_worker(parent, files, life)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -152,7 +152,7 @@ def _fork(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
         os.close(one)
 
 
-def _live(between: int, files: Sequence[int], life: _Life) -> None:
+def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
     """Be a worker in this forked process, to its end, once it is adopted: a worker ends where its parent has."""
     commands, out, errors = files
     while os.getppid() == between:
@@ -344,7 +344,7 @@ class ForkServer:
         message = json.dumps([list(arguments), changed, str(Path.cwd()), cpus]).encode()
         if len(message) > LONGEST_MESSAGE:
             raise NotForked
-        with self._forking, _adopting():
+        with self._forking, _adopt_orphans():
             if self._ready:
                 self._ready = None  # the next answer is this worker's, or nobody's
                 with self._ending_unless_done(), suppress(OSError, ValueError):
@@ -376,7 +376,7 @@ class ForkServer:
 
 
 @contextmanager
-def _adopting() -> Iterator[None]:
+def _adopt_orphans() -> Iterator[None]:
     """Orphans among this process's descendants become its own children inside, and not init's."""
     control: Any = ctypes.CDLL(None).prctl
     was = ctypes.c_int()

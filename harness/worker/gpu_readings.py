@@ -54,24 +54,24 @@ class Context:
     @classmethod
     def made(cls) -> Context:
         """Make this process's context, before any library does."""
-        before = _used_bytes()
+        before = _read_used_bytes()
         with clock.Stopwatch() as watch:
             make_context()
-        used = _used_bytes()
-        return cls(seconds=watch.seconds, took_bytes=_grown(before, used), used_bytes=used)
+        used = _read_used_bytes()
+        return cls(seconds=watch.seconds, took_bytes=_compute_growth(before, used), used_bytes=used)
 
     def cost(self) -> GpuCost:
         """What the arm has taken up to now, the context apart."""
-        loaded = _grown(self.used_bytes, _used_bytes())
+        loaded = _compute_growth(self.used_bytes, _read_used_bytes())
         return GpuCost(context_s=self.seconds, context_bytes=self.took_bytes, loaded_bytes=loaded)
 
 
-def _used_bytes() -> int | None:
+def _read_used_bytes() -> int | None:
     gpu = UsedGpu.open()
     return gpu.used_bytes() if gpu else None
 
 
-def _grown(before: int | None, after: int | None) -> int | None:
+def _compute_growth(before: int | None, after: int | None) -> int | None:
     """None also where others gave something back meanwhile: then what is ours can't be told."""
     return None if before is None or after is None or after < before else after - before
 
@@ -100,9 +100,9 @@ def read_gpu(
     clock.lead_in(readings.call, len(buffers), calls=LEAD_IN_CALLS, ns=LEAD_IN_NS)
     stage_ns, compute_ns, fetch_ns = readings.steps_ns()
     side, faults = session.gpu or GpuSide(), list[str]()
-    event_ns = _told(faults, "events", partial(readings.event_ns, side.event_ns)) if side.event_ns else None
-    energy = _told(faults, "energy", lambda: readings.energy(energy_s)) if energy_s else None
-    held = _told(faults, "allocator", partial(_held, side.allocator)) if side.allocator else None
+    event_ns = _try_reading(faults, "events", partial(readings.event_ns, side.event_ns)) if side.event_ns else None
+    energy = _try_reading(faults, "energy", lambda: readings.energy(energy_s)) if energy_s else None
+    held = _try_reading(faults, "allocator", partial(_read_allocator, side.allocator)) if side.allocator else None
     return OnGpu(
         stage_ns=stage_ns,
         compute_ns=compute_ns,
@@ -117,7 +117,7 @@ def read_gpu(
     )
 
 
-def _told(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
+def _try_reading(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
     """What an optional part of a session tells; where it breaks, the arm's measurement is as good as before."""
     try:
         return ask()
@@ -127,7 +127,7 @@ def _told(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _held(ask: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+def _read_allocator(ask: Callable[[], tuple[int, int]]) -> tuple[int, int]:
     held, peak = reported.amounts(ask())
     return int(held), int(peak)
 
@@ -143,17 +143,17 @@ class _Readings:
     def steps_ns(self) -> tuple[float, ...]:
         """Nanoseconds of staging, computing and fetching, the device waited for after each."""
         found = []
-        for slot in self._slots():
+        for slot in self._rotate_slots():
             self._chill()
-            read = clock.read_steps(self._steps(slot), self._buffers[slot])
+            read = clock.read_steps(self._list_steps(slot), self._buffers[slot])
             found.append([ended - began for _, began, ended in read])
         return tuple(float(median(step)) for step in zip(*found, strict=True))
 
     def dispatch_ns(self) -> float:
         """Nanoseconds until `execute` returns; the device is done before each call begins."""
         found = []
-        for slot in self._slots():
-            staged = self._staged(slot)
+        for slot in self._rotate_slots():
+            staged = self._stage_inputs(slot)
             ((_, began, ended),) = clock.read_steps([("execute", self._session.execute)], staged)
             self._session.synchronize()
             found.append(ended - began)
@@ -162,32 +162,36 @@ class _Readings:
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Nanoseconds of `execute` by the device's own clock."""
         calls = 1 if self._cold else IN_A_ROW
-        return float(median(reported.amounts(ns for slot in self._slots() for ns in read(self._staged(slot), calls))))
+        return float(
+            median(
+                reported.amounts(ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), calls))
+            )
+        )
 
     def energy(self, seconds: float) -> Energy | None:
         """Energy of calls end to end, one after the other; None where the driver doesn't count it."""
         gpu = UsedGpu.open()
-        idle_w = _idle_w(gpu) if gpu and gpu.energy_mj() is not None else None
+        idle_w = _read_idle_w(gpu) if gpu and gpu.energy_mj() is not None else None
         if gpu is None or idle_w is None:
             return None
         self._keep_calling(BUSY_S)
         before = gpu.energy_mj()
         with clock.Stopwatch() as watch:
             calls = self._keep_calling(seconds)
-        total_mj = _grown(before, gpu.energy_mj())
+        total_mj = _compute_growth(before, gpu.energy_mj())
         if total_mj is None:
             return None
         return Energy(calls=calls, seconds=watch.seconds, total_mj=float(total_mj), idle_w=idle_w)
 
-    def _steps(self, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
+    def _list_steps(self, slot: int) -> list[tuple[str, Callable[[Any], Any]]]:
         session = self._session
         return [
-            ("stage", self._waited(lambda inputs: session.stage(inputs, slot))),
-            ("compute", self._waited(session.execute)),
-            ("fetch", self._waited(session.fetch)),
+            ("stage", self._wait_after(lambda inputs: session.stage(inputs, slot))),
+            ("compute", self._wait_after(session.execute)),
+            ("fetch", self._wait_after(session.fetch)),
         ]
 
-    def _slots(self) -> Iterator[int]:
+    def _rotate_slots(self) -> Iterator[int]:
         """Buffers in rotation, one for each call of a figure."""
         spent = clock.Deadline(LONGEST_S)
         for index in range(CALLS):
@@ -195,14 +199,14 @@ class _Readings:
                 return
             yield index % len(self._buffers)
 
-    def _staged(self, slot: int) -> Any:
+    def _stage_inputs(self, slot: int) -> Any:
         """A handle with its inputs on the device, and the cache as the study wants it."""
         staged = self._session.stage(self._buffers[slot], slot)
         self._session.synchronize()
         self._chill()
         return staged
 
-    def _waited(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def _wait_after(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def run(given: Any) -> Any:
             result = step(given)
             self._session.synchronize()
@@ -219,7 +223,7 @@ class _Readings:
         return calls
 
 
-def _idle_w(gpu: UsedGpu) -> float | None:
+def _read_idle_w(gpu: UsedGpu) -> float | None:
     """Mean power in watts while nothing runs."""
     clock.sleep(SETTLE_S)
     found = []

@@ -101,7 +101,7 @@ def examine(paths: Mapping[str, str]) -> dict[str, PythonInterpreter]:
     Raises:
         UsageError: one can't be used; says why and what to do.
     """
-    return {name: _interpreter(name, path) for name, path in paths.items()}
+    return {name: _examine_interpreter(name, path) for name, path in paths.items()}
 
 
 def packages_of(backend: str) -> list[str]:
@@ -129,33 +129,35 @@ def described(facts: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _interpreter(name: str, path: str) -> PythonInterpreter:
+def _examine_interpreter(name: str, path: str) -> PythonInterpreter:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
     found = Path(path).expanduser().absolute()
     what = f"--python {name}={path}"
     if found.is_dir():
         raise UsageError(f"{what} is a folder: name the interpreter in it, e.g. {Path(path) / 'bin' / 'python'}")
-    said = _ask(what, found)
+    said = _ask_interpreter(what, found)
     version = tuple(said["version"])
     if version < OLDEST_PYTHON:
-        raise UsageError(f"{what} is Python {_dotted(version)}; backends need {_dotted(OLDEST_PYTHON)} or later")
+        raise UsageError(
+            f"{what} is Python {_join_version(version)}; backends need {_join_version(OLDEST_PYTHON)} or later"
+        )
     if said["numpy"] is None:
         raise UsageError(f"{what} has no NumPy ({said['why']}): {pip_install('numpy', python=str(found))}")
     if tuple(int(part) for part in re.findall(r"\d+", said["numpy"])[:2]) < OLDEST_NUMPY:
-        needs = _dotted(OLDEST_NUMPY)
+        needs = _join_version(OLDEST_NUMPY)
         raise UsageError(f"{what} has NumPy {said['numpy']}: {pip_install(f'numpy>={needs}', python=str(found))}")
     return PythonInterpreter(
         name=name,
         path=str(found),
-        version=_dotted(version),
+        version=_join_version(version),
         libraries=said["libraries"],
-        lent=str(_lent()),
+        lent=str(_lend_package()),
         folders=tuple(said["folders"]),
     )
 
 
-def _ask(what: str, path: Path) -> dict[str, Any]:
+def _ask_interpreter(what: str, path: Path) -> dict[str, Any]:
     names = sorted(
         {"numpy", *environment.libraries(), *(one for name in backends.names() for one in packages_of(name))}
     )
@@ -180,7 +182,7 @@ def _ask(what: str, path: Path) -> dict[str, Any]:
     return said
 
 
-def _lent() -> Path:
+def _lend_package() -> Path:
     """A folder with nothing but a link to this package; kept in the cache, which is closed to others."""
     source = Path(shootout.__file__).parent.absolute()
     folder = store.cache_folder() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
@@ -195,5 +197,5 @@ def _lent() -> Path:
     return folder
 
 
-def _dotted(version: Iterable[int]) -> str:
+def _join_version(version: Iterable[int]) -> str:
     return ".".join(map(str, version))

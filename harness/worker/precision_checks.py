@@ -114,7 +114,7 @@ def read_permutation(outputs: Arrays) -> str:
     lost = np.array([2.0**-k for k in PROBE_ROWS])[:, None]
     if got.shape != wanted.shape or not (np.abs(got - wanted)[:-1] <= lost).all():
         return "unknown"
-    return ANSWERS.get((exact, _overflowed(got[-1], wanted[-1])), "unknown")
+    return ANSWERS.get((exact, _has_overflowed(got[-1], wanted[-1])), "unknown")
 
 
 def read_grid(outputs: Arrays) -> str:
@@ -128,10 +128,10 @@ def read_grid(outputs: Arrays) -> str:
     y, wanted = outputs["y"].astype(np.float64), probes.grid_rows() @ probes.grid_weight().T
     if y.shape != wanted.shape:
         return "unknown"
-    ramps, rights = _ramps(y), _ramps(wanted)
+    ramps, rights = _split_ramps(y), _split_ramps(wanted)
     if not all((np.abs(got - right) <= COARSEST).all() for got, right in zip(ramps, rights, strict=True)):
         return "unknown"
-    activations, weights = map(_grid_of, ramps)
+    activations, weights = map(_name_grid, ramps)
     return SHOWN.get((activations, weights), "unknown")
 
 
@@ -139,7 +139,7 @@ READERS: Mapping[str, Callable[[Arrays], str]] = {"permutation_probe": read_perm
 """By the probe's model."""
 
 
-def _grid_of(ramp: Array) -> str:
+def _name_grid(ramp: Array) -> str:
     """What the numbers of a ramp were rounded to."""
     ordered = np.sort(ramp, axis=None)
     levels = ordered[np.diff(ordered, prepend=-np.inf) > LEVEL_GAP]
@@ -153,13 +153,13 @@ def _grid_of(ramp: Array) -> str:
     return "int4" if len(levels) <= MOST_LEVELS[4] else "int8"
 
 
-def _ramps(y: Array) -> tuple[Array, Array]:
+def _split_ramps(y: Array) -> tuple[Array, Array]:
     """The activations' ramp and the weights'."""
     rows, copies = probes.RAMP_ROWS, probes.COPIES
     return y[:rows, :copies], y[rows:, copies:]
 
 
-def _overflowed(got: Array, wanted: Array) -> bool | None:
+def _has_overflowed(got: Array, wanted: Array) -> bool | None:
     """Whether the 2^17 row left FP16's range (infinity times the weight's zeros is NaN); None: neither, nor exact."""
     if np.array_equal(got, wanted):
         return False

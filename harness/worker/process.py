@@ -60,7 +60,7 @@ class WorkerProcess:
         log.parent.mkdir(parents=True, exist_ok=True)
         self._interpreter = interpreter
         start = partial(
-            self._start,
+            self._start_child,
             environment=interpreter.environment(environment) if interpreter else environment,
             executable=interpreter.path if interpreter else None,
             cpus=cpus,
@@ -72,7 +72,7 @@ class WorkerProcess:
             self._child, self._pipe = start()
 
     @staticmethod
-    def _start(**how: Any) -> tuple[Child, Connection[Any, Any]]:
+    def _start_child(**how: Any) -> tuple[Child, Connection[Any, Any]]:
         """A worker and our end of a pipe of its own: one that failed to be forked may hold the other end of another."""
         ours, theirs = socket.socketpair()
         # A worker that dies within an answer leaves half of it, and what it forked may hold the other end open.
@@ -99,7 +99,7 @@ class WorkerProcess:
             self._pipe.send((command, arguments))
             if not self._is_answered(timeout_s):
                 raise Hung(self._child.told(f"hung: no answer to {command!r} within {timeout_s:.0f} s; it was killed"))
-            answer = _checked(command, read(self._pipe.recv_bytes()))
+            answer = _check_answer(command, read(self._pipe.recv_bytes()))
         except ArmFailed:
             raise
         except (EOFError, ConnectionError, BlockingIOError):
@@ -113,8 +113,8 @@ class WorkerProcess:
         if not isinstance(answer, Fault):
             return answer
         if self._interpreter and answer.missing:
-            raise _missing(answer, self._interpreter)
-        raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}{_hint(answer)}")
+            raise _skip_for_package(answer, self._interpreter)
+        raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}{_hint_at_setting(answer)}")
 
     def _is_answered(self, timeout_s: float) -> bool:
         """Whether an answer came in time, or the pipe's end.
@@ -164,11 +164,11 @@ class WorkerProcess:
 
 
 @cache
-def _given_by(command: str) -> Any:
+def _get_return_type(command: str) -> Any:
     return get_type_hints(getattr(Worker, command))["return"]
 
 
-def _checked(command: str, answer: Any) -> Any:
+def _check_answer(command: str, answer: Any) -> Any:
     """An answer of the type that the worker's own method promises, or one of the two that mean there is none.
 
     Raises:
@@ -177,14 +177,14 @@ def _checked(command: str, answer: Any) -> Any:
     place = f"its answer to {command}: "
     if isinstance(answer, NotRun | Fault):
         return reported.typed(type(answer), answer, place)
-    return reported.answer(_given_by(command), answer, place)
+    return reported.answer(_get_return_type(command), answer, place)
 
 
-def _hint(answer: Fault) -> str:
+def _hint_at_setting(answer: Fault) -> str:
     return hint(answer.message.strip("'")) if answer.kind == "KeyError" else ""
 
 
-def _missing(answer: Fault, interpreter: PythonInterpreter) -> SkippedArm:
+def _skip_for_package(answer: Fault, interpreter: PythonInterpreter) -> SkippedArm:
     """Another interpreter lacks a package that the arm needs."""
     package = answer.missing.partition(".")[0]
     fix = interpreter.install([package])

@@ -113,9 +113,9 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
     if fault := _shape_fault(claim.exported, outputs):
         nothing = replace(fidelity.NOTHING, standing=BoundStanding.REFUSED)
         return Verified(executed=claim.session.executed, fidelity=nothing, fault=fault)
-    evidence = _evidence(claim, outputs, with_accuracy, keep)
+    evidence = _gather_evidence(claim, outputs, with_accuracy, keep)
     fault = next((why for check in CHECKS if (why := check(evidence))), None)
-    standing = BoundStanding.REFUSED if fault else _standing(evidence)
+    standing = BoundStanding.REFUSED if fault else _find_standing(evidence)
     judged = replace(evidence.fidelity, standing=standing)
     return Verified(executed=evidence.executed, fidelity=judged, fault=fault, calls=len(outputs))
 
@@ -127,9 +127,12 @@ def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
     return session.fetch(raw)
 
 
-def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep: Path | None) -> Evidence:
+def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep: Path | None) -> Evidence:
     errors = fidelity.compare(outputs, claim.exported.reference_outputs())
-    stepped, step_fault = _with_step(errors, claim) if claim.exported.trained else (errors, None)
+    stepped, step_fault = errors, None
+    if claim.exported.trained:
+        session = cast("TrainingSession", claim.session)
+        stepped, step_fault = training_step.judged(errors, session, claim.exported, claim.buffers)
     counted = _with_accuracy(stepped, claim, keep) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
     error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
@@ -141,7 +144,7 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep
         executed=executed,
         fidelity=found,
         judged=fidelity.compare(outputs, claim.exported.own_outputs()) if claim.exported.original else found,
-        together=cache(lambda: [*_together(claim)]),
+        together=cache(lambda: [*_compare_instances(claim)]),
         step_fault=step_fault,
         error_bound=error_bound,
         is_judged=claim.exported.is_judged(target, claim.rests),
@@ -149,21 +152,17 @@ def _evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep
     )
 
 
-def _together(claim: Claim) -> Iterator[Fidelity | str]:
+def _compare_instances(claim: Claim) -> Iterator[Fidelity | str]:
     own = claim.exported.own_outputs()
     for outputs in claim.together() if claim.together else ():
         yield _shape_fault(claim.exported, outputs) or fidelity.compare(outputs, own)
 
 
-def _standing(evidence: Evidence) -> BoundStanding:
+def _find_standing(evidence: Evidence) -> BoundStanding:
     """How a row without a fault stands to its error bound, in the worst of its instances."""
     found = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
     worst = max(found, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
     return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
-
-
-def _with_step(found: Fidelity, claim: Claim) -> tuple[Fidelity, str | None]:
-    return training_step.judged(found, cast("TrainingSession", claim.session), claim.exported, claim.buffers)
 
 
 def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity:
@@ -204,7 +203,7 @@ def check_error(evidence: Evidence) -> str | None:
     """The outputs are as far from the reference outputs as the label's precision explains, where inputs can show that;
     of a file that races its original, from its own outputs.
     """
-    return _gate(evidence, evidence.judged)
+    return _apply_gate(evidence, evidence.judged)
 
 
 def check_reference(evidence: Evidence) -> str | None:
@@ -216,12 +215,12 @@ def check_instances(evidence: Evidence) -> str | None:
     """Instances that work at once answer as each does alone."""
     answers = evidence.together()
     for one in answers:
-        if fault := one if isinstance(one, str) else _gate(evidence, one):
+        if fault := one if isinstance(one, str) else _apply_gate(evidence, one):
             return f"of {len(answers)} instances at once: {fault}"
     return None
 
 
-def _gate(evidence: Evidence, found: Fidelity) -> str | None:
+def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
     return fidelity.gate(
         found,
         evidence.error_bound,
@@ -311,7 +310,7 @@ class Rechecks:
 
         def unseen(outputs: Arrays) -> Expected:
             nearest = min(fidelity.set_error(one, outputs, sizes) or 0.0 for one in right)
-            differing = min(_mismatches(one, outputs) for one in right)
+            differing = min(_count_mismatches(one, outputs) for one in right)
             return expected(outputs, nearest, max(2, differing))
 
         return cls(
@@ -336,45 +335,46 @@ class Rechecks:
         is_read = self._asked == 2 and is_short
         self._used += not is_read
         with clock.Stopwatch() as watch:
-            found = blocks.at_once(self._keeps_answers if is_read else self._answers)
+            found = blocks.at_once(self._check_kept_answers if is_read else self._check_answers)
         self._left_s -= watch.seconds
         if self._asked == 1:  # an arm that keeps answers plays short turns, which would never pay for its one real call
             self._left_s = max(self._left_s, 0.0)
-        self._needs_s = 2 * self._pairs * self.call_s if self._asked == 1 and is_short else 0.0
+        self._needs_s = 2 * self._pair_count * self.call_s if self._asked == 1 and is_short else 0.0
         return next(filter(None, found), "")
 
     def look_once_more(self, blocks: Blocks | Instances) -> str:
         """Check once after the last round, whatever it takes; return what is wrong, or ""."""
         self._asked += 1
-        return next(filter(None, blocks.at_once(self._answers_again)), "")
+        return next(filter(None, blocks.at_once(self._check_known_answer)), "")
 
-    def _answers_again(self, blocks: Blocks) -> str:
+    def _check_known_answer(self, blocks: Blocks) -> str:
         """Check one session's answer to an input that it has had."""
-        slot, _ = self._slots()
-        why = self._fault(self.right[slot], blocks.computed(slot))
+        slot, _ = self._choose_slots()
+        why = self._find_fault(self.right[slot], blocks.computed(slot))
         return f"between timed blocks it answered wrongly: {why}" if why else ""
 
-    def _answers(self, blocks: Blocks) -> str:
+    def _check_answers(self, blocks: Blocks) -> str:
         """Check one session's answers to an input that it has had, and to one that it hasn't.
 
         Each unseen input is checked once, since it isn't new any more then. After those, or if no other inputs are
         known to be valid, the second input is that of another buffer in the same memory.
         """
-        if wrong := self._answers_again(blocks):
+        if wrong := self._check_known_answer(blocks):
             return wrong
-        slot, other = self._slots()
-        with _lent(blocks, slot) as (memory, sets):
+        slot, other = self._choose_slots()
+        with _lend_memory(blocks, slot) as (memory, sets):
             inputs, expected = sets[other], self.right[other]
             if self._used < len(self.unseen):
                 inputs, expected = self.unseen[self._used]
-            _fill(memory, inputs)
+            _fill_memory(memory, inputs)
             outputs = blocks.answered(slot)
-            if not (why := self._fault(expected, outputs)):
+            if not (why := self._find_fault(expected, outputs)):
                 return ""
-            old = "" if all(self._fault(one, outputs) for one in self.right) else "; it gave the answer to other inputs"
+            is_new = all(self._find_fault(known, outputs) for known in self.right)
+            old = "" if is_new else "; it gave the answer to other inputs"
         return f"to inputs that it had not seen it answered wrongly: {why}{old}"
 
-    def _keeps_answers(self, blocks: Blocks) -> str:
+    def _check_kept_answers(self, blocks: Blocks) -> str:
         """Check whether one session is much slower on inputs that it hasn't had than on the same ones again.
 
         Each new input is read again after the next one. So a model whose inputs decide what it computes (While, If)
@@ -383,20 +383,20 @@ class Rechecks:
         """
         if not self.unseen:  # inputs like these may be invalid
             return ""
-        slot, _ = self._slots()
-        with _lent(blocks, slot) as (memory, sets):
+        slot, _ = self._choose_slots()
+        with _lend_memory(blocks, slot) as (memory, sets):
             try:
-                times = self._times_as_long(_CallTimer(blocks=blocks, slot=slot, memory=memory), sets)
+                times = self._find_slowdown(_CallTimer(blocks=blocks, slot=slot, memory=memory), sets)
             except Exception:  # mixes of valid inputs may be invalid
                 traceback.print_exc()
                 return ""
         return f"inputs that it had not seen took {times:.0f} times as long: it keeps answers" if times else ""
 
-    def _times_as_long(self, reader: _CallTimer, sets: Sequence[Arrays]) -> float:
+    def _find_slowdown(self, reader: _CallTimer, sets: Sequence[Arrays]) -> float:
         """Return how many times as long new inputs take if the arm keeps its answers, else 0."""
         if not can_mix(sets):  # then the checked sets are all that is new, without the one that was used
             checked = [inputs for inputs, _ in self.unseen]
-            return reader.times_as_long(checked.__getitem__, len(checked) - 1, 1) if len(checked) > PAIRS else 0.0
+            return reader.measure_slowdown(checked.__getitem__, len(checked) - 1, 1) if len(checked) > PAIRS else 0.0
         seed = int(np.random.default_rng().integers(2**32))
 
         def mix(number: int) -> Arrays:
@@ -405,24 +405,24 @@ class Rechecks:
         def nudged(number: int) -> Arrays:
             return nudge(mix(0), np.random.default_rng((seed, number)))
 
-        times = reader.times_as_long(mix, self._pairs, TIMES)
-        if times and (reader.times_as_long(nudged, self._pairs, TIMES) or reader.has_repeats(nudged)):
+        times = reader.measure_slowdown(mix, self._pair_count, TIMES)
+        if times and (reader.measure_slowdown(nudged, self._pair_count, TIMES) or reader.has_repeats(nudged)):
             return times
         return 0.0
 
     @property
-    def _pairs(self) -> int:
+    def _pair_count(self) -> int:
         return SHORT_PAIRS if self.call_s < SHORT_S else PAIRS
 
-    def _slots(self) -> tuple[int, int]:
+    def _choose_slots(self) -> tuple[int, int]:
         """Return two input buffers whose answers are known, others each time."""
         known = len(self.right)
         return self._asked % known, (self._asked + 1) % known
 
-    def _fault(self, expected: Expected, outputs: Arrays) -> str | None:
+    def _find_fault(self, expected: Expected, outputs: Arrays) -> str | None:
         if why := fidelity.check_outputs(self.specs, outputs):
             return why
-        if _mismatches(outputs, expected.outputs) > expected.mismatches:
+        if _count_mismatches(outputs, expected.outputs) > expected.mismatches:
             return "integer or boolean elements differ"
         error = fidelity.set_error(outputs, expected.outputs, self.sizes)
         if error is None:
@@ -443,7 +443,7 @@ class _CallTimer:
     memory: Arrays
     last: int = 0
 
-    def times_as_long(self, make: Callable[[int], Arrays], pairs: int, tries: int) -> float:
+    def measure_slowdown(self, make: Callable[[int], Arrays], pairs: int, tries: int) -> float:
         """Return how many times as long new inputs take as the same ones again; 0 if below `SLOWER` in any try.
 
         Args:
@@ -453,12 +453,12 @@ class _CallTimer:
             tries: how often the result must be the same.
         """
         rng, numbers, times = np.random.default_rng(), count(1), 0.0
-        self._answer(make(0))
+        self._fetch_answer(make(0))
         for _ in range(tries):
             unseen_s, seen_s = list[float](), list[float]()
             for self.last in islice(numbers, pairs):
                 for is_new in rng.permutation([True, False]):
-                    _fill(self.memory, make(self.last if is_new else self.last - 1))
+                    _fill_memory(self.memory, make(self.last if is_new else self.last - 1))
                     (unseen_s if is_new else seen_s).append(self.blocks.seconds_to_answer(self.slot))
             odd = pairs // 4 if tries > 1 else 0
             times = sorted(unseen_s)[odd] / sorted(seen_s)[-1 - odd]
@@ -470,33 +470,33 @@ class _CallTimer:
         """Return whether two of the inputs that were read last get the same floats; False if outputs have none."""
         found = list[int]()
         for number in range(self.last + 1):
-            floats = [array.tobytes() for array in self._answer(make(number)).values() if array.dtype.kind == "f"]
+            floats = [array.tobytes() for array in self._fetch_answer(make(number)).values() if array.dtype.kind == "f"]
             found += [hash(tuple(floats))] if floats else []
         return len({*found}) < len(found)
 
-    def _answer(self, inputs: Arrays) -> Arrays:
-        _fill(self.memory, inputs)
+    def _fetch_answer(self, inputs: Arrays) -> Arrays:
+        _fill_memory(self.memory, inputs)
         return self.blocks.answered(self.slot)
 
 
-def _mismatches(outputs: Arrays, right: Arrays) -> int:
+def _count_mismatches(outputs: Arrays, right: Arrays) -> int:
     """Count the elements of the outputs that are no floats and differ."""
     pairs = ((outputs[name], array) for name, array in right.items() if array.dtype.kind != "f")
     return sum(int(np.count_nonzero(one != other)) for one, other in pairs)
 
 
 @contextmanager
-def _lent(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[Arrays]]]:
+def _lend_memory(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[Arrays]]]:
     """Lend the memory of an input buffer, and tell what all buffers hold; its own inputs are staged again on return."""
     memory = blocks.buffers[slot]
     own = {name: array.copy() for name, array in memory.items()}
     try:
         yield memory, [own if one is memory else one for one in blocks.buffers]
     finally:
-        _fill(memory, own)
+        _fill_memory(memory, own)
         blocks.stage(slot)
 
 
-def _fill(memory: Arrays, inputs: Arrays) -> None:
+def _fill_memory(memory: Arrays, inputs: Arrays) -> None:
     for name, array in inputs.items():
         np.copyto(memory[name], array)

@@ -221,7 +221,7 @@ def test_the_doctor_has_a_row_for_each_and_asks_those_that_can_answer(monkeypatc
         asked.extend(name for name, _ in pairs)
         return dict.fromkeys(pairs, Availability(version="1"))
 
-    monkeypatch.setattr(availability, "_probed", probed)
+    monkeypatch.setattr(availability, "_probe_all", probed)
     rows = [finding for finding in doctor.examine().findings if finding.backend in KINDS]
     assert [(row.backend, row.device) for row in rows] == [(kind, Device.CPU) for kind in sorted(KINDS)]
     assert {row.backend for row in rows if row.availability.ok} == {"prints"}

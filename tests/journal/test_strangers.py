@@ -136,13 +136,13 @@ def test_ctrl_c_is_heard_between_two_pieces_of_a_file(tmp_path: Path, monkeypatc
     """Python hears it when a call into a library ends, so none of these may read a file whole."""
     monkeypatch.setattr(samples, "_BATCH_ROWS", 10)
     packed(tmp_path, 100)
-    batches = samples._batches(tmp_path / samples.PACKED, samples._Rows(), samples.PLACE, ["calls"])
+    batches = samples._read_batches(tmp_path / samples.PACKED, samples._Rows(), samples.PLACE, ["calls"])
     assert [batch.num_rows for batch in batches] == [10] * 10
     write(tmp_path, header())
     noise = os.urandom(1 << 18).hex().encode() + b"\n"
     whole = gzip.compress((tmp_path / NAME).read_bytes() + noise)
     (tmp_path / PACKED).write_bytes(whole[: len(whole) // 2])
-    texts = journal._texts(tmp_path / PACKED)
+    texts = journal._read_lines(tmp_path / PACKED)
     assert next(texts).startswith(b'{"kind":"header"'), "of a file whose end can't be read"
     with pytest.raises(UsageError, match="can't be decompressed"):
         list(texts)

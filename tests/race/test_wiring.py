@@ -29,7 +29,7 @@ from shootout.host.placement import Placement, place
 from shootout.journal import journal, samples
 from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
-from shootout.journal.run_folder import _obstacle
+from shootout.journal.run_folder import _find_obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
 from shootout.race import arm_process, launcher, restart, runner
 from shootout.race.arm_process import ArmProcess
@@ -123,7 +123,7 @@ class InProcess(FakePlayer):
         built: Any = SimpleNamespace(arm=ARM)
         worker = worker_main.Worker()
         worker._session, worker._sessions, worker._buffers = session, [session], [{}, {}]  # type: ignore[assignment]
-        worker._blocks, session.staged = worker._timed(built), False
+        worker._blocks, session.staged = worker._make_blocks(built), False
         process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
         stage: Any = SimpleNamespace(deadline=Deadline(None), max_call_s=0.0)
         self.player = ArmProcess(process, built, stage, first=False)
@@ -252,7 +252,7 @@ def test_a_run_is_not_gone_on_with_elsewhere(tmp_path: Path):
         history = journal.read(
             write(tmp_path / "-".join(["at", *facts]), header(environment={**environment.facts(), **facts}))
         )
-        return _obstacle(history, cast(Any, SimpleNamespace(identity=history.header.identity)))
+        return _find_obstacle(history, cast(Any, SimpleNamespace(identity=history.header.identity)))
 
     assert obstacle() == ""
     for name, other in {"machine": "another", "libraries": {"numpy": "0.1"}, "python": "2.7"}.items():

@@ -121,7 +121,7 @@ def test_a_working_backend_answers_whatever_it_prints():
 def test_an_answer_counts_even_when_the_process_then_crashes():
     late = ("late", Device.CPU)
     with availability.start_probe([late], {}) as probe:
-        assert availability._answers(probe, [late], {}) == {late: Availability(version="2.0")}
+        assert availability._collect_answers(probe, [late], {}) == {late: Availability(version="2.0")}
         assert probe.wait(0) == "killed by SIGABRT"
 
 
@@ -166,7 +166,7 @@ def member(process: psutil.Process, group: int) -> bool:
 
 def impatient_once_it_hangs(pids: Path, monkeypatch: pytest.MonkeyPatch, asked: int) -> None:
     """The time of a probe of so many is over as soon as one of them hangs."""
-    answers = availability._answers
+    answers = availability._collect_answers
 
     def patient(probe: Child, pairs: Sequence[availability.Pair], others: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
@@ -175,7 +175,7 @@ def impatient_once_it_hangs(pids: Path, monkeypatch: pytest.MonkeyPatch, asked: 
                 patch.setattr(availability, "PROBE_TIMEOUT_S", 0.0)
             return answers(probe, pairs, others)
 
-    monkeypatch.setattr(availability, "_answers", patient)
+    monkeypatch.setattr(availability, "_collect_answers", patient)
 
 
 def wait_for_pid(pids: Path) -> None:
@@ -197,10 +197,12 @@ def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch:
         wait_for_pid(fakes)
         raise KeyboardInterrupt
 
-    answers = availability._answers
+    answers = availability._collect_answers
     choose = {"fine": interrupted}
     monkeypatch.setattr(
-        availability, "_answers", lambda probe, pairs, others: choose.get(pairs[0][0], answers)(probe, pairs, others)
+        availability,
+        "_collect_answers",
+        lambda probe, pairs, others: choose.get(pairs[0][0], answers)(probe, pairs, others),
     )
     with pytest.raises(KeyboardInterrupt):
         availability.available([("hang", Device.CPU), ("fine", Device.CPU)])
@@ -275,14 +277,14 @@ def test_a_hang_loses_no_answer_and_the_rest_are_asked_side_by_side(
 ):
     both = threading.Barrier(2, timeout=30)
     impatient_once_it_hangs(fakes, monkeypatch, 3)
-    answers = availability._answers
+    answers = availability._collect_answers
 
     def together(probe: Child, pairs: Sequence[availability.Pair], others: Any) -> Any:
         if len(pairs) == 1:
             both.wait()
         return answers(probe, pairs, others)
 
-    monkeypatch.setattr(availability, "_answers", together)
+    monkeypatch.setattr(availability, "_collect_answers", together)
     found = availability.available([(name, Device.CPU) for name in ("raise", "once", "fine")])
     assert {name: one.version for (name, _), one in found.items()} == {"fine": "1.0 on cpu", "once": "3.0", "raise": ""}
     assert (probes[0], sorted(probes[1:])) == (["fine", "once", "raise"], [["once"], ["raise"]])
@@ -293,7 +295,7 @@ def test_an_answer_is_of_the_pair_that_it_names():
     ended = Ending(code=0, said=f"not ours\n[1, 2]\n{line}\n", how="exited with code 0")
     probe: Any = SimpleNamespace(finish=lambda _: ended)
     pairs = [("fine", Device.CPU), ("fine", Device.CUDA)]
-    assert availability._answers(probe, pairs, {}) == {pairs[1]: Availability(version="9.0")}
+    assert availability._collect_answers(probe, pairs, {}) == {pairs[1]: Availability(version="9.0")}
 
 
 @pytest.mark.parametrize(("cpus", "count"), [(1, 2), (2, 2), (6, 3), (16, 8), (128, 8)])

@@ -113,7 +113,7 @@ def test_an_answer_is_of_the_type_that_the_command_gives(
     monkeypatch: pytest.MonkeyPatch, command: str, answer: Any, reason: str
 ):
     child, pipe = SimpleNamespace(), SimpleNamespace(send=id, poll=bool, recv_bytes=lambda: pickle.dumps(answer))
-    monkeypatch.setattr(WorkerProcess, "_start", lambda *_, **__: (child, pipe))
+    monkeypatch.setattr(WorkerProcess, "_start_child", lambda *_, **__: (child, pipe))
     process = WorkerProcess({}, frozenset(), Path(os.devnull))
     with pytest.raises(ArmFailed, match=f"^.*{reason}"):
         process.ask(command, 60)

@@ -282,9 +282,9 @@ def test_an_answer_to_unseen_inputs_may_be_as_coarse_as_rounding_makes_it():
     """Nobody has checked what this precision costs there: one rounded otherwise is far from another input's answer."""
     rechecked = watching(WIDE)
     (inputs, expected), *_ = rechecked.unseen
-    assert rechecked._fault(expected, {"y": 2 * inputs["x"] * np.float32(1.1)}) is None
-    assert "relative L2 error" in str(rechecked._fault(expected, {"y": 0 * inputs["x"]}))
-    assert "relative L2 error" in str(rechecked._fault(rechecked.right[0], {"y": 2 * WIDE[0] * np.float32(1.1)}))
+    assert rechecked._find_fault(expected, {"y": 2 * inputs["x"] * np.float32(1.1)}) is None
+    assert "relative L2 error" in str(rechecked._find_fault(expected, {"y": 0 * inputs["x"]}))
+    assert "relative L2 error" in str(rechecked._find_fault(rechecked.right[0], {"y": 2 * WIDE[0] * np.float32(1.1)}))
 
 
 def test_where_no_other_inputs_are_valid_those_of_another_buffer_are_asked():
@@ -332,7 +332,7 @@ def test_it_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPa
     for _ in range(100):
         rechecked.look(blocks, 2.0)
     assert len(asked) == 21  # of a second each, in 200 seconds, the first one for nothing
-    assert asked[:3] == ["_answers", "_keeps_answers", "_answers"]
+    assert asked[:3] == ["_check_answers", "_check_kept_answers", "_check_answers"]
 
 
 def test_calls_that_are_long_are_not_read():
