@@ -47,8 +47,8 @@ from shootout.export.client import Request
 from shootout.export.request import check_sizes, input_texts
 from shootout.exported import data_files, onnx_files
 from shootout.exported.model import MANIFEST, ExportedModel, open_exported
-from shootout.formats import bencher, junit, tables
-from shootout.formats.json_text import document_text
+from shootout.formats import junit
+from shootout.formats.data import document_text
 from shootout.host import store
 from shootout.host.store import sealed
 from shootout.journal import journal, samples
@@ -167,9 +167,9 @@ def read_run(data: bytes, folder: Path) -> None:
     assert printable(shown.getvalue()) == shown.getvalue(), "it steers the terminal"
     json.loads(document_text(document))
     Xml.fromstring(junit.as_xml(document))
-    json.loads(bencher.as_text(document))
-    assert tables.as_csv(document.rows)
-    assert tables.as_parquet(document.rows)
+    json.loads(as_bencher(document))
+    assert as_csv(document.rows)
+    assert as_parquet(document.rows)
     summary = markdown.render([document])
     assert printable(summary) == summary
     source = sources.read(folder, document)

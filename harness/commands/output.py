@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from shootout.errors import ExitCode, printable
-from shootout.formats.json_text import json_text
+from shootout.formats.data import json_text
 from shootout.report import table
 from shootout.report.progress import Progress
 from shootout.results.document import Document

@@ -10,17 +10,16 @@ from typing import Any
 
 from shootout.compare.document import MergedDocument
 from shootout.errors import UsageError
-from shootout.formats import bencher, junit, tables
-from shootout.formats.json_text import document_text
+from shootout.formats import data, junit
 from shootout.journal import journal, samples
 from shootout.results.document import Document
 
 FORMATS: Mapping[str, Callable[[Any], bytes]] = {
-    "bencher.json": lambda document: bencher.as_text(document).encode(),
-    ".json": lambda document: document_text(document).encode(),
+    "bencher.json": lambda document: data.as_bencher(document).encode(),
+    ".json": lambda document: data.document_text(document).encode(),
     ".xml": lambda document: junit.as_xml(document),
-    ".csv": lambda document: tables.as_csv(document.rows).encode(),
-    ".parquet": lambda document: tables.as_parquet(document.rows),
+    ".csv": lambda document: data.as_csv(document.rows).encode(),
+    ".parquet": lambda document: data.as_parquet(document.rows),
 }
 """By the end of a file's name, the first that fits."""
 OF_ONE_RUN = ("bencher.json", ".xml")

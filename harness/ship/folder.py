@@ -34,7 +34,7 @@ from shootout.exported.shipped_folder import (
     ShippedRuntime,
     seal_shipped,
 )
-from shootout.formats.json_text import json_text
+from shootout.formats.data import json_text
 from shootout.host import environment
 from shootout.host.placement import THREAD_VARIABLES
 from shootout.host.store import without_home

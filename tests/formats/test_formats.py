@@ -20,7 +20,7 @@ from support.races.made import COPY, A, B, ended, header, played, rounds, write
 import shootout
 from shootout.contract import NotRunKind
 from shootout.errors import UsageError
-from shootout.formats import bencher, junit, tables
+from shootout.formats import data, junit
 from shootout.formats.files import FORMATS, check_files, write_files
 from shootout.journal import samples
 from shootout.results.document import Document, Rate, Row, Serving
@@ -62,10 +62,10 @@ def test_bencher_gets_figures_of_what_was_measured_and_names_that_it_takes():
     faulty = cells.fidelity(math.inf, accuracy=0.5)
     rows = cells.row("a", 1e6), cells.row("b", 5e5, fidelity=faulty), failed("d")
     long = tuple(cells.row(f"{'x' * 2_000}:cpu:fp32{end}", 1.0) for end in ("", "#2"))
-    found = json.loads(bencher.as_text(cells.document(cells.cell(*rows, *long))))
+    found = json.loads(data.as_bencher(cells.document(cells.cell(*rows, *long))))
     assert [name for name in found if len(name) < 100] == [f"{cells.GROUP} / {arm}:cpu:fp32" for arm in "ab"]
     assert len(found) == 4
-    assert max(map(len, found)) <= bencher.LONGEST_NAME
+    assert max(map(len, found)) <= data.LONGEST_NAME
     b = found[f"{cells.GROUP} / b:cpu:fp32"]
     assert b["latency"] == {"value": 5e5, "lower_value": 4.8e5, "upper_value": 5.2e5}
     assert b["ratio"]["value"] == 0.5 < b["ratio"]["upper_value"]
@@ -84,7 +84,7 @@ def test_a_rates_inverse_is_no_latency():
         cells.row("given", 4e6, scenario="serve", serve=serves[1]),
         cells.row("steps", 1e6, scenario="train-step"),
     )
-    found = json.loads(bencher.as_text(cells.document(cells.cell(*rows))))
+    found = json.loads(data.as_bencher(cells.document(cells.cell(*rows))))
     items, searched, given, steps = found.values()
     assert [("latency" in one, one.get("throughput", {}).get("value")) for one in (items, searched, given, steps)] == [
         (False, 1e3), (False, 1e3), (False, 1e3), (True, None),
@@ -95,7 +95,7 @@ def test_a_rates_inverse_is_no_latency():
 
 
 def test_a_spreadsheet_computes_no_text_and_shows_every_row():
-    columns, *rows = csv.reader(io.StringIO(tables.as_csv([*document().rows, cells.row("e", -1.0, reason=" @x")])))
+    columns, *rows = csv.reader(io.StringIO(data.as_csv([*document().rows, cells.row("e", -1.0, reason=" @x")])))
     told = [dict(zip(columns, row, strict=True)) for row in rows]
     assert [row["arm"][0] for row in told] == ["a", "b", "c", "d", "e"]
     assert told[3]["reason"] == f"'{SEEN}"
@@ -106,7 +106,7 @@ def test_a_spreadsheet_computes_no_text_and_shows_every_row():
 
 @pytest.mark.parametrize("evil", ["x;=cmd|calc", 'x; "=cmd|calc', "a,b;+1", "é;;\n@x", "x\n=1"])
 def test_nor_where_cells_are_parted_at_semicolons(evil: str):
-    told = tables.as_csv([cells.row("a", 1e6, notes=(evil,), reason=evil)])
+    told = data.as_csv([cells.row("a", 1e6, notes=(evil,), reason=evil)])
     (reason,) = (line["reason"] for line in csv.DictReader(io.StringIO(told)))
     assert reason.replace("'", "") == evil
     for one in re.split("[;\n]", told):
@@ -114,13 +114,13 @@ def test_nor_where_cells_are_parted_at_semicolons(evil: str):
 
 
 def test_parquet_has_the_same_types_whatever_was_measured():
-    full = pyarrow.parquet.read_table(pyarrow.BufferReader(tables.as_parquet(document().rows)))
-    empty = pyarrow.parquet.read_table(pyarrow.BufferReader(tables.as_parquet(())))
+    full = pyarrow.parquet.read_table(pyarrow.BufferReader(data.as_parquet(document().rows)))
+    empty = pyarrow.parquet.read_table(pyarrow.BufferReader(data.as_parquet(())))
     assert set(full.schema) - set(empty.schema) == {pyarrow.field("parameters.w", pyarrow.int64())}
     assert empty.schema.field("end_to_end.median_ns").type == pyarrow.float64()
     assert empty.schema.field("artifact_bytes").type == pyarrow.int64()
     assert full.column("notes").to_pylist() == [[], [], [], [EVIL]]
-    odd = tables.as_parquet([cells.row(arm, 1.0, parameters={"w": w}) for arm, w in (("a", 2**70), ("b", "x"))])
+    odd = data.as_parquet([cells.row(arm, 1.0, parameters={"w": w}) for arm, w in (("a", 2**70), ("b", "x"))])
     assert pyarrow.parquet.read_table(pyarrow.BufferReader(odd)).column("parameters.w").to_pylist() == [str(2**70), "x"]
 
 
