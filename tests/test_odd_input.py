@@ -48,7 +48,7 @@ from shootout.export.request import check_sizes, input_texts
 from shootout.exported import data_files, onnx_files
 from shootout.exported.model import MANIFEST, ExportedModel, open_exported
 from shootout.formats import junit
-from shootout.formats.data import document_text
+from shootout.formats.data import as_bencher, as_csv, as_parquet, document_text
 from shootout.host import store
 from shootout.host.store import sealed
 from shootout.journal import journal, samples

@@ -1,4 +1,4 @@
-"""Which format a file's name asks for, and writing it (`--to FILE`)."""
+"""Choose the format by a file's name, and write it (`--to FILE`)."""
 
 from __future__ import annotations
 
@@ -21,72 +21,71 @@ FORMATS: Mapping[str, Callable[[Any], bytes]] = {
     ".csv": lambda document: data.as_csv(document.rows).encode(),
     ".parquet": lambda document: data.as_parquet(document.rows),
 }
-"""By the end of a file's name, the first that fits."""
+"""Formats by the end of a file's name; the first that fits is taken."""
 OF_ONE_RUN = ("bencher.json", ".xml")
-"""Those that have no place for several machines."""
+"""Formats that can't hold runs of several machines."""
 ENDS = ", ".join(FORMATS)
 
 
 def check_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
-    """The files that are to be written, which can be; before anything is measured.
+    """Check, before anything is measured, that these files can be written, and return them.
 
     Raises:
-        UsageError: a name has another end, or can't be written to; or it would write over a run's own samples.
+        UsageError: a name has an unknown end or can't be written to, or the file holds a run's own samples.
     """
-    return tuple(_checked(Path(path)) for path in paths)
+    return tuple(_check_target(Path(path)) for path in paths)
 
 
 def write_files(document: Document | MergedDocument, paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
-    """Write a run, or several merged ones, into files, each in the format of its name; what is there is written over.
+    """Write a run, or merged runs, into files in the format of their names; existing files are replaced.
 
     Raises:
-        UsageError: as `check_files`, or a format has no place for several machines.
+        UsageError: as `check_files`; or a format can't hold runs of several machines.
     """
     checked = check_files(paths)
-    odd = [path for path in checked if isinstance(document, MergedDocument) and _end(path) in OF_ONE_RUN]
-    if odd:
-        raise UsageError(f"{str(odd[0])!r} is a format for one run; of merged ones write .csv, .parquet or .json")
+    refused = [path for path in checked if isinstance(document, MergedDocument) and _find_ending(path) in OF_ONE_RUN]
+    if refused:
+        raise UsageError(f"{str(refused[0])!r} is a format for one run; of merged ones write .csv, .parquet or .json")
     for path in checked:
-        write_file(path, FORMATS[_end(path)](document))
+        write_file(path, FORMATS[_find_ending(path)](document))
     return checked
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write one file, in a folder that is made where it isn't there.
+    """Write one file; make its folder if there is none.
 
     Raises:
-        UsageError: that can't be done.
+        UsageError: the file can't be written.
     """
-    with _words(path):
+    with _explain_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
 
 def check_file(path: Path) -> None:
-    """Nothing where a file can be written, as far as can be known before.
+    """Check that a file can be written, as far as can be known before.
 
     Raises:
-        UsageError: it is a folder, or in one that may not be written to.
+        UsageError: it is a folder, or its folder may not be written to.
     """
-    with _words(path):
+    with _explain_errors(path):
         if path.is_dir():
             raise UsageError(f"{str(path)!r} is a folder; name a file in it")
-        there = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
-        if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
-            raise UsageError(f"{str(path)!r} can't be written: see {str(there)!r}")
+        existing = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
+        if not os.access(existing, os.W_OK) or (existing != path and not existing.is_dir()):
+            raise UsageError(f"{str(path)!r} can't be written: see {str(existing)!r}")
 
 
 @contextmanager
-def _words(path: Path) -> Iterator[None]:
-    """What the system says to a file as an error of ours."""
+def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise UsageError(f"{str(path)!r} can't be written: {error.strerror}") from None
 
 
-def _checked(path: Path) -> Path:
-    _end(path)
+def _check_target(path: Path) -> Path:
+    _find_ending(path)
     check_file(path)
     run = path.parent.parent if path.parent.name == samples.FOLDER else path.parent
     if (path.name == samples.PACKED or run != path.parent) and journal.begun(run):
@@ -94,9 +93,8 @@ def _checked(path: Path) -> Path:
     return path
 
 
-def _end(path: Path) -> str:
-    """The key of its format."""
-    found = next((end for end in FORMATS if path.name.lower().endswith(end)), None)
-    if found is None:
+def _find_ending(path: Path) -> str:
+    ending = next((end for end in FORMATS if path.name.lower().endswith(end)), None)
+    if ending is None:
         raise UsageError(f"no format is known by the name {path.name!r}; end it in one of {ENDS}")
-    return found
+    return ending

@@ -77,7 +77,7 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
             write_files(document, [path])
 
 
-def _make_cases(gate: Gate) -> Iterator[junit.Case]:
+def _make_cases(gate: Gate) -> Iterator[junit.JUnitCase]:
     """Yield the outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
     kinds: dict[Standing, junit.Kind | None] = {
         Standing.BROKEN: "failure",
@@ -85,7 +85,9 @@ def _make_cases(gate: Gate) -> Iterator[junit.Case]:
         Standing.MET: None,
     }
     wholes: dict[Outcome, junit.Kind | None] = {"fail": "failure", "undecided": "error", "pass": None}
-    yield junit.Case(name="outcome", kind=wholes[gate.outcome], message="; ".join([tell_outcome(gate), *gate.reasons]))
+    yield junit.JUnitCase(
+        name="outcome", kind=wholes[gate.outcome], message="; ".join([tell_outcome(gate), *gate.reasons])
+    )
     for one in gate.checks:
         if one.standing is not None:
-            yield junit.Case(name=one.name, kind=kinds[one.standing], message=tell_check(one))
+            yield junit.JUnitCase(name=one.name, kind=kinds[one.standing], message=tell_check(one))
