@@ -70,10 +70,14 @@ def is_job(environment: Mapping[str, str] = os.environ) -> bool:
 
 def summarize(gate: Gate, document: Document | None) -> str:
     """Return the outcome and the evidence, then the run, as Markdown of at most `markdown.MOST_BYTES`."""
-    rows = [markdown.line(COLUMNS), markdown.line(["---"] * len(COLUMNS), raw=True), *map(markdown.line, lines(gate))]
+    rows = [
+        markdown.write_line(COLUMNS),
+        markdown.write_line(["---"] * len(COLUMNS), raw=True),
+        *map(markdown.write_line, lines(gate)),
+    ]
     front = [
-        f"## {markdown.escape(tell_outcome(gate))}",
-        markdown.bullets([*gate.reasons, *(f"note: {one}" for one in gate.notes)]),
+        f"## {markdown.escape_text(tell_outcome(gate))}",
+        markdown.write_bullets([*gate.reasons, *(f"note: {one}" for one in gate.notes)]),
         "\n".join(rows) if gate.checks else "",
     ]
     return markdown.render([document] if document else [], front=[part for part in front if part])

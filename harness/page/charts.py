@@ -1,6 +1,6 @@
-"""What all figures share: colours that a page can darken, the width, and the way from a chart to SVG.
+"""All figures share this: colours that a page can darken, the width, and the way from a chart to SVG.
 
-Whatever a stranger named is data of a chart, never a field or an expression, and nothing is fetched.
+Names from a stranger's run are data of a chart, never a field or an expression, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart
 INK, SOFT, RULE, SHADE = "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
 """Text; what matters less; lines of a grid; a shaded range."""
 CHOSEN, EVEN, BEHIND = "#0b5cad", "#0f7b6c", "#b4540a"
-"""The arm to ship; what isn't distinguished from it; what is slower. Who is refused is as soft as what matters less."""
+"""The arm to ship; arms that can't be distinguished from it; slower arms. Refused arms are `SOFT`."""
 DARK = {
     INK: "#e6e9ed",
     SOFT: "#98a2ae",
@@ -33,12 +33,12 @@ DARK = {
     EVEN: "#4cc2ae",
     BEHIND: "#f0a35e",
 }
-"""What each of these becomes on a dark page, whose style sheet says so; no other colour depends on the page."""
+"""These colours on a dark page, whose style sheet replaces them; no other colour depends on the page."""
 SERIES = ("#2f7fd1", "#d1661f", "#159c79", "#bf5ba0", "#a58300", "#7f6bd6", "#4f9fb8", "#c0504d", "#808890")
-"""Lines of arms, legible on light and on dark; from the tenth on they come again, and the labels tell them apart."""
+"""Curves of arms, legible on light and on dark; they repeat from the tenth on, and labels name the curves."""
 FONT = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 WIDE, NARROW = 960, 350
-"""Pixels of a figure, on a desktop and on a phone."""
+"""Width of a figure on a desktop and on a phone, in pixels."""
 _TICKS = (1, 2, 5)
 _ENDLESS = 1e30
 CONFIG: dict[str, Any] = {
@@ -60,36 +60,36 @@ CONFIG: dict[str, Any] = {
 
 
 def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
-    """Charts on top of each other, of one size."""
+    """Lay charts of one size on top of each other."""
     found: alt.LayerChart = alt.LayerChart(layer=list(parts)).properties(**size)
     return found
 
 
 def stack(panels: Sequence[Chart], *, spacing: int) -> Chart:
-    """Panels below each other, so many pixels apart; one alone as it is."""
+    """Stack panels below each other, so many pixels apart; return a single one as it is."""
     return panels[0] if len(panels) == 1 else alt.vconcat(*panels, spacing=spacing)
 
 
 def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
-    """A chart of inline data, without a mark yet."""
+    """Make a chart of inline data, without a mark yet."""
     return alt.Chart(alt.InlineData(values=[dict(one) for one in values]))
 
 
 def to_svg(chart: Chart, *, background: str | None = None) -> str:
-    """A chart as SVG whose text is text; without a background it lies on the page's own."""
+    """Draw a chart as SVG whose text is text; without a background the page's own shows."""
     _check_room()
-    svg = vl_convert.vegalite_to_svg(_spec(chart, background), allowed_base_urls=[])
+    svg = vl_convert.vegalite_to_svg(_write_spec(chart, background), allowed_base_urls=[])
     return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}" ', 1)
 
 
 @cache
 def _check_room() -> None:
-    """Where addresses are limited, draw nothing in a process of its own first: the renderer reserves tens of GB.
+    """Draw nothing in a process of its own if addresses are limited: the renderer reserves tens of GB of them.
 
-    It takes no memory, but where it gets none of them it ends the whole process.
+    It takes no memory, but without these addresses it ends the whole process.
 
     Raises:
-        UsageError: it did.
+        UsageError: it ended the process.
     """
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return
@@ -101,17 +101,17 @@ def _check_room() -> None:
 
 
 def complete(chart: Chart) -> Chart:
-    """The same with our style in it, on white, to be shown and saved without us."""
+    """Add our style and a white background, so that a chart can be shown and saved without us."""
     room = {"top": 4, "right": 60, "bottom": 4, "left": 30}  # where the font isn't there, another may be wider
-    spec = _spec(chart, "white") | {"config": {**CONFIG, "font": FONT}, "padding": room}
+    spec = _write_spec(chart, "white") | {"config": {**CONFIG, "font": FONT}, "padding": room}
     found: Chart = type(chart).from_dict(spec)
     return found
 
 
-def _spec(chart: Chart, background: str | None) -> dict[str, Any]:
+def _write_spec(chart: Chart, background: str | None) -> dict[str, Any]:
     spec: dict[str, Any] = chart.to_dict(validate=False)  # the tests do that; it takes as long as drawing
     return {
-        **_printable(spec),
+        **_strip_control_letters(spec),
         "background": background,
         "padding": {"left": 12, "top": 4, "right": 4, "bottom": 4},
         "config": CONFIG,
@@ -119,12 +119,12 @@ def _spec(chart: Chart, background: str | None) -> dict[str, Any]:
 
 
 def can_show(*values: float) -> bool:
-    """Whether a logarithmic axis has a place for each of these; a journal may be a stranger's, and say anything."""
+    """Return whether a logarithmic axis has a place for each of these; a stranger's journal can say anything."""
     return all(1 / _ENDLESS < value < _ENDLESS for value in values)
 
 
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most so many round numbers of a logarithmic axis; of a short one, steps that are as wide as each other."""
+def choose_ticks(low: float, high: float, most: int) -> list[float]:
+    """Choose at most so many round numbers of a logarithmic axis; on a short one the steps are even."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in (_TICKS, (1, 3), (1,)):
         found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
@@ -142,29 +142,29 @@ def _even_ticks(low: float, high: float, most: int) -> list[float]:
     return [float(f"{count * step:.6g}") for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def widened(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:
-    """The range of a logarithmic axis, with some room at both ends."""
+def widen_range(values: Iterable[float], by: float = 1.08) -> tuple[float, float]:
+    """Return the range of a logarithmic axis, with some room at both ends."""
     every = list(values)
     return min(every) / by, max(every) * by
 
 
 def cut(text: str, columns: int) -> str:
-    """Text on one line in at most so many columns; Vega's own way to cut it breaks letters beyond 16 bits in two."""
+    """Cut text to one line of at most so many columns; Vega's own way splits letters beyond 16 bits in two."""
     line = " ".join(text.split())
     return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1).rstrip()}…"
 
 
-def _printable(part: Any) -> Any:
-    """The same without letters that steer anything: the renderer aborts the whole process on a control character."""
+def _strip_control_letters(part: Any) -> Any:
+    """Remove letters that steer a terminal: the renderer ends the whole process on a control character."""
     if isinstance(part, dict):
-        return {name: _printable(one) for name, one in part.items()}
+        return {name: _strip_control_letters(one) for name, one in part.items()}
     if isinstance(part, list):
-        return [_printable(one) for one in part]
+        return [_strip_control_letters(one) for one in part]
     return printable(part) if isinstance(part, str) else part
 
 
-def apart(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, float]:
-    """Where labels stand so that none lies upon another, each as near as may be to the place that it wants; pixels."""
+def spread_labels(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, float]:
+    """Place labels so that none overlaps another, each as near as possible to its wanted place, in pixels."""
     found: dict[str, float] = {}
     for name, place in sorted(wanted.items(), key=lambda one: one[1]):
         found[name] = max(place, max(found.values(), default=-gap) + gap)
@@ -175,12 +175,14 @@ def apart(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, f
     return found
 
 
-def beside(last: Mapping[str, float], ends: tuple[float, float], height: float) -> dict[str, float]:
-    """Where on a logarithmic axis the labels of lines stand, by what each line ends at, so that all can be read.
+def place_curve_labels(last: Mapping[str, float], ends: tuple[float, float], height: float) -> dict[str, float]:
+    """Place the labels of curves beside their last points on a logarithmic axis, so that all can be read.
 
     Args:
-        ends: the least and the largest value of the axis, so many pixels high.
+        ends: the least and the largest value of the axis, which is `height` pixels high.
     """
     span = math.log(ends[1] / ends[0])
     wanted = {name: height * math.log(ends[1] / value) / span for name, value in last.items()}
-    return {name: ends[1] * math.exp(-span * place / height) for name, place in apart(wanted, 13.0, height).items()}
+    return {
+        name: ends[1] * math.exp(-span * place / height) for name, place in spread_labels(wanted, 13.0, height).items()
+    }

@@ -19,14 +19,14 @@ from shootout.page.charts import (
     SHADE,
     WIDE,
     Chart,
-    beside,
     can_show,
+    choose_ticks,
     cut,
     layer,
     marks,
+    place_curve_labels,
     stack,
-    ticks,
-    widened,
+    widen_range,
 )
 from shootout.page.sources import MeasuredRun
 from shootout.report.notes import say_crossings
@@ -39,11 +39,11 @@ from shootout.units import counted, duration
 MOST_SWEEPS, MOST_SERVING, MOST_CURVES = 3, 3, 14
 """More panels, or curves in one, would be no figure any more; the tables have them all."""
 GIVEN_UP = 3.0
-"""So many times the limit stands for a rate that was given up early: nobody knows its p99."""
+"""A rate that was given up early has no p99: it is drawn at so many times the limit."""
 
 
 def draw_sizes(document: Document, *, narrow: bool) -> Chart | None:
-    """The sweeps of the run below each other; None where nothing was measured at two sizes."""
+    """Draw the sweeps of the run below each other; return None if nothing was measured at two sizes."""
     panels = [_draw_sweep(line, document, narrow=narrow) for line in _choose_sweeps(document)]
     if not panels:
         return None
@@ -51,7 +51,7 @@ def draw_sizes(document: Document, *, narrow: bool) -> Chart | None:
 
 
 def tell_brackets(document: Document) -> str:
-    """The brackets in words, and what has no room."""
+    """Describe the brackets in words, and say what the figure has no room for."""
     found = [f"{short(one.a)} or {short(one.b)}: {say_crossings([one])}" for one in _find_brackets(document)]
     told = [f"Shaded: {'; '.join(found)}."] if found else []
     more = len(_find_drawn_sweeps(document)) - MOST_SWEEPS
@@ -72,7 +72,7 @@ def _choose_sweeps(document: Document) -> list[Sweep]:
 
 
 def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
-    """Those with a time, the arms that are fastest at the largest size first."""
+    """Find the rows with a time; arms that are fastest at the largest size come first."""
     names = set(line.groups.values())
     return [row for row in document.rows if row.group in names and row.outcome == "measured" and row.end_to_end]
 
@@ -82,7 +82,7 @@ def _find_brackets(document: Document) -> list[Crossover]:
 
 
 def _find_brackets_of(line: Sweep, document: Document) -> list[Crossover]:
-    """Those whose arms are drawn there."""
+    """Find the brackets whose arms are drawn in this sweep."""
     rows = _find_timed_rows(line, document)
     found = []
     for one in _find_brackets(document):
@@ -116,12 +116,12 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
     found = sorted(_list_size_points(line, _find_timed_rows(line, document)), key=lambda one: (one["arm"], one["size"]))
     height, letters = (300, 16) if narrow else (340, 34)
     width = NARROW - 150 if narrow else WIDE - 300
-    left, right = widened([one["size"] for one in found], 1.1)
-    low, high = widened([end for one in found for end in (one["low"], one["high"])], 1.15)
+    left, right = widen_range([one["size"] for one in found], 1.1)
+    low, high = widen_range([end for one in found for end in (one["low"], one["high"])], 1.15)
     sizes = sorted({one["size"] for one in found})
     x_axis = alt.Axis(values=_thin_out(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
     x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
-    y_axis = alt.Axis(values=ticks(low, high, 6), format="~g", title="time a call or item, ms")
+    y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="time a call or item, ms")
     y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
     y = alt.Y("ms:Q", scale=y_scale, axis=y_axis)
     x = alt.X("size:Q", scale=x_scale, axis=x_axis)
@@ -152,11 +152,10 @@ def _label_lines(
     letters: int,
     width: int,
 ) -> Iterator[alt.Chart]:
-    """The arms' names at the right, none upon another."""
     last = {one["arm"]: one for one in found}
     data = [
         {"name": cut(arm, letters), "ms": ms, "colour": last[arm]["colour"]}
-        for arm, ms in beside({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
+        for arm, ms in place_curve_labels({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
     ]
     yield (
         marks(data)
@@ -170,7 +169,7 @@ def _thin_out(sizes: Sequence[int], most: int) -> list[int]:
 
 
 def draw_serving(run: MeasuredRun, *, narrow: bool) -> Chart | None:
-    """A panel for each group that served; None where none did."""
+    """Draw a panel for each group that served; return None if none did."""
     panels = [_draw_group(rows, run.played, narrow=narrow) for rows in _group_served_rows(run)[:MOST_SERVING]]
     if not panels:
         return None
@@ -178,7 +177,7 @@ def draw_serving(run: MeasuredRun, *, narrow: bool) -> Chart | None:
 
 
 def tell_undrawn_groups(run: MeasuredRun) -> str:
-    """What has no room."""
+    """Say what the figure has no room for."""
     more = len(_group_served_rows(run)) - MOST_SERVING
     return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
 
@@ -196,10 +195,10 @@ def _rate_of(row: Row) -> float:
 
 
 def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, float | None, bool]]:
-    """(rate, p99's upper bound in ns, whether it held) of each rate, the median over restarts; rising.
+    """List (rate, p99's upper bound in ns, held the limit) of each rate, the median over restarts; rising.
 
-    A rate that half of the restarts gave up early has no bound, and didn't hold. Without a journal there is the
-    row's own alone.
+    A rate that half of the restarts gave up early has no bound, and didn't hold. Without a journal the row's own
+    rate is the only one.
     """
     steps: dict[float, list[tuple[float | None, bool]]] = {}
     for line in played:
@@ -220,10 +219,10 @@ def _draw_group(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) 
     width, height = (NARROW - 150, 300) if narrow else (WIDE - 300, 340)
     limit = next((row.serve.limit_ns for row in rows if row.serve), 0.0)
     found = list(_list_rate_points(rows, played, limit))
-    left, right = widened((one["rate"] for one in found), 1.15)
-    low, high = widened([limit / 1e6, *(one["ms"] for one in found)], 1.2)
-    x_axis = alt.Axis(values=ticks(left, right, 4 if narrow else 8), format="~g", title="requests a second")
-    y_axis = alt.Axis(values=ticks(low, high, 6), format="~g", title="p99, ms")
+    left, right = widen_range((one["rate"] for one in found), 1.15)
+    low, high = widen_range([limit / 1e6, *(one["ms"] for one in found)], 1.2)
+    x_axis = alt.Axis(values=choose_ticks(left, right, 4 if narrow else 8), format="~g", title="requests a second")
+    y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="p99, ms")
     x = alt.X("rate:Q", scale=alt.Scale(type="log", domain=[left, right], nice=False), axis=x_axis)
     y = alt.Y("ms:Q", scale=alt.Scale(type="log", domain=[low, high], nice=False), axis=y_axis)
     colour = alt.Color("colour:N", scale=None)
@@ -256,5 +255,5 @@ def _place_labels(
     last = {one["arm"]: one for one in found}
     return [
         {"name": cut(arm, letters), "ms": ms, "colour": last[arm]["colour"]}
-        for arm, ms in beside({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
+        for arm, ms in place_curve_labels({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
     ]

@@ -1,4 +1,4 @@
-"""Arms in lines, each with a dot and its interval on one axis: those of an answer, and those of a policy's decision."""
+"""The arms of an answer, or the candidates of a decision: a line each, with a dot and its interval on one axis."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from shootout.page.charts import (
     SHADE,
     SOFT,
     Chart,
+    choose_ticks,
     cut,
     layer,
     marks,
     stack,
-    ticks,
-    widened,
+    widen_range,
 )
 from shootout.report.answer import tell_cost
 from shootout.report.decision import tell_finding, tell_objective
@@ -42,22 +42,22 @@ MOST_ARMS = 30
 """More would be no figure any more."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
 NAME, TOLD = 34, 50
-"""Letters of a name at the left, and of the words at the right."""
+"""Most letters of a name at the left, and of the words at the right."""
 FEW, FEW_TOLD = 52, 34
-"""Letters of both together on a phone, and of the words alone."""
+"""Most letters of both together on a phone, and of the words alone."""
 FARTHEST = 40.0
-"""A logarithmic axis ends at so many times its farthest dot or the inverse; an interval that goes on has an arrow."""
+"""A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One arm's place in the figure.
+class DotLine:
+    """An arm's line in the figure.
 
     Attributes:
         told: its figures, or why it isn't to be shipped.
-        value: where its dot is; None: it has none.
-        low, high: of the interval; None is an end that nothing is known of.
-        is_known: whether there is an interval at all.
+        value: the place of its dot; None: it has none.
+        low, high: the ends of the interval; None: an unknown end.
+        is_known: there is an interval.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """What the dots are on.
+    """The axis of a panel's dots.
 
     Attributes:
-        at: where a dashed line stands; `is_limit`: it is a limit, and not what all are compared with.
+        at: the place of a dashed line; `is_limit`: it is a limit, instead of what all arms are compared with.
         band: a shaded stripe.
-        is_log: whether it is logarithmic; where a value isn't above 0, it isn't.
+        is_log: the axis is logarithmic if all values are above 0.
     """
 
     title: str
@@ -86,14 +86,14 @@ class Axis:
     is_log: bool = True
 
 
-def panel(lines: Sequence[Line], axis: Axis, *, narrow: bool, title: str = "") -> alt.LayerChart:
-    """The first arms in their lines, on one axis; where there are several panels, each has a title."""
+def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str = "") -> alt.LayerChart:
+    """Draw the first arms in their lines, on one axis; give it a title if there are several panels."""
     shown = lines[:MOST_ARMS]
     low, high, is_log = _find_domain(shown, axis)
     width, step = (NARROW - 20, 38) if narrow else (400, 24)
     below = 8 if narrow else 0
     most = 5 if narrow else 7
-    steps: dict[str, Any] = {"values": ticks(low, high, most)} if is_log else {"tickCount": most}
+    steps: dict[str, Any] = {"values": choose_ticks(low, high, most)} if is_log else {"tickCount": most}
     drawn = alt.Axis(format="~g", grid=True, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
     scale = alt.Scale(type="log" if is_log else "linear", domain=[low, high], nice=False)
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
@@ -125,15 +125,15 @@ def panel(lines: Sequence[Line], axis: Axis, *, narrow: bool, title: str = "") -
         marks(placed)
         .mark_point(filled=True, opacity=1, size=80, yOffset=below)
         .encode(x=x("value"), color=colour, shape=alt.Shape("shape:N", scale=None), **y),
-        *labels(found, narrow=narrow, width=width),
+        *label_rows(found, narrow=narrow, width=width),
         width=width,
         height=alt.Step(step),
         **({"title": cut(title, 44 if narrow else 90)} if title else {}),
     )
 
 
-def labels(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
-    """Names at the left and words at the right of each `row`; where it is narrow, in a line above."""
+def label_rows(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
+    """Label each `row`: its name at the left, its words at the right; on a phone both in a line above."""
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None), "color": alt.Color("ink:N", scale=None)}
     names, words = marks(found), marks(found)
     if narrow:
@@ -145,32 +145,32 @@ def labels(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) ->
     yield from (names, words)
 
 
-def words_of(name: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
-    """A line's words in the room that there is."""
+def fit_words(name: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
+    """Cut a line's words to the room for them."""
     shown = cut(told, FEW_TOLD if narrow else TOLD)
     name = cut(name, FEW - cell_len(shown) if narrow else NAME)
     return {"name": name, "told": shown, "ink": SOFT if is_soft else INK}
 
 
-def _find_domain(lines: Sequence[Line], axis: Axis) -> tuple[float, float, bool]:
-    """From where to where the axis goes, and whether it can be logarithmic."""
+def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bool]:
+    """Return the ends of the axis, and whether it can be logarithmic."""
     values = [one.value for one in lines if one.value is not None]
     fixed = [*values, axis.at, *(axis.band or ())]
     ends = [end for one in lines for end in (one.low, one.high) if end is not None]
     if axis.is_log and min([*fixed, *ends]) > 0:
         near = [end for end in ends if min(fixed) / FARTHEST <= end <= FARTHEST * max(fixed)]
-        return *widened([*fixed, *near]), True
+        return *widen_range([*fixed, *near]), True
     low, high = min([*fixed, *ends]), max([*fixed, *ends])
     room = 0.06 * (high - low) or max(abs(high), 1.0)
     return low - room, high + room, False
 
 
-def _describe_line(index: int, line: Line, low: float, high: float, *, narrow: bool) -> dict[str, Any]:
-    """A line as data of the chart, its interval cut where the axis ends."""
+def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow: bool) -> dict[str, Any]:
+    """Describe a line as data of the chart, its interval cut at the ends of the axis."""
     ends = (low if line.low is None else line.low, high if line.high is None else line.high)
     return {
         "row": index,
-        **words_of(line.name, line.told, narrow=narrow, is_soft=line.colour == SOFT),
+        **fit_words(line.name, line.told, narrow=narrow, is_soft=line.colour == SOFT),
         "colour": line.colour,
         "shape": SHAPES[line.colour],
         "value": line.value,
@@ -187,7 +187,7 @@ MOST_CELLS = 6
 
 
 def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
-    """The intervals of each cell, below each other; None where nothing has a time."""
+    """Draw the intervals of each cell below each other; return None if nothing has a time."""
     cells = [answer for answer in document.answer if any(line.value for line in find_lines(answer, document.rows))]
     several = len(document.answer) > 1
     panels = [_draw_cell(one, document.rows, narrow=narrow, several=several) for one in cells[:MOST_CELLS]]
@@ -197,7 +197,7 @@ def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
 
 
 def tell_undrawn_arms(document: Document) -> str:
-    """What the figure has no room for, in a sentence; "" where it has all."""
+    """Say in a sentence what the figure has no room for; return "" if it has all."""
     cells = len(document.answer) - MOST_CELLS
     arms = max((len(find_lines(one, document.rows)) - MOST_ARMS for one in document.answer[:MOST_CELLS]), default=0)
     told = [counted(cells, "more cell")] if cells > 0 else []
@@ -205,8 +205,8 @@ def tell_undrawn_arms(document: Document) -> str:
     return f"Not drawn: {' and '.join(told)}, which the tables have." if told else ""
 
 
-def find_lines(answer: Answer, rows: Sequence[Row]) -> list[Line]:
-    """The cell's arms by their ratio, then those that have no time.
+def find_lines(answer: Answer, rows: Sequence[Row]) -> list[DotLine]:
+    """Return the cell's arms by their ratio, then those without a time.
 
     Args:
         rows: of the whole run.
@@ -216,22 +216,22 @@ def find_lines(answer: Answer, rows: Sequence[Row]) -> list[Line]:
     raced = sorted((one for one in lines if one.value), key=lambda one: one.value or 0.0)
     others = [one for one in lines if not one.value]
     absent = [
-        Line(name=name_targets(one.arms), told=f"not raced: {one.reason}", colour=SOFT) for one in answer.not_raced
+        DotLine(name=name_targets(one.arms), told=f"not raced: {one.reason}", colour=SOFT) for one in answer.not_raced
     ]
     return [*raced, *others, *absent]
 
 
-def _place_timed(answer: Answer, times: Mapping[str, float]) -> Iterator[Line]:
-    """Whoever has a time; where nothing is to be shipped, all beside the lowest median and without an interval."""
+def _place_timed(answer: Answer, times: Mapping[str, float]) -> Iterator[DotLine]:
+    """Place the arms that have a time; if none is to be shipped, beside the lowest median, without an interval."""
     ship = answer.ship
     if ship is None:
         least = min(times.values(), default=0.0)
         for arm, ns in times.items():
-            yield Line(name=short(arm), told=f"{duration(ns)}, no answer", colour=SOFT, value=ns / least)
+            yield DotLine(name=short(arm), told=f"{duration(ns)}, no answer", colour=SOFT, value=ns / least)
         return
     so_far = ", fastest so far" if answer.reason else ", to ship"
     told = f"{duration(ship.median_ns)}{so_far}"
-    yield Line(name=short(ship.arm), told=told, colour=CHOSEN, value=1.0, low=1.0, high=1.0)
+    yield DotLine(name=short(ship.arm), told=told, colour=CHOSEN, value=1.0, low=1.0, high=1.0)
     for rival in (*answer.tied, *answer.unsettled):
         if rival.ratio:
             told = known(rival.ratio) + (", tied" if rival in answer.tied else ", not distinguished")
@@ -240,11 +240,11 @@ def _place_timed(answer: Answer, times: Mapping[str, float]) -> Iterator[Line]:
         yield _place_passed(one, ship.arm, times.get(one.arm, 0.0) / ship.median_ns)
 
 
-def _place_passed(one: Passed, ship: str, quotient: float) -> Line:
-    """An arm that is out; without a comparison to the chosen one its place is the quotient of the medians."""
+def _place_passed(one: Passed, ship: str, quotient: float) -> DotLine:
+    """Place an arm that is out; if it was never compared with the chosen one, at the quotient of their medians."""
     if one.because == "unsound":
         reason = (one.reason or "").removeprefix(one.arm).strip()
-        return Line(name=short(one.arm), told=reason, colour=SOFT, value=quotient or None)
+        return DotLine(name=short(one.arm), told=reason, colour=SOFT, value=quotient or None)
     if one.because == "accuracy":
         ratio = f"{known(one.ratio)}, " if one.ratio else ""
         return _place_ratio(one.arm, ratio + tell_cost(one), SOFT, one.ratio, quotient)
@@ -255,10 +255,10 @@ def _place_passed(one: Passed, ship: str, quotient: float) -> Line:
     return _place_ratio(one.arm, f"{known(one.ratio) if one.ratio else ''}, slower", BEHIND, one.ratio)
 
 
-def _place_ratio(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> Line:
+def _place_ratio(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> DotLine:
     if ratio is None:
-        return Line(name=short(arm), told=told, colour=colour, value=quotient or None)
-    return Line(
+        return DotLine(name=short(arm), told=told, colour=colour, value=quotient or None)
+    return DotLine(
         name=short(arm), told=told, colour=colour, value=ratio.value, low=ratio.low, high=ratio.high, is_known=True
     )
 
@@ -267,7 +267,7 @@ def _draw_cell(answer: Answer, rows: Sequence[Row], *, narrow: bool, several: bo
     ship = cut(short(answer.ship.arm), 24) if answer.ship else "the lowest median"
     near = 1 + answer.same_within
     axis = Axis(title=f"time ÷ {ship}'s", at=1.0, band=(1 / near, near))
-    return panel(find_lines(answer, rows), axis, narrow=narrow, title=answer.group if several else "")
+    return draw_panel(find_lines(answer, rows), axis, narrow=narrow, title=answer.group if several else "")
 
 
 MOST_LIMITS = 5
@@ -284,13 +284,13 @@ SHOWN = {
     SHARE.what: (100.0, "%"),
     POINTS.what: (100.0, "points"),
 }
-"""What a figure is multiplied by, and its unit then; others are shown as they are."""
+"""The factor and the unit with which a quantity is drawn; others are drawn as they are."""
 
 
 def draw_decision(decision: Decision, *, narrow: bool) -> Chart | None:
-    """A panel for the objective and one for each limit of the policy; None where nothing has a figure."""
+    """Draw a panel for the objective and one for each limit of the policy; return None if nothing has a figure."""
     panels = [
-        panel(lines, axis, narrow=narrow, title=title)
+        draw_panel(lines, axis, narrow=narrow, title=title)
         for title, lines, axis in find_panels(decision)
         if any(line.value is not None for line in lines)
     ]
@@ -300,13 +300,13 @@ def draw_decision(decision: Decision, *, narrow: bool) -> Chart | None:
 
 
 def tell_undrawn_candidates(decision: Decision) -> str:
-    """What the figure has no room for."""
+    """Say what the figure has no room for."""
     more = len(decision.candidates) - MOST_ARMS
     return f"Not drawn: {counted(more, 'more candidate')}." if more > 0 else ""
 
 
-def find_panels(decision: Decision) -> Iterator[tuple[str, list[Line], Axis]]:
-    """(title, the candidates' lines, the axis) of each panel; the best objective first in all of them."""
+def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]:
+    """List title, lines of candidates and axis of each panel; the best objective comes first in all panels."""
     judged = sorted(decision.candidates, key=lambda one: (one.objective is None, one.objective or 0.0))
     best = next((one.objective for one in judged if one.objective), None)
     base = decision.of(decision.chosen).objective if decision.chosen else best
@@ -320,7 +320,7 @@ def find_panels(decision: Decision) -> Iterator[tuple[str, list[Line], Axis]]:
         yield _lay_out_limit(decision, judged, limit)
 
 
-def _place_objective(decision: Decision, one: Judged, base: float) -> Line:
+def _place_objective(decision: Decision, one: Judged, base: float) -> DotLine:
     colour = _choose_colour(decision, one)
     why = [
         tell_finding(finding)
@@ -335,14 +335,14 @@ def _place_objective(decision: Decision, one: Judged, base: float) -> Line:
     place = one.objective / base if one.objective else None
     told = tell_objective(decision, one) if one.objective else one.unmeasured or "not measured"
     if one.candidate == decision.chosen:
-        return Line(name=short(one.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
+        return DotLine(name=short(one.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
     if colour == SOFT and why:
         told = f"{told}; {why[0]}"
     elif one.ratio:
         told = f"{known(one.ratio)}{', tied' if colour == EVEN else ''}"
     if one.ratio is None:
-        return Line(name=short(one.candidate), told=told, colour=colour, value=place)
-    return Line(
+        return DotLine(name=short(one.candidate), told=told, colour=colour, value=place)
+    return DotLine(
         name=short(one.candidate),
         told=told,
         colour=colour,
@@ -361,8 +361,7 @@ def _choose_colour(decision: Decision, one: Judged) -> str:
     return BEHIND if one.standing is Standing.MET else SOFT
 
 
-def _lay_out_limit(decision: Decision, judged: list[Judged], limit: Limit) -> tuple[str, list[Line], Axis]:
-    """One limit: who meets it, who breaks it, of whom nobody knows."""
+def _lay_out_limit(decision: Decision, judged: list[Judged], limit: Limit) -> tuple[str, list[DotLine], Axis]:
     quantity = LIMITS[limit]
     scale, unit = SHOWN.get(quantity.unit.what, (1.0, ""))
     found = [(one, finding) for one in judged for finding in one.limits if finding.limit is limit]
@@ -374,14 +373,14 @@ def _lay_out_limit(decision: Decision, judged: list[Judged], limit: Limit) -> tu
     return f"Limit: {limit} {side} {quantity.unit.told(wanted)}", lines, axis
 
 
-def _place_against_limit(decision: Decision, one: Judged, finding: Finding, scale: float) -> Line:
+def _place_against_limit(decision: Decision, one: Judged, finding: Finding, scale: float) -> DotLine:
     told = {Standing.MET: "met", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[finding.standing]
     words = tell_finding(finding).removeprefix(str(finding.limit)).strip(" :")
     colour = BEHIND if finding.standing is Standing.BROKEN else SOFT
     if finding.standing is Standing.MET:
         colour = CHOSEN if one.candidate == decision.chosen else EVEN
     value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
-    return Line(
+    return DotLine(
         name=short(one.candidate),
         told=f"{told}: {words}",
         colour=colour,

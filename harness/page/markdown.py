@@ -1,4 +1,4 @@
-"""Runs as Markdown for the summary of a CI job: the answer as the terminal has it, tables, and what is to be said."""
+"""Runs as Markdown for the summary of a CI job: the answer as the terminal has it, tables, and notes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from shootout.report.screen import as_plain
 from shootout.results.document import Document, GroupSummary
 
 MOST_BYTES = 900 * 1024
-"""Of a summary; GitHub refuses more than 1 MiB."""
+"""The longest summary; GitHub refuses more than 1 MiB."""
 CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` with `-o page.html` has all.\n"
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
 def render(documents: Sequence[Document], found: PolicyAnswer | None = None, front: Sequence[str] = ()) -> str:
-    """What stands in front, what a policy says, then all runs, in at most `MOST_BYTES`; whole parts at the end go."""
+    """Write the lines in front, a policy's answer, then all runs; what exceeds `MOST_BYTES` is left out."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    for part in (*front, *_front(found), *(part for document in documents for part in _parts(document))):
+    for part in (*front, *_write_answer(found), *(part for document in documents for part in _write_run(document))):
         text = printable(part)
         room -= len(text.encode()) + 2
         if room < 0:
@@ -32,48 +32,48 @@ def render(documents: Sequence[Document], found: PolicyAnswer | None = None, fro
     return "\n\n".join(kept) + "\n"
 
 
-def _front(found: PolicyAnswer | None) -> Iterator[str]:
+def _write_answer(found: PolicyAnswer | None) -> Iterator[str]:
     if found:
         yield "## What to ship, by the policy"
         screen = decision.render(found.decision, found.question, WIDEST)
-        yield fenced(as_plain(screen, WIDEST))
+        yield fence_text(as_plain(screen, WIDEST))
 
 
-def _parts(document: Document) -> Iterator[str]:
-    yield f"## {escape(document.study)}"
-    yield fenced(as_plain(render_answers(document, WIDEST), WIDEST))
+def _write_run(document: Document) -> Iterator[str]:
+    yield f"## {escape_text(document.study)}"
+    yield fence_text(as_plain(render_answers(document, WIDEST), WIDEST))
     for summary in document.groups:
-        yield _group(summary, document)
-    yield bullets([one.plain for one in table.tell_run(document, full=True)])
+        yield _write_group(summary, document)
+    yield write_bullets([one.plain for one in table.tell_run(document, full=True)])
 
 
-def _group(summary: GroupSummary, document: Document) -> str:
+def _write_group(summary: GroupSummary, document: Document) -> str:
     rows = [row for row in document.rows if row.group == summary.name]
     headers, lines = table.tabulate(summary, rows)
     cells = [[str(line[name]) for name in headers] for line in lines]
     title = html.escape(" ".join(table.title(summary, rows).split()))  # a blank line would end the HTML
-    grid = [line(headers), line(["---"] * len(headers), raw=True), *map(line, cells)] if lines else []
-    told = bullets([one.plain for one in table.tell_group(summary, rows, full=True)])
+    grid = [write_line(headers), write_line(["---"] * len(headers), raw=True), *map(write_line, cells)] if lines else []
+    told = write_bullets([one.plain for one in table.tell_group(summary, rows, full=True)])
     return "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", told, "", "</details>"])
 
 
-def fenced(text: str) -> str:
-    """Text to the letter; no backticks in it end the block."""
+def fence_text(text: str) -> str:
+    """Fence text so that it stands to the letter; no backticks in it end the block."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"
 
 
-def escape(text: str) -> str:
-    """Text on one line that is no Markdown and no HTML."""
+def escape_text(text: str) -> str:
+    """Return text as one line that is no Markdown and no HTML."""
     return _STEERING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
-def line(cells: Sequence[str], *, raw: bool = False) -> str:
-    """A table's line; `raw`: its cells are Markdown."""
-    return f"| {' | '.join(cells if raw else map(escape, cells))} |"
+def write_line(cells: Sequence[str], *, raw: bool = False) -> str:
+    """Write a table's line; `raw`: its cells are Markdown."""
+    return f"| {' | '.join(cells if raw else map(escape_text, cells))} |"
 
 
-def bullets(lines: Sequence[str]) -> str:
-    """Lines as a list."""
-    return "\n".join(f"- {escape(line)}" for line in lines)
+def write_bullets(lines: Sequence[str]) -> str:
+    """Write lines as a list."""
+    return "\n".join(f"- {escape_text(line)}" for line in lines)

@@ -1,4 +1,4 @@
-"""Size, latency and accuracy together: an arrow from each backend's FP32 to what a lower precision makes of it."""
+"""Size, time and accuracy together: an arrow from each backend's FP32 to its lower precisions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from shootout.page.charts import (
     WIDE,
     Chart,
     can_show,
+    choose_ticks,
     cut,
     layer,
     marks,
     stack,
-    ticks,
-    widened,
+    widen_range,
 )
 from shootout.report.figures import error
 from shootout.results.accuracy import keeps_accuracy
@@ -34,41 +34,45 @@ from shootout.units import counted, points
 MOST_GROUPS = 3
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 LETTER, LINE = 5.8, 14.0
-"""Pixels that a letter and a line of a label take."""
+"""The width of a letter and the height of a line of a label, in pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A row in a lower precision, beside the FP32 of its backend."""
+class PrecisionStep:
+    """A row in a lower precision, and the FP32 row of the same backend."""
 
     row: Row
     own: Row
 
 
 def draw_precisions(document: Document, *, narrow: bool) -> Chart | None:
-    """A panel for each group that has a lower precision beside its own FP32; None where none has."""
-    groups = _groups(document)
-    panels = [_panel(name, steps, narrow=narrow) for name, steps in list(groups.items())[:MOST_GROUPS]]
+    """Draw a panel for each group in which a lower precision stands beside its own FP32; return None if none does."""
+    groups = _group_steps(document)
+    panels = [_draw_group(name, steps, narrow=narrow) for name, steps in list(groups.items())[:MOST_GROUPS]]
     if not panels:
         return None
     return stack(panels, spacing=24)
 
 
 def tell_undrawn_groups(document: Document) -> str:
-    """What has no room."""
-    more = len(_groups(document)) - MOST_GROUPS
+    """Say what the figure has no room for."""
+    more = len(_group_steps(document)) - MOST_GROUPS
     return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
 
 
-def _groups(document: Document) -> dict[str, list[Step]]:
-    found: dict[str, list[Step]] = {}
+def _group_steps(document: Document) -> dict[str, list[PrecisionStep]]:
+    found: dict[str, list[PrecisionStep]] = {}
     for name in (summary.name for summary in document.groups):
         rows = [row for row in document.rows if row.group == name and row.outcome == "measured"]
         rows = [row for row in rows if row.end_to_end and can_show(row.artifact_bytes or 0)]
         own: dict[tuple[object, ...], Row] = {}
         for row in filter(_is_exact, rows):
-            own.setdefault(_beside(row), row)
-        steps = [Step(row=row, own=own[_beside(row)]) for row in rows if not _is_exact(row) and _beside(row) in own]
+            own.setdefault(_key_without_precision(row), row)
+        steps = [
+            PrecisionStep(row=row, own=own[_key_without_precision(row)])
+            for row in rows
+            if not _is_exact(row) and _key_without_precision(row) in own
+        ]
         if steps:
             found[name] = steps
     return found
@@ -78,13 +82,13 @@ def _is_exact(row: Row) -> bool:
     return is_exact(row.precision, row.scheme, row.file)
 
 
-def _beside(row: Row) -> tuple[object, ...]:
-    """What a row has in common with the FP32 that it comes from: all but the precision."""
+def _key_without_precision(row: Row) -> tuple[object, ...]:
+    """Return what a row has in common with the FP32 that it comes from: all but the precision."""
     return row.backend, row.device, row.python, row.setting, row.batch, row.threads, row.instances
 
 
-def kept(row: Row) -> tuple[str, str]:
-    """The colour of what became of its outputs, and that in words."""
+def judge_outputs(row: Row) -> tuple[str, str]:
+    """Return the color for what became of the outputs, and that in words."""
     change = row.fidelity.accuracy_change if row.fidelity else None
     if change is None:
         known = row.fidelity is not None and row.fidelity.relative_l2 is not None
@@ -93,26 +97,28 @@ def kept(row: Row) -> tuple[str, str]:
     return (EVEN if keeps_accuracy(change) else BEHIND), told
 
 
-def _panel(name: str, steps: Sequence[Step], *, narrow: bool) -> alt.LayerChart:
+def _draw_group(name: str, steps: Sequence[PrecisionStep], *, narrow: bool) -> alt.LayerChart:
     width, height = (NARROW - 60, 320) if narrow else (WIDE - 90, 380)
     rows = {row.arm: row for step in steps for row in (step.own, step.row)}
-    left, right = widened((row.artifact_bytes or 1 for row in rows.values()), 1.25)
-    low, high = widened((_ns(row) for row in rows.values()), 1.25)
+    left, right = widen_range((row.artifact_bytes or 1 for row in rows.values()), 1.25)
+    low, high = widen_range((_median_ns(row) for row in rows.values()), 1.25)
 
     def place(row: Row) -> tuple[float, float]:
         across = math.log((row.artifact_bytes or 1) / left) / math.log(right / left)
-        return width * across, height * math.log(high / _ns(row)) / math.log(high / low)
+        return width * across, height * math.log(high / _median_ns(row)) / math.log(high / low)
 
     x_axis = alt.Axis(
-        values=[one / 1e6 for one in ticks(left, right, 4 if narrow else 8)], format="~g", title="size, MB"
+        values=[one / 1e6 for one in choose_ticks(left, right, 4 if narrow else 8)], format="~g", title="size, MB"
     )
-    y_axis = alt.Axis(values=[one / 1e6 for one in ticks(low, high, 6)], format="~g", title="time a call or item, ms")
+    y_axis = alt.Axis(
+        values=[one / 1e6 for one in choose_ticks(low, high, 6)], format="~g", title="time a call or item, ms"
+    )
     x_scale = alt.Scale(type="log", domain=[left / 1e6, right / 1e6], nice=False)
     y_scale = alt.Scale(type="log", domain=[low / 1e6, high / 1e6], nice=False)
     x, y = alt.X("mb:Q", scale=x_scale, axis=x_axis), alt.Y("ms:Q", scale=y_scale, axis=y_axis)
     colour = alt.Color("colour:N", scale=None)
-    arrows = [_arrow(step, place(step.own), place(step.row)) for step in steps]
-    origins = [_dot(row) | {"colour": INK} for row in {step.own.arm: step.own for step in steps}.values()]
+    arrows = [_make_arrow(step, place(step.own), place(step.row)) for step in steps]
+    origins = [_locate_row(row) | {"colour": INK} for row in {step.own.arm: step.own for step in steps}.values()]
     labels = [
         {
             "name": one["name"],
@@ -121,7 +127,7 @@ def _panel(name: str, steps: Sequence[Step], *, narrow: bool) -> alt.LayerChart:
             "mb": left / 1e6 * (right / left) ** (one["x"] / width),
             "ms": high / 1e6 * (low / high) ** (one["y"] / height),
         }
-        for one in _labels(rows, {step.own.arm for step in steps}, place, width, height, narrow=narrow)
+        for one in _place_labels(rows, {step.own.arm for step in steps}, place, width, height, narrow=narrow)
     ]
     parts = [
         marks(arrows)
@@ -141,58 +147,64 @@ def _panel(name: str, steps: Sequence[Step], *, narrow: bool) -> alt.LayerChart:
     return layer(*parts, width=width, height=height).properties(title=cut(name, 44 if narrow else 110))
 
 
-def _ns(row: Row) -> float:
+def _median_ns(row: Row) -> float:
     return row.end_to_end.median_ns if row.end_to_end else 1.0
 
 
-def _dot(row: Row) -> dict[str, Any]:
-    return {"mb": (row.artifact_bytes or 1) / 1e6, "ms": _ns(row) / 1e6}
+def _locate_row(row: Row) -> dict[str, Any]:
+    return {"mb": (row.artifact_bytes or 1) / 1e6, "ms": _median_ns(row) / 1e6}
 
 
-def _arrow(step: Step, start: tuple[float, float], end: tuple[float, float]) -> dict[str, Any]:
-    """From FP32 to the row; its head is turned clockwise from straight up."""
+def _make_arrow(step: PrecisionStep, start: tuple[float, float], end: tuple[float, float]) -> dict[str, Any]:
+    """Make an arrow from FP32 to the row; its head is turned clockwise from straight up."""
     turn = math.degrees(math.atan2(end[0] - start[0], start[1] - end[1]))
-    own = _dot(step.own)
-    return _dot(step.row) | {
+    own = _locate_row(step.own)
+    return _locate_row(step.row) | {
         "from_mb": own["mb"],
         "from_ms": own["ms"],
         "turn": turn,
-        "colour": kept(step.row)[0],
+        "colour": judge_outputs(step.row)[0],
     }
 
 
-def _labels(
+def _place_labels(
     rows: Mapping[str, Row], origins: set[str], place: Any, width: float, height: float, *, narrow: bool
 ) -> Iterator[dict[str, Any]]:
-    """Names where there is room: first of those that nothing beats in size and time together, then of all others.
+    """Place names if there is room: first of the rows that nothing beats in size and time, then of all others.
 
     Args:
-        place: a row's pixels.
-        narrow: a lower precision is named without its backend, which is where its arrow comes from.
+        place: returns a row's pixels.
+        narrow: name a lower precision without its backend, which is at the other end of its arrow.
     """
     taken = [(px - 6, py - 6, px + 6, py + 6) for px, py in map(place, rows.values())]
-    every = sorted(rows.values(), key=_ns)
-    best = [row for row in every if not any(_beats(other, row) for other in every)]
+    every = sorted(rows.values(), key=_median_ns)
+    best = [row for row in every if not any(_is_no_worse(other, row) for other in every)]
     for row in [*best, *(row for row in every if row not in best)]:
         own = row.arm in origins
         precision = f"{row.precision}/{row.scheme}" if row.scheme else row.precision
-        name = cut(precision if narrow and not own else short(row.arm), 40) + ("" if own else f", {kept(row)[1]}")
+        name = cut(precision if narrow and not own else short(row.arm), 40) + (
+            "" if own else f", {judge_outputs(row)[1]}"
+        )
         px, py = place(row)
         wide = len(name) * LETTER
         for dx, dy in ((9, 0), (-9 - wide, 0), (9, -LINE), (9, LINE), (-9 - wide, -LINE), (-9 - wide, LINE)):
             box = (px + dx, py + dy - LINE / 2, px + dx + wide, py + dy + LINE / 2)
             inside = box[0] >= 0 and box[2] <= width and box[1] >= 0 and box[3] <= height
-            if inside and not any(_overlap(box, other) for other in taken):
+            if inside and not any(_boxes_overlap(box, other) for other in taken):
                 taken.append(box)
                 side, edge = ("left", box[0]) if dx > 0 else ("right", box[2])
-                colour = INK if own else kept(row)[0]
+                colour = INK if own else judge_outputs(row)[0]
                 yield {"name": name, "side": side, "x": edge, "y": py + dy, "colour": colour}
                 break
 
 
-def _beats(one: Row, other: Row) -> bool:
-    return one is not other and (one.artifact_bytes or 0) <= (other.artifact_bytes or 0) and _ns(one) <= _ns(other)
+def _is_no_worse(one: Row, other: Row) -> bool:
+    return (
+        one is not other
+        and (one.artifact_bytes or 0) <= (other.artifact_bytes or 0)
+        and _median_ns(one) <= _median_ns(other)
+    )
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def _boxes_overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -1,4 +1,4 @@
-"""How soon each arm is ready, and after how many calls one that starts later has caught up."""
+"""The time until each arm is ready, and the calls after which an arm that starts later has caught up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from shootout.page.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks, stack
-from shootout.page.intervals import labels, words_of
+from shootout.page.intervals import fit_words, label_rows
 from shootout.results.document import Document, Row
 from shootout.results.rows import BY_CALL
 from shootout.study.group import short
@@ -20,21 +20,21 @@ STEPS = {"load": CHOSEN, "first call": BEHIND}
 
 
 def draw_readiness(document: Document, *, narrow: bool) -> Chart | None:
-    """A panel a group, the soonest ready first; None where nothing was loaded."""
-    groups = _groups(document)[:MOST_GROUPS]
-    panels = [_panel(rows, narrow=narrow, several=len(groups) > 1) for rows in groups]
+    """Draw a panel a group, the soonest ready first; return None if nothing was loaded."""
+    groups = _group_ready_rows(document)[:MOST_GROUPS]
+    panels = [_draw_group(rows, narrow=narrow, several=len(groups) > 1) for rows in groups]
     if not panels:
         return None
     return stack(panels, spacing=24)
 
 
 def tell_undrawn_groups(document: Document) -> str:
-    """What has no room."""
-    more = len(_groups(document)) - MOST_GROUPS
+    """Say what the figure has no room for."""
+    more = len(_group_ready_rows(document)) - MOST_GROUPS
     return f"Not drawn: {counted(more, 'more group')}." if more > 0 else ""
 
 
-def _groups(document: Document) -> list[list[Row]]:
+def _group_ready_rows(document: Document) -> list[list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in document.rows:
         is_sound = row.outcome == "measured" and row.load_s is not None and can_show(_ready_s(row))
@@ -44,11 +44,11 @@ def _groups(document: Document) -> list[list[Row]]:
 
 
 def pay_back_calls(row: Row, soonest: Row) -> int | None:
-    """After how many calls an arm that is ready later than another has caught up; None: it never does.
+    """Count the calls after which an arm that is ready later has caught up; None: it never does.
 
     Both count from the start of their process, one call after the other, at their medians.
     """
-    gain_ns = _ns(soonest) - _ns(row)
+    gain_ns = _median_ns(soonest) - _median_ns(row)
     late_ns = 1e9 * (_ready_s(row) - _ready_s(soonest))
     return math.ceil(late_ns / gain_ns) if gain_ns > 0 and late_ns / gain_ns < math.inf else None
 
@@ -57,11 +57,11 @@ def _ready_s(row: Row) -> float:
     return (row.load_s or 0.0) + (row.first_call_s or 0.0)
 
 
-def _ns(row: Row) -> float:
+def _median_ns(row: Row) -> float:
     return row.end_to_end.median_ns if row.end_to_end else 0.0
 
 
-def _told(row: Row, soonest: Row) -> str:
+def _tell_readiness(row: Row, soonest: Row) -> str:
     ready = seconds(_ready_s(row))
     if row is soonest:
         return f"{ready}, the soonest"
@@ -69,7 +69,7 @@ def _told(row: Row, soonest: Row) -> str:
     return f"{ready}, ahead after {counted(calls, 'call')}" if calls is not None else f"{ready}, never ahead"
 
 
-def _panel(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
+def _draw_group(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
     soonest = rows[0]
     width, step = (NARROW - 20, 38) if narrow else (WIDE - 500, 24)
     below = 8 if narrow else 0
@@ -81,12 +81,12 @@ def _panel(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChar
         for name, taken in parts.items():
             bars.append({"row": index, "from": begin, "to": begin + taken, "colour": STEPS[name]})
             begin += taken
-        texts.append({"row": index, **words_of(short(row.arm), _told(row, soonest), narrow=narrow)})
+        texts.append({"row": index, **fit_words(short(row.arm), _tell_readiness(row, soonest), narrow=narrow)})
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     axis = alt.Axis(title="seconds", tickCount=5 if narrow else 8, format="~g")
     x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(one["to"] for one in bars)], nice=False))
     drawn = (
         marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("colour:N", scale=None), **y)
     )
-    found = layer(drawn, *labels(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
+    found = layer(drawn, *label_rows(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
     return found.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else found

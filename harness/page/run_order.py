@@ -1,4 +1,4 @@
-"""What was measured when: each arm's rounds in the order in which they were played, against its own median."""
+"""Each arm's rounds in the order in which they were played, relative to the arm's own median."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from shootout.study.group import short
 from shootout.units import counted
 
 MOST_ARMS, MOST_POINTS = 24, 120
-"""Points of an arm; of more rounds, neighbours make one."""
+"""Most arms, and most points of an arm; if there are more rounds, neighbors are merged into one point."""
 LEAST_SPAN, WIDEST_SPAN = 0.02, 1.0
-"""A strip reaches from minus to plus so much of the arm's median, in logarithms: at least, and at most."""
+"""The least and the largest distance from the middle of a strip to its edge, as the logarithm of a ratio."""
 
 
 def draw_run_order(run: MeasuredRun, *, narrow: bool) -> Chart | None:
-    """A strip an arm, of the first group that was raced; None without a journal."""
-    lines = _lines(run)
+    """Draw a strip an arm, of the first group that was raced; return None without a journal."""
+    lines = _find_restarts(run)
     if not lines:
         return None
     arms = list(lines)[:MOST_ARMS]
-    span = _span([offset for arm in arms for one in _rounds(lines[arm]) for offset in one[1]])
+    span = _choose_span([offset for arm in arms for one in _list_rounds(lines[arm]) for offset in one[1]])
     width, step = (NARROW - 20, 40) if narrow else (WIDE - 320, 30)
     height = step * len(arms)
-    rounds, starts = _axis(lines)
-    together = _together(rounds)
+    rounds, starts = _lay_out_rounds(lines)
+    together = _count_merged_rounds(rounds)
     room, below = (step - 16, step / 2 + 6) if narrow else (step - 6, step / 2)
     data = []
     flagged: set[int] = set()
     for index, arm in enumerate(arms):
-        for restart, offsets, flags in _rounds(lines[arm]):
+        for restart, offsets, flags in _list_rounds(lines[arm]):
             for place in range(0, len(offsets), together):
                 part = offsets[place : place + together]
                 data.append(
@@ -69,7 +69,7 @@ def draw_run_order(run: MeasuredRun, *, narrow: bool) -> Chart | None:
         {
             "y": index * step + (8 if narrow else step / 2),
             "name": cut(short(arm), 40 if narrow else 34),
-            "told": f"SD {_spread(lines[arm]):.1%}",
+            "told": f"SD {_relative_sd(lines[arm]):.1%}",
         }
         for index, arm in enumerate(arms)
     ]
@@ -91,21 +91,21 @@ def draw_run_order(run: MeasuredRun, *, narrow: bool) -> Chart | None:
 
 
 def tell_scale(run: MeasuredRun) -> str:
-    """Of which group, how high a strip is, and what has no room."""
-    lines = _lines(run)
+    """Name the group and the height of a strip, and say what the figure has no room for."""
+    lines = _find_restarts(run)
     if not lines:
         return ""
     arms = list(lines)[:MOST_ARMS]
-    span = _span([offset for arm in arms for one in _rounds(lines[arm]) for offset in one[1]])
+    span = _choose_span([offset for arm in arms for one in _list_rounds(lines[arm]) for offset in one[1]])
     group = next(iter(lines.values()))[0].group
-    more, together = len(lines) - len(arms), _together(_axis(lines)[0])
+    more, together = len(lines) - len(arms), _count_merged_rounds(_lay_out_rounds(lines)[0])
     told = f"{group}. From the middle of a strip to its edge: {math.expm1(span):.0%} of the arm's median."
     told += f" Each point is the median of up to {together} rounds." if together > 1 else ""
     return told + (f" Not drawn: {counted(more, 'more arm')}." if more > 0 else "")
 
 
-def _lines(run: MeasuredRun) -> dict[str, list[Played]]:
-    """By arm, the restarts of the first answer's group, but those that a journal says impossible times of."""
+def _find_restarts(run: MeasuredRun) -> dict[str, list[Played]]:
+    """Find the restarts of each arm of the first answer's group; impossible times in a journal are left out."""
     groups = [answer.group for answer in run.document.answer]
     found: dict[str, list[Played]] = {}
     shown = {row.arm for row in run.document.rows}
@@ -117,8 +117,8 @@ def _lines(run: MeasuredRun) -> dict[str, list[Played]]:
     return found
 
 
-def _axis(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
-    """How many rounds there are in all, and where each restart begins."""
+def _lay_out_rounds(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
+    """Count the rounds in all, and find at which of them each restart begins."""
     longest: dict[int, int] = {}
     for line in (line for some in lines.values() for line in some):
         count = len(line.block_median_ns[Scope.END_TO_END])
@@ -130,13 +130,12 @@ def _axis(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
     return total, starts
 
 
-def _together(rounds: int) -> int:
-    """How many rounds of a restart make one point."""
+def _count_merged_rounds(rounds: int) -> int:
     return math.ceil(rounds / MOST_POINTS)
 
 
-def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int]]]:
-    """(restart, log of each round ÷ the arm's median, which are flagged)."""
+def _list_rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int]]]:
+    """List (restart, log of each round ÷ the arm's median, flagged rounds)."""
     middle = statistics.median(ns for line in lines for ns in line.block_median_ns[Scope.END_TO_END])
     for line in lines:
         times = line.block_median_ns[Scope.END_TO_END]
@@ -144,17 +143,17 @@ def _rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], set[int
 
 
 def find_stretches(flagged: set[int]) -> list[dict[str, float]]:
-    """From where to where rounds without a gap are flagged: a round is, for all arms."""
+    """Find the stretches of flagged rounds without a gap; a round is flagged for all arms."""
     first = sorted(one for one in flagged if one - 1 not in flagged)
     last = sorted(one for one in flagged if one + 1 not in flagged)
     return [{"from": begin - 0.5, "to": end + 0.5} for begin, end in zip(first, last, strict=True)]
 
 
-def _span(offsets: Sequence[float]) -> float:
-    """So much that all but the farthest of a hundred fit."""
+def _choose_span(offsets: Sequence[float]) -> float:
+    """Choose a height that 99 of 100 rounds fit in."""
     every = sorted(map(abs, offsets))
     return min(max(every[int(0.99 * (len(every) - 1))], LEAST_SPAN), WIDEST_SPAN)
 
 
-def _spread(lines: Sequence[Played]) -> float:
-    return statistics.pstdev([offset for one in _rounds(lines) for offset in one[1]])
+def _relative_sd(lines: Sequence[Played]) -> float:
+    return statistics.pstdev([offset for one in _list_rounds(lines) for offset in one[1]])

@@ -1,4 +1,4 @@
-"""What a page is made of: a run's document, and what its journal tells of each restart."""
+"""The input of a page: a run's document, and the restarts from its journal."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAnswer:
-    """What a policy says of all the runs together."""
+    """A policy's decision on all runs together, and the question that it decided."""
 
     decision: Decision
     question: Question
 
 
 def read(folder: Path, document: Document | None = None) -> MeasuredRun:
-    """The run in a folder; of which the document may be known already.
+    """Read the run in a folder; its document may be known already.
 
     Raises:
-        UsageError: there is no run, or not one that this version can read.
+        UsageError: there is no run, or this version can't read it.
     """
     lines = journal.read(folder).lines
     return MeasuredRun(document or analyse(folder), tuple(line for line in lines if isinstance(line, Played)))

@@ -16,7 +16,7 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.page import intervals
 from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
-from shootout.page.intervals import Axis, Line
+from shootout.page.intervals import Axis, DotLine
 from shootout.page.sources import PolicyAnswer
 from shootout.report import decision
 from shootout.report.answer import WIDEST
@@ -56,7 +56,7 @@ DECISION = Decision(
 )
 
 
-def panels(found: Decision) -> dict[str, tuple[dict[str, Line], Axis]]:
+def panels(found: Decision) -> dict[str, tuple[dict[str, DotLine], Axis]]:
     return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in intervals.find_panels(found)}
 
 

@@ -11,7 +11,7 @@ from support.races.cells import cell, document, fidelity, row
 
 from shootout.journal.records import LoadTestResult, Played, TriedRate
 from shootout.page import curves, precisions, readiness, run_order, sources
-from shootout.page.charts import BEHIND, EVEN, SOFT, apart, cut
+from shootout.page.charts import BEHIND, EVEN, SOFT, cut, spread_labels
 from shootout.page.sources import MeasuredRun
 from shootout.results.document import Rate, Row, Serving
 from shootout.study.group import short
@@ -248,7 +248,7 @@ def test_no_chart_asks_for_data_elsewhere(narrow: bool):
 
 
 def test_labels_stand_apart_and_inside():
-    found = apart({"a": 10.0, "b": 12.0, "c": 99.0, "d": 100.0}, 10.0, 100.0)
+    found = spread_labels({"a": 10.0, "b": 12.0, "c": 99.0, "d": 100.0}, 10.0, 100.0)
     assert found == {"a": 10.0, "b": 20.0, "c": 90.0, "d": 100.0}
 
 

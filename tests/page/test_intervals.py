@@ -8,12 +8,12 @@ import pytest
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.page import intervals
-from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT, ticks
-from shootout.page.intervals import Line, find_lines
+from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT, choose_ticks
+from shootout.page.intervals import DotLine, find_lines
 from shootout.results.document import Document
 
 
-def lines(found: Document) -> dict[str, Line]:
+def lines(found: Document) -> dict[str, DotLine]:
     return {one.name: one for one in find_lines(found.answer[0], found.rows)}
 
 
@@ -65,8 +65,8 @@ def test_a_run_without_a_time_has_no_figure():
 
 
 def test_the_ticks_of_an_axis_are_round():
-    assert ticks(0.18, 30, 7) == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
-    assert ticks(0.18, 30, 5) == pytest.approx([0.3, 1.0, 3.0, 10.0, 30.0])
-    assert len(ticks(1e-3, 1e6, 4)) <= 4
-    assert ticks(0.92, 1.09, 7) == [0.95, 1.0, 1.05]
-    assert ticks(0.7, 1.6, 5) == [0.8, 1.0, 1.2, 1.4, 1.6]
+    assert choose_ticks(0.18, 30, 7) == [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0]
+    assert choose_ticks(0.18, 30, 5) == pytest.approx([0.3, 1.0, 3.0, 10.0, 30.0])
+    assert len(choose_ticks(1e-3, 1e6, 4)) <= 4
+    assert choose_ticks(0.92, 1.09, 7) == [0.95, 1.0, 1.05]
+    assert choose_ticks(0.7, 1.6, 5) == [0.8, 1.0, 1.2, 1.4, 1.6]
