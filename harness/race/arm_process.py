@@ -126,7 +126,7 @@ class ArmProcess:
         self._clock = ClockCheck()
         self._stopped = False
 
-    def _ask(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
+    def _ask_in_time(self, command: str, limit_s: float, takes_s: float = 0.0, **arguments: Any) -> Any:
         """Ask the worker; if the run's time is short, no arm takes all of it from the others.
 
         Args:
@@ -158,7 +158,7 @@ class ArmProcess:
         Raises:
             SkippedArm: a call takes far longer than the study's cap.
         """
-        loaded: Loaded = self._ask("load", LOAD_TIMEOUT_S, built=self._built)
+        loaded: Loaded = self._ask_in_time("load", LOAD_TIMEOUT_S, built=self._built)
         self._call_s = loaded.first_call_s
         if too_slow(self._call_s, self._max_call_s):
             self._call_s = float(self.warm(1, WARM_UP_NS).latency_ns[0]) / 1e9
@@ -171,17 +171,17 @@ class ArmProcess:
         calls_s = (INPUT_BUFFERS + (self._built.exported.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
-        ask = partial(self._ask, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
+        ask = partial(self._ask_in_time, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
         report = self._built.exported.report() if self._first and self._launcher.metric else None
         with scratch() if report else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
             scores = None
             if report and keep and not verified.fault:
-                scores = self._score(keep, report.labels)
+                scores = self._score_outputs(keep, report.labels)
         return replace(verified, executed=reported.account(verified.executed), scores=scores)
 
-    def _score(self, outputs: Path, labels: Array) -> Scores:
-        """Score the outputs in a folder by the user's own metric, which is waited for as an answer is; see `_ask`.
+    def _score_outputs(self, outputs: Path, labels: Array) -> Scores:
+        """Score the outputs in a folder by the user's own metric; see `_ask_in_time` for how long.
 
         Raises:
             Hung: the arm's part of the run's time was over, and there were no scores.
@@ -205,14 +205,14 @@ class ArmProcess:
         """
         limit_s = WARM_UP_NS / 1e9 + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
         with Stopwatch() as watch:
-            warming: Warming = self._ask("warm", limit_s, self._call_s, calls=calls, ns=ns)
+            warming: Warming = self._ask_in_time("warm", limit_s, self._call_s, calls=calls, ns=ns)
         if fault := longer_than(float(warming.latency_ns.sum()), watch):
             raise ArmFailed(fault)
         return warming
 
     def tune(self) -> Tuned:
         """Fix the calls per reading."""
-        tuned: Tuned = self._ask("tune", *self._limit_s(self._call_s))
+        tuned: Tuned = self._ask_in_time("tune", *self._limit_s(self._call_s))
         for of in (tuned.per_reading, tuned.call_ns):
             if set(of) != set(Scope) or min(of.values()) <= 0:
                 raise ArmFailed("it did not tell how long its calls take")
@@ -221,28 +221,30 @@ class ArmProcess:
         return tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """One block per scope.
+        """Run one block of each scope.
 
         Raises:
             ArmFailed: its answers are wrong, now that it is timed, or its clock is.
         """
         limits_s = self._limit_s(self._call_s * (LEAD_IN_CALLS + 1))
-        return self._timed("turn", limits_s, scopes, scopes=scopes)
+        return self._make_turn("turn", limits_s, scopes, scopes=scopes)
 
     def serve(self, offer: RateStep) -> Turn:
         """Requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
-        return self._timed("serve", limits_s, (Scope.END_TO_END,), offer=offer)
+        return self._make_turn("serve", limits_s, (Scope.END_TO_END,), offer=offer)
 
     @staticmethod
     def _limit_s(takes_s: float) -> tuple[float, float]:
         """Return the most seconds to wait for an answer that takes about so many, and these."""
         return BLOCK_TIMEOUT_FACTOR * takes_s + BLOCK_TIMEOUT_S, takes_s
 
-    def _timed(self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any) -> Turn:
+    def _make_turn(
+        self, command: str, limits_s: tuple[float, float], wanted: Collection[Scope], **arguments: Any
+    ) -> Turn:
         with Stopwatch() as watch:
-            turn: Turn = self._ask(command, *limits_s, **arguments)
+            turn: Turn = self._ask_in_time(command, *limits_s, **arguments)
         if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
             raise ArmFailed("it did not time what it was asked to")
         if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
@@ -250,13 +252,13 @@ class ArmProcess:
         return turn
 
     def placed(self) -> Placed:
-        """Where its threads may run now, after calls on its own CPUs.
+        """Return where its threads may run now, after calls on its own CPUs.
 
         Raises:
             ArmFailed: one of them may run elsewhere.
         """
         own = ProcessBounds(cpus=self._launcher.place(self._built.arm, lane=0), os_threads=0, variables={})
-        now: ProcessBounds = self._ask("bounds", BLOCK_TIMEOUT_S)
+        now: ProcessBounds = self._ask_in_time("bounds", BLOCK_TIMEOUT_S)
         if stray := own.left(now):
             raise ArmFailed(stray)
         return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
@@ -269,21 +271,21 @@ class ArmProcess:
         energy_s = ENERGY_S if is_counted and self._launcher.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
         asked = {"unsynchronised": self._launcher.unsynchronised, "energy_s": energy_s}
-        found: OnGpu = self._ask("on_gpu", limit_s, energy_s + self._call_s, **asked)
+        found: OnGpu = self._ask_in_time("on_gpu", limit_s, energy_s + self._call_s, **asked)
         return found
 
     def peak_memory(self) -> int:
-        """The most bytes the process had resident."""
-        peak: int = self._ask("memory", BLOCK_TIMEOUT_S)
+        """Return the most bytes that the process had resident."""
+        peak: int = self._ask_in_time("memory", BLOCK_TIMEOUT_S)
         return peak
 
     def recheck(self) -> None:
-        """One more call, after the rounds.
+        """Make one more call, after the rounds.
 
         Raises:
             ArmFailed: its answer is wrong.
         """
-        if fault := self._ask("recheck", *self._limit_s(self._call_s)):
+        if fault := self._ask_in_time("recheck", *self._limit_s(self._call_s)):
             raise ArmFailed(fault)
 
     def cpu_ns(self) -> int | None:

@@ -40,7 +40,7 @@ class Ask:
 
     @property
     def labels(self) -> set[str]:
-        """The arms that the new group needs beside the baseline and its copy."""
+        """Return the arms that the new group needs beside the baseline and its copy."""
         return {label for pair in self.pairs for label in pair}
 
 
@@ -70,7 +70,7 @@ class Search:
     def pressing(self) -> dict[str, dict[Pair, float]]:
         """By group, the pairs that a crossover waits for, with the restarts a verdict may take (inf: who knows)."""
         found: dict[str, dict[Pair, float]] = {}
-        for sweep, _, sizes in self._lines():
+        for sweep, _, sizes in self._open_lines():
             for point in crossovers.wanted(sizes):
                 waiting = found.setdefault(sweep.groups[point.size].name, {})
                 left = math.inf if point.needed is None else max(point.needed - point.restarts, 1)
@@ -78,34 +78,34 @@ class Search:
         return found
 
     def asks(self) -> list[Ask]:
-        """The sizes to race next, as few as the pairs can share; none when every crossover is as narrow as it gets."""
+        """Return the sizes to race next, as few as the pairs can share; none if every crossover is narrow enough."""
         found: dict[Key, list[Ask]] = {}
-        taken = self._taken()
-        for sweep, scope, measured in self._lines():
-            like = self._fullest(sweep)
+        taken = self._sizes_with_group()
+        for sweep, scope, measured in self._open_lines():
+            like = self._busiest(sweep)
             key = crossovers.key_of(like, self.axis or "")
             for sizes in crossovers.next_sizes(measured, taken[key]):
-                _join(found.setdefault(key, []), Ask(like=like, sizes=sizes, pairs={sweep.pair: {scope}}))
+                _join_asks(found.setdefault(key, []), Ask(like=like, sizes=sizes, pairs={sweep.pair: {scope}}))
         return [ask for asks in found.values() for ask in asks]
 
-    def _lines(self) -> Iterator[tuple[Sweep, Scope, list[At]]]:
+    def _open_lines(self) -> Iterator[tuple[Sweep, Scope, list[At]]]:
         for sweep in self._sweeps:
             for scope in scopes_of(sweep.scenario):
                 yield sweep, scope, [self._known[one.name, sweep.pair, scope] for one in sweep.groups.values()]
 
-    def _taken(self) -> Mapping[Key, Collection[int]]:
-        """The sizes that have a group already, whichever pairs it is for."""
+    def _sizes_with_group(self) -> Mapping[Key, Collection[int]]:
+        """Return the sizes that have a group already, for any pairs."""
         taken: dict[Key, set[int]] = {}
         for record in self._records:
             size = size_of(record.arms[0], self.axis or "")
             taken.setdefault(crossovers.key_of(record, self.axis or ""), set()).add(size)
         return taken
 
-    def _fullest(self, sweep: Sweep) -> GroupRecord:
+    def _busiest(self, sweep: Sweep) -> GroupRecord:
         return max(sweep.groups.values(), key=lambda record: len(record.arms))
 
 
-def _join(asks: list[Ask], new: Ask) -> None:
+def _join_asks(asks: list[Ask], new: Ask) -> None:
     """Add to the asks, or to one whose best size serves this one as well."""
     for ask in asks:
         if ask.sizes[0] in new.sizes[:SHARED]:
@@ -117,47 +117,49 @@ def _join(asks: list[Ask], new: Ask) -> None:
     asks.append(new)
 
 
-def planned(study: Study, here: Here, asks: Iterable[Ask], names: Collection[str]) -> list[tuple[PlannedGroup, Added]]:
-    """The groups that the asks want, with their lines in the journal; none for an ask that no size will do for.
+def plan_groups_for(
+    study: Study, here: Here, asks: Iterable[Ask], names: Collection[str]
+) -> list[tuple[PlannedGroup, Added]]:
+    """Return the groups that the asks want, with their lines in the journal; an ask that fits no size has none.
 
     Args:
-        names: of the groups that are there; no group is planned under the name of another one, so asking ends.
+        names: of the groups that are there; no group is plan_groups_for under the name of another one, so asking ends.
     """
     found: list[tuple[PlannedGroup, Added]] = []
     for ask in asks:
-        if one := _planned(study, here, ask, {*names, *(group.record.name for group, _ in found)}):
+        if one := _plan_group(study, here, ask, {*names, *(group.record.name for group, _ in found)}):
             found.append(one)
     return found
 
 
-def recalled(study: Study, record: GroupRecord) -> PlannedGroup:
-    """A group that an earlier process added or confirmed with, as it was."""
+def recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
+    """Return a group that an earlier process added or confirmed with, as it was."""
     arm = record.arms[0]
     point = Point(model=arm.model, parameters=arm.parameters, batch=arm.batch, scenario=arm.scenario)
     return PlannedGroup(record=record, request=points.request(study, point), skips={})
 
 
-def _planned(study: Study, here: Here, ask: Ask, names: Collection[str]) -> tuple[PlannedGroup, Added] | None:
-    """One ask's group, at the first of the sizes at which its arms can run."""
+def _plan_group(study: Study, here: Here, ask: Ask, names: Collection[str]) -> tuple[PlannedGroup, Added] | None:
+    """Return one ask's group, at the first of the sizes at which its arms can run."""
     assert study.crossover is not None, "who asks, looks for a crossover"
     for size in ask.sizes:
         try:
-            (found,) = plan_groups(_at(study, ask, {study.crossover.axis: size}), here)
+            (found,) = plan_groups(_study_at(study, ask, {study.crossover.axis: size}), here)
         except UsageError:  # a size that the model can't have
             continue
         there = {arm.label for arm in found.playing}
         wanted = tuple(pair for pair in ask.pairs if set(pair) <= there)
-        group = _only(found, wanted, names)
+        group = _reduce_to_pairs(found, wanted, names)
         if wanted and group.record.name not in names:
             asked = tuple(f"{scope} {a} {b}" for a, b in wanted for scope in sorted(ask.pairs[a, b]))
             return group, Added(group=group.record, size=size, asked=asked)
     return None
 
 
-def _at(study: Study, ask: Ask, changes: dict[str, int]) -> Study:
-    """The study with one point: that of the group that the ask is like, with other values on some axes."""
+def _study_at(study: Study, ask: Ask, changes: dict[str, int]) -> Study:
+    """Return the study with one point: that of the group that the ask resembles, with other values on some axes."""
     arm = ask.like.arms[0]
-    point: dict[str, Any] = {"batch": (arm.batch,), "threads": _threads(study, ask)}
+    point: dict[str, Any] = {"batch": (arm.batch,), "threads": _threads_for(study, ask)}
     point |= {name: (value,) for name, value in changes.items() if name in point}
     parameters = {**arm.parameters, **{name: value for name, value in changes.items() if name not in point}}
     everything = {
@@ -170,16 +172,16 @@ def _at(study: Study, ask: Ask, changes: dict[str, int]) -> Study:
     return study.model_copy(update=everything)
 
 
-def _threads(study: Study, ask: Ask) -> tuple[Any, ...]:
-    """The study's own word where it has one for all groups; else the count that those arms share among instances."""
+def _threads_for(study: Study, ask: Ask) -> tuple[Any, ...]:
+    """Return the study's own thread count if it has one for all groups; else the count that these arms share."""
     if len(study.threads) == 1 and not any("threads" in point for point in study.points):
         return study.threads
     racing = {ask.like.baseline, *ask.labels}
     return (max(arm.cpus for arm in ask.like.arms if arm.label in racing),)
 
 
-def _only(group: PlannedGroup, wanted: Collection[Pair], names: Collection[str]) -> PlannedGroup:
-    """The group with the arms of these pairs, the baseline and its copy; where its name is gone, with a longer one."""
+def _reduce_to_pairs(group: PlannedGroup, wanted: Collection[Pair], names: Collection[str]) -> PlannedGroup:
+    """Return the group with the arms of these pairs, the baseline and its copy; a name that is taken gets longer."""
     record = group.record
     labels = {record.baseline, *(label for pair in wanted for label in pair)}
     arms = tuple(arm for arm in record.arms if arm.label in labels or arm.control)

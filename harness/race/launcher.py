@@ -76,7 +76,7 @@ class Launcher:
 
     @property
     def lanes(self) -> int:
-        """How many arms may load at once, each on CPUs of its own; lane 0 are the arms' own CPUs."""
+        """Return how many arms may load at once, each on CPUs of its own; lane 0 is the arms' own CPUs."""
         return 1 + len(self.beside)
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
@@ -138,12 +138,12 @@ class ForkServers:
             padding: bytes more in its environment.
         """
         for key in self._launcher.beginnings(arm):
-            server = self._start(key, arm, lane, padding)
+            server = self._start_server(key, arm, lane, padding)
             part_s = budget.one_answer_s(self._launcher.loaded_by)  # its import may hang
             if server is None or server.is_ready(min(LOAD_TIMEOUT_S, part_s)):
                 return
 
-    def _start(self, key: Beginning, arm: Arm, lane: int, padding: int) -> ForkServer | None:
+    def _start_server(self, key: Beginning, arm: Arm, lane: int, padding: int) -> ForkServer | None:
         modules = key[0]
         with self._lock:
             if key not in self._servers and not self._is_over:

@@ -83,12 +83,12 @@ class LiveArm:
 
     @property
     def is_started(self) -> bool:
-        """Whether it has a process."""
+        """Tell whether it has a process."""
         return hasattr(self, "process")
 
     @property
     def is_verified(self) -> bool:
-        """Whether its outputs were checked, rightly or not."""
+        """Tell whether its outputs were checked."""
         return hasattr(self, "verified")
 
     @property

@@ -55,19 +55,19 @@ class Loading:
             for helper in running:
                 helper.result()
         except BaseException:
-            self._stop()
+            self._stop_loading()
             raise
         for live in arms:
             if live.arm.target.device.is_gpu:
-                self._load(live, OWN)
+                self._load_arm(live, OWN)
         self._servers.kill()
 
     def _load_in_lane(self, lane: int) -> None:
         while live := self._take_next(lane):
             try:
-                self._load(live, lane)
+                self._load_arm(live, lane)
             except BaseException:
-                self._stop()
+                self._stop_loading()
                 raise
 
     def _take_next(self, lane: int) -> LiveArm | None:
@@ -79,12 +79,12 @@ class Loading:
             self._waiting.remove(live)
             return live
 
-    def _load(self, live: LiveArm, lane: int) -> None:
+    def _load_arm(self, live: LiveArm, lane: int) -> None:
         self.say(f"loading {live.arm.label}")
         try:
             with Stopwatch() as load:
                 self._servers.prepare(live.arm, lane, live.padding)
-                process = live.process = self._spawn(live)
+                process = live.process = self._spawn_arm(live)
                 if lane != OWN:
                     process.move(self.launcher.place(live.arm, lane))
                 live.loaded = process.load()
@@ -103,7 +103,7 @@ class Loading:
             if live.is_started:
                 live.process.end()
 
-    def _spawn(self, live: LiveArm) -> ArmProcess:
+    def _spawn_arm(self, live: LiveArm) -> ArmProcess:
         process = self.launcher.spawn(live.arm, self.index, live.padding)
         with self._lock:
             self.cleanup.callback(process.kill)
@@ -112,7 +112,7 @@ class Loading:
                 process.end()
         return process
 
-    def _stop(self) -> None:
+    def _stop_loading(self) -> None:
         """Let no load begin, and let each wait for an answer end without one."""
         with self._lock:
             self._is_stopped = True

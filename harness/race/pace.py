@@ -68,7 +68,7 @@ def entering_s(arms: Sequence[LiveArm]) -> float:
 
 
 def _block_ns(call_ns: float) -> float:
-    """Of a block with its lead-in."""
+    """Return the nanoseconds of a block with its lead-in."""
     if call_ns > LONG_CALL_NS:
         return 2 * call_ns
     return max((LEAD_IN_CALLS + BLOCK_CALLS) * call_ns, BLOCK_NS)
@@ -77,7 +77,7 @@ def _block_ns(call_ns: float) -> float:
 def leavers(
     arms: Sequence[Arm], needs_s: Mapping[str, float], baseline: str | None, left_s: float, *, is_first: bool
 ) -> list[Arm]:
-    """Who stays out of a restart, the slowest first.
+    """Return the arms that stay out of a restart, the slowest first.
 
     One rival stays beside the baseline and the copy that vouches for it, as long as these fit. Where they don't, the
     copy goes first: in one restart it vouches for nothing.
@@ -121,7 +121,7 @@ def thinned(
     rules: Rules,
     left_s: float,
 ) -> list[Arm]:
-    """Those of the players that have time for their next restart: the baseline, its copy and the fastest so far.
+    """Return the arms that have time for their next restart: the baseline, its copy and the fastest so far.
 
     The fastest one in full precision is the last to go, whatever is faster. Where it isn't known of all what they take,
     all play.
@@ -160,12 +160,12 @@ class Cell:
     seconds: float
 
     def shared(self, numbers: Numbers) -> int:
-        """How many of its numbers are these."""
+        """Count how many of its numbers are these."""
         return sum(self.numbers[name] == value for name, value in numbers.items())
 
 
 def work_of(arm: Arm) -> float:
-    """What an arm's time grows with: weights × batch; where there are no weights, the numbers among its parameters."""
+    """Return what an arm's time grows with: weights × batch, or the numbers among its parameters if it has none."""
     weights = 0 if is_file(arm.model) else models.get(arm.model).count_weights(arm.parameters)
     sizes = (abs(float(value)) for value in arm.parameters.values() if _is_number(value) and value)
     return float(arm.batch) * float(weights or math.prod(sizes))
@@ -232,47 +232,47 @@ class Caps:
         blocks = played.block_median_ns.get(Scope.END_TO_END, ())
         if blocks and arm.scenario in ONE_BY_ONE:
             cell = Cell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
-            self._known.setdefault(_kind(arm), {})[tuple(cell.numbers.values())] = cell
+            self._known.setdefault(_kind_of(arm), {})[tuple(cell.numbers.values())] = cell
 
     def setback(self, arm: Arm) -> NotRun | None:
-        """Why this arm is left out; None when it may play."""
-        known = self._known.get(_kind(arm), {})
+        """Return why this arm is left out; None if it may take part."""
+        known = self._known.get(_kind_of(arm), {})
         if not self.max_call_s or not known:
             return None
         seconds = predicted_s(comparable(known.values(), _numbers(arm)), work_of(arm))
         if seconds is None or seconds <= self.max_call_s:
             return None
-        return _skipped(f"a call would take about {_told(seconds)}", self.max_call_s)
+        return _skip_slow(f"a call would take about {_tell_seconds(seconds)}", self.max_call_s)
 
 
 def too_slow(call_s: float, max_call_s: float) -> NotRun | None:
-    """Why an arm that was not foreseen to be slow is left out after a call; None when it may go on."""
+    """Return why an arm that turned out slow is left out after a call; None if it may go on."""
     if not max_call_s or call_s <= FIRST_CALL_FACTOR * max_call_s:
         return None
-    return _skipped(f"a call takes {_told(call_s)}", max_call_s)
+    return _skip_slow(f"a call takes {_tell_seconds(call_s)}", max_call_s)
 
 
-def _skipped(why: str, max_call_s: float) -> NotRun:
+def _skip_slow(why: str, max_call_s: float) -> NotRun:
     return NotRun(
         NotRunKind.TOO_SLOW,
-        f"{why}, the study's cap is {_told(max_call_s)}",
+        f"{why}, the study's cap is {_tell_seconds(max_call_s)}",
         "raise max_call_s in the study (0: no cap), or leave this size out",
     )
 
 
-def _told(seconds: float) -> str:
+def _tell_seconds(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
-def _kind(arm: Arm) -> tuple[Any, ...]:
-    """All that must be alike for two arms' times to lie on one line."""
+def _kind_of(arm: Arm) -> tuple[Any, ...]:
+    """Return all that must be alike for two arms' times to lie on one line."""
     words = sorted((name, None if _is_number(value) else value) for name, value in arm.parameters.items())
     knobs = sorted(arm.options.items())
     return (arm.target, arm.model, arm.threads, arm.scenario, arm.instances, tuple(words), tuple(knobs))
 
 
 def _numbers(arm: Arm) -> dict[str, float]:
-    """The batch and the numbers among the parameters, in a fixed order."""
+    """Return the batch and the numbers among the parameters, in a fixed order."""
     numbers = {name: float(value) for name, value in sorted(arm.parameters.items()) if _is_number(value)}
     return {"batch": float(arm.batch), **{f"parameter {name}": value for name, value in numbers.items()}}
 

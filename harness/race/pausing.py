@@ -41,7 +41,7 @@ class Suspension:
     note: Callable[[Holding], None] | None = None
 
     def stops(self, arm: Arm) -> bool:
-        """Whether `arm` is stopped while others play; one on the CPU always is."""
+        """Tell whether `arm` is stopped during the turns of others; an arm on the CPU always is."""
         return not arm.target.device.is_gpu or self.found is None or self.found.mode == "stop"
 
     def share(self, arms: Iterable[Arm]) -> None:
@@ -112,7 +112,7 @@ def _read_pairs(
 
 def _read_block(first: ArmProcess, waiting: Sequence[ArmProcess], block_ns: int) -> float:
     """Return the median call (ns) of a block of `first`, these others waiting on their pipes meanwhile."""
-    with _released(waiting):
+    with _released_arms(waiting):
         first.release()
         latency_ns = first.warm(_MOST_CALLS, block_ns).latency_ns
         first.hold()
@@ -120,7 +120,7 @@ def _read_block(first: ArmProcess, waiting: Sequence[ArmProcess], block_ns: int)
 
 
 @contextmanager
-def _released(processes: Sequence[ArmProcess]) -> Iterator[None]:
+def _released_arms(processes: Sequence[ArmProcess]) -> Iterator[None]:
     for process in processes:
         process.release()
     try:

@@ -67,19 +67,19 @@ class Race:
     terms: serving.LoadTest | None = None
 
     def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
-        """Who plays the next restart; nobody when the race is over. `pressing`: see `state`."""
+        """Return the arms of the next restart, none if the race is over. `pressing`: see `state`."""
         return [self.arms[label] for label in next_players(self.state(pressing))]
 
     def open_pairs(self) -> dict[Pair, float]:
-        """The pairs that the group still has to tell apart, with the restarts that each may take (inf: unknown)."""
+        """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown)."""
         state = self.state()
         return restarts_left(state.blocks, state.labels, state.rules, state.unsound, state.unsteady)
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
-        """What the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
+        """Return what the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
         return GroupState(
             rules=self.rules,
-            labels=self._alive,
+            labels=self._playing_labels,
             blocks=self.blocks,
             played=self.played,
             pressing=pressing,
@@ -89,28 +89,28 @@ class Race:
 
     @property
     def fewest(self) -> int:
-        """The least restarts that can give a verdict, on the ground that it stands on now, or that are asked."""
+        """Return the fewest restarts that can give a verdict by what is known now, or that are asked for."""
         prior = ground_of(self.sound, self.rules).prior
         return max(min_restarts(self.rules.comparisons, prior=prior), self.rules.least_restarts)
 
     @property
     def owed(self) -> int:
-        """How many restarts more the time that is left should be parted into."""
+        """Return into how many more restarts the time left should be parted."""
         aimed = LIMIT_RESTARTS if self.rules.goal.aim is Aim.LIMIT else AIMED_RESTARTS
         return aimed - self.played
 
     @property
     def sound(self) -> dict[str, dict[int, Array]]:
-        """The blocks of the arms that have not failed."""
-        return {label: self.blocks[label] for label in self._alive if label in self.blocks}
+        """Return the blocks of the arms that have not failed."""
+        return {label: self.blocks[label] for label in self._playing_labels if label in self.blocks}
 
     @property
     def unsound(self) -> set[str]:
-        """The arms that can't be the answer, as they stand."""
+        """Return the arms that can't be the answer, as far as is known."""
         return unfit(self.steady_from, self.served, self.blocks) | self.barred
 
     @property
-    def _alive(self) -> list[str]:
+    def _playing_labels(self) -> list[str]:
         return [label for label in self.arms if label not in self.out]
 
     def restart(self, players: list[Arm], context: RestartContext) -> Restart:
@@ -162,7 +162,7 @@ def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
 
 
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
-    """Which of an arm's block medians are those of flagged rounds; a search for a rate has one figure of all of its."""
+    """Return which of an arm's block medians are of flagged rounds; a rate search has one figure for all rounds."""
     searched = live.arm.scenario is Scenario.SERVE and not serving.given(live.turns)
     return () if searched else flagged
 
@@ -204,7 +204,7 @@ class ScheduledGroup:
 
     @property
     def fewest(self) -> int:
-        """The least restarts that can give a verdict."""
+        """Return the fewest restarts that can give a verdict."""
         if self._fewest is None:  # every look at the queue asks it of every group
             self._fewest = self.race.fewest
         return self._fewest
@@ -244,14 +244,14 @@ class ScheduledGroup:
 
     @property
     def _waited_for(self) -> Sequence[float]:
-        """The restarts that each verdict may take that is waited for."""
+        """Return how many restarts each open verdict may take."""
         if self._left is None:  # an estimate takes a while, and not all groups are asked for it
             self._left = [*self.race.open_pairs().values(), *self.pressing.values()]
         return self._left
 
     @property
     def standing(self) -> str:
-        """Who leads so far, and how many still play; "" before anybody has."""
+        """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
         no_leaders = self.race.out | self.race.unsound
         arms = [arm.label for arm in self.race.arms.values() if not arm.control and arm.label not in no_leaders]
         leaders = next(iter(leader_sets(self.race.blocks, arms, self.race.rules)), None)
@@ -271,7 +271,7 @@ class ScheduledGroup:
 
 
 def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | None) -> Race:
-    """A group's race, where its part of the journal left it."""
+    """Return a group's race as its part of the journal left it."""
     return Race(
         arms={arm.label: arm for arm in arms},
         rules=known.rules,
@@ -285,7 +285,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | N
 
 
 def first(waiting: Iterable[ScheduledGroup], allows: Callable[[float], bool]) -> ScheduledGroup | None:
-    """Who plays next; None where no restart ends in time.
+    """Return the group that runs the next restart; None if no restart ends in time.
 
     Args:
         waiting: groups that have players.
@@ -316,11 +316,13 @@ def spread(count: int) -> list[float]:
 
     A sweep that runs out of time then has a wide bracket, not a narrow beginning.
     """
-    return [0.0 if index in (0, count - 1) else _depth(index, count - 1) + index / count for index in range(count)]
+    return [
+        0.0 if index in (0, count - 1) else _halvings_to(index, count - 1) + index / count for index in range(count)
+    ]
 
 
-def _depth(index: int, last: int) -> float:
-    """How often the range must be halved before its middle is `index`."""
+def _halvings_to(index: int, last: int) -> float:
+    """Return how often the range must be halved before its middle is `index`."""
     low, high, depth = 0, last, 1
     while (middle := (low + high) // 2) != index:
         low, high, depth = (middle, high, depth + 1) if middle < index else (low, middle, depth + 1)

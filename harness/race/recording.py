@@ -61,7 +61,7 @@ class Recorder:
     breach: Callable[[Played, int | None], NotRun | None] = lambda *_: None
     _gone: dict[tuple[str, str], NotRun] = field(default_factory=dict, init=False)
     _hung: set[tuple[str, str]] = field(default_factory=set, init=False)
-    _prepared: set[tuple[str, str]] = field(default_factory=set, init=False)
+    _prepared_line: set[tuple[str, str]] = field(default_factory=set, init=False)
     _checked: set[tuple[str, str]] = field(default_factory=set, init=False)
     installed: dict[tuple[str, str], int | None] = field(default_factory=dict, init=False)
 
@@ -73,16 +73,16 @@ class Recorder:
                 if line.why.kind not in PASSING:
                     self._gone[line.group, line.arm.label] = line.why
             elif isinstance(line, Prepared):
-                self._prepared.add((line.group, line.arm))
+                self._prepared_line.add((line.group, line.arm))
                 self.installed[line.group, line.arm] = line.install_bytes
             elif isinstance(line, Checked):
                 self._checked.add((line.group, line.arm))
             elif isinstance(line, Played):
                 self._hung.discard((line.group, line.arm))
-        self._readmit()
+        self._readmit_arms()
 
-    def _readmit(self) -> None:
-        """Let those play again who left because of limits that are no more."""
+    def _readmit_arms(self) -> None:
+        """Take back the arms that left because of limits that are no more."""
         left = {key: False for key, why in self._gone.items() if why.kind is NotRunKind.OFF_LIMITS}
         for line in self.history.lines if left else ():
             if isinstance(line, Played) and (key := (line.group, line.arm)) in left:
@@ -91,7 +91,7 @@ class Recorder:
             del self._gone[key]
 
     def is_out(self, group: str, arm: Arm) -> bool:
-        """Whether this arm of a group was skipped or failed."""
+        """Tell whether this arm of a group was skipped or failed."""
         return (group, arm.label) in self._gone
 
     def hung(self, group: str, arm: Arm) -> bool:
@@ -108,15 +108,15 @@ class Recorder:
 
     @property
     def lacks(self) -> bool:
-        """Whether an arm is out that had no time for its turn, or was killed: the same command tries it again."""
+        """Tell whether an arm is out for want of time or was killed: the same command tries it again."""
         return any(why.kind in PASSING for why in self._gone.values())
 
     def of_group(self, group: str) -> dict[str, NotRun]:
-        """The arms of one group that are out, by label."""
+        """Return the arms of one group that are out, by label."""
         return {label: why for (name, label), why in self._gone.items() if name == group}
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
-        """An arm is out; only the first reason counts, unless it was killed and tried again."""
+        """Note that an arm is out; only the first reason counts, unless it was killed and tried again."""
         before = self._gone.get((group, arm.label))
         if before and before.kind is not NotRunKind.KILLED:
             return
@@ -128,13 +128,13 @@ class Recorder:
         self.file.append(not_run(group, arm, why))
 
     def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
-        """An arm was built; a process that goes on with the run doesn't say so again."""
+        """Note that an arm was built; a process that goes on with the run doesn't note it again."""
         self.installed[group, arm.label] = found.install_bytes
-        if (group, arm.label) not in self._prepared:
-            self.file.append(_prepared(group, arm, found, runs=runs))
+        if (group, arm.label) not in self._prepared_line:
+            self.file.append(_prepared_line(group, arm, found, runs=runs))
 
     def checked(self, group: str, arm: Arm, loaded: Loaded, verified: Verified) -> None:
-        """An arm was loaded and verified; only the first time is written, and never of a copy, which has no row."""
+        """Note that an arm was loaded and verified; only once, and not of a copy, which has no row."""
         if arm.control or (group, arm.label) in self._checked:
             return
         self._checked.add((group, arm.label))
@@ -167,7 +167,7 @@ class Recorder:
             spent_s=played.spent_s,
             killed=tuple(played.killed),
         )
-        lines = [_played(one.group, played, p, name) for p in played.playing]
+        lines = [_played_line(one.group, played, p, name) for p in played.playing]
         self.file.append(*lines, rounds)
         for line in lines:
             self._gone.pop((line.group, line.arm), None)  # it was killed before, and has played now
@@ -176,7 +176,7 @@ class Recorder:
         return lines
 
 
-def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
+def _prepared_line(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
     facts = found.built.facts
     return Prepared(
         group=group,
@@ -187,15 +187,15 @@ def _prepared(group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> Prepared:
         probe=found.probe,
         artifact_bytes=None if runs else facts.get("artifact_bytes"),
         built_nodes_by_precision=None if runs else facts.get("compute_nodes_by_precision"),
-        notes=(*found.built.exported.notes, *facts.get("notes", ()), *_doubts(arm, found, runs=runs)),
+        notes=(*found.built.exported.notes, *facts.get("notes", ()), *_find_doubts(arm, found, runs=runs)),
         work=found.built.exported.work,
         exported=found.built.exported.key,
         install_bytes=found.install_bytes,
     )
 
 
-def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
-    """What a reader must know: what isn't quantized in a quantized model, and where a proof is missing or weak."""
+def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
+    """Return what a reader must know: what isn't quantized in a quantized model, and which proof is missing or weak."""
     target, exported = arm.target, found.built.exported
     rests = backends.capabilities(target.backend).rest
     rest, error_bound = rests.get((target.device, target.precision)), exported.error_bound(target, rests)[0]
@@ -214,7 +214,7 @@ def _doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _played(group: PlannedGroup, restart: Restart, live: LiveArm, name: str) -> Played:
+def _played_line(group: PlannedGroup, restart: Restart, live: LiveArm, name: str) -> Played:
     return Played(
         group=group.record.name,
         arm=live.arm.label,
@@ -243,7 +243,7 @@ def _played(group: PlannedGroup, restart: Restart, live: LiveArm, name: str) -> 
 
 
 def played_on_gpu(live: LiveArm) -> PlayedOnGpu | None:
-    """What one restart tells, for the journal; None for an arm on the CPU."""
+    """Return what one restart tells of the GPU, for the journal; None for an arm on the CPU."""
     if not live.arm.target.device.is_gpu:
         return None
     clocks = [mhz for turn in live.turns if turn.gpu and (mhz := turn.gpu.sm_clock_mhz) is not None]

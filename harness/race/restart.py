@@ -109,27 +109,27 @@ class Restart:
     def run(self) -> Restart:
         """Respawn every arm in a shuffled order, then let all of them play rounds, one at a time."""
         with ExitStack() as cleanup:
-            with self._spending("load"):
-                loaded = self._load(self.arms, cleanup)
-            with self._spending("warm_up"):
+            with self._count_seconds("load"):
+                loaded = self._load_arms(self.arms, cleanup)
+            with self._count_seconds("warm_up"):
                 entering = self._arms_that_fit_the_time(loaded)
                 for place, live in enumerate(entering):
                     self._warm_up(live, len(entering) - place)
                 self._begin_anew(cleanup)
                 self._drop_slow_arms()
             if self.context.hold:
-                self._settle(self.context.hold)
+                self._settle_hold(self.context.hold)
             if self.terms:
                 self.desk = desk_of(self.terms, self.playing, self.baseline, self.index, self.rng.randrange(2**32))
-            with self._spending("hand_off"):
+            with self._count_seconds("hand_off"):
                 self._play_rounds(cleanup)
             self.spent_s["hand_off"] -= self.spent_s.setdefault("rounds", 0.0)
-            with self._spending("leave"):
-                self._leave()
+            with self._count_seconds("leave"):
+                self._end_arms()
         return self
 
     @contextmanager
-    def _spending(self, step: str) -> Iterator[None]:
+    def _count_seconds(self, step: str) -> Iterator[None]:
         """Count the seconds of a step unless it raises: a turn that hangs is counted as `hung` alone."""
         hung_s = self.hung_s
         with Stopwatch() as watch:
@@ -144,9 +144,9 @@ class Restart:
     def _count_hung(self, seconds: float) -> None:
         self.spent_s["hung"] = self.hung_s + max(0.0, seconds)
 
-    def _load(self, arms: Sequence[Arm], cleanup: ExitStack) -> list[LiveArm]:
+    def _load_arms(self, arms: Sequence[Arm], cleanup: ExitStack) -> list[LiveArm]:
         """Load and verify these arms, side by side; a fault keeps one out of the rounds."""
-        shuffled = sorted(_shuffled(arms, self.rng), key=lambda arm: arm.label in self.hung)
+        shuffled = sorted(_shuffle(arms, self.rng), key=lambda arm: arm.label in self.hung)
         loading = [LiveArm(arm=arm, padding=self.rng.randrange(_MAX_PADDING_BYTES)) for arm in shuffled]
         launcher, say = self.context.launcher, self.context.events.say
         with Stopwatch() as watch:
@@ -165,7 +165,7 @@ class Restart:
 
     def _drop_slow_arms(self) -> None:
         """Keep those out that there is no time for now that they are warm; none once the time is over."""
-        if not self.terms and self._allows(0.0):
+        if not self.terms and self._has_time_for(0.0):
             needs_s = {live.arm.label: pace.least_rounds_s(live.tuned) for live in self.playing}
             self.playing = self._keep_out(self.playing, needs_s, is_first=False)
 
@@ -209,7 +209,7 @@ class Restart:
             self.playing.append(live)
 
         self.context.events.say(f"warming up {live.arm.label}")
-        self._guarded(live, "entering", get_warm)
+        self._run_guarded(live, "entering", get_warm)
 
     def _begin_anew(self, cleanup: ExitStack, rounds_s: float = 0.0) -> bool:
         """Begin those anew whose process was killed; then all play from the first round on. False where none was.
@@ -218,35 +218,35 @@ class Restart:
         """
         whys, self._lost = self._lost, {}
         lost = [arm for arm in self.arms if arm.label in whys]
-        if self.rounds and not self._allows(rounds_s + pace.entering_s(self.playing)):
+        if self.rounds and not self._has_time_for(rounds_s + pace.entering_s(self.playing)):
             for arm in lost:
                 self.context.events.setback(arm, whys[arm.label])
             return False
         if lost:
-            for live in self._load(lost, cleanup):
+            for live in self._load_arms(lost, cleanup):
                 self._warm_up(live, 1)
             for live in self.playing:
                 live.turns.clear()
             self.disturbed, self.rounds = [], 0
         return bool(lost)
 
-    def _settle(self, hold: Suspension) -> None:
+    def _settle_hold(self, hold: Suspension) -> None:
         """Find out, once in a run, whether arms on the GPU may be stopped; the fastest one feels it most."""
         if not (arms := hold.untried(self.playing)):
             return
         self.context.events.say("trying how to hold targets on the GPU")
-        self._guarded(arms[0], "trying how to hold", partial(hold.settle, arms))
+        self._run_guarded(arms[0], "trying how to hold", partial(hold.settle, arms))
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
         wanted, least = (SERVE_ROUNDS, SERVE_ROUNDS) if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
         round_s = 0.0
-        while self.playing and self.rounds < wanted and self._allows(round_s):
+        while self.playing and self.rounds < wanted and self._has_time_for(round_s):
             if self.rounds >= least and not self.context.pace.allows(round_s):
                 break
             self.context.events.say(f"round {self.rounds + 1}/{wanted}")
             hung_s = self.hung_s
-            disturbances = self._watched()
+            disturbances = self._watch_machine()
             with Stopwatch() as watch:
                 is_whole = self._play_round(wanted)
             if self._begin_anew(cleanup, least * watch.seconds):
@@ -260,28 +260,28 @@ class Restart:
             round_s = 0.0 if self.desk else watch.seconds - (self.hung_s - hung_s)
         for live in self.playing:
             del live.turns[self.rounds :]
-        self.is_cut |= self.rounds < least and (bool(self.playing) or not self._allows(0.0))
+        self.is_cut |= self.rounds < least and (bool(self.playing) or not self._has_time_for(0.0))
 
-    def _allows(self, seconds: float) -> bool:
+    def _has_time_for(self, seconds: float) -> bool:
         return not self.is_late and self.context.deadline.allows(seconds)
 
     def _play_round(self, wanted: int) -> bool:
-        """A turn of every arm; False when the time is over before all have had theirs."""
-        scopes = tuple(_shuffled(list(Scope), self.rng))
-        offers = self._offers()
-        if offers and not self._fit(offers):
+        """Run a turn of every arm; return False if the time is over before all have had theirs."""
+        scopes = tuple(_shuffle(list(Scope), self.rng))
+        offers = self._next_steps()
+        if offers and not self._drop_late_arms(offers):
             return False
-        for live in _shuffled(self.playing, self.rng):
+        for live in _shuffle(self.playing, self.rng):
             if wanted < ROUNDS:  # each takes long
                 self.context.events.say(f"round {self.rounds + 1}/{wanted}: {live.arm.label}")
             take = partial(self._take_turn, live, scopes, offers.get(live.arm.label))
-            self._guarded(live, "a round", take)
+            self._run_guarded(live, "a round", take)
             if self.is_late:
                 return False
         return True
 
-    def _offers(self) -> dict[str, RateStep]:
-        """What each arm that serves is asked in the next round, by label."""
+    def _next_steps(self) -> dict[str, RateStep]:
+        """Return what each arm that serves is asked in the next round, by label."""
         found: dict[str, RateStep] = {}
         if not (desk := self.desk):
             return found
@@ -290,32 +290,32 @@ class Restart:
             found[live.arm.label] = desk.offer(live, self.flagged)
 
         for live in list(self.playing):
-            self._guarded(live, "a round", partial(ask, live))
+            self._run_guarded(live, "a round", partial(ask, live))
         return found
 
-    def _fit(self, offers: Mapping[str, RateStep]) -> bool:
-        """Keep those out that there is no time to ask so, and as often as is left; False where there is for nobody."""
+    def _drop_late_arms(self, offers: Mapping[str, RateStep]) -> bool:
+        """Drop the arms that have no time for their next steps; return False if none is left."""
         left = SERVE_ROUNDS - self.rounds
         needs_s = {live.arm.label: needed_s(offers[live.arm.label], live, left) for live in self.playing}
-        if not self._allows(min(needs_s.values())):
+        if not self._has_time_for(min(needs_s.values())):
             return False
         self.playing = self._keep_out(self.playing, needs_s, is_first=False)
         return True
 
     def _take_turn(self, live: LiveArm, scopes: tuple[Scope, ...], offer: RateStep | None) -> None:
         live.process.release()
-        with self._spending("rounds"):
+        with self._count_seconds("rounds"):
             turn = live.process.serve(offer) if offer else live.process.turn(scopes)
         live.turns.append(turn)
         live.process.hold()
 
     @property
     def flagged(self) -> tuple[int, ...]:
-        """The numbers of the flagged rounds, from 0."""
+        """Return the numbers of the flagged rounds, from 0."""
         return tuple(number for number, _ in self.disturbed)
 
-    def _watched(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
-        """Start watching the machine; what is returned tells, once it is called, what disturbed the time since."""
+    def _watch_machine(self) -> Callable[[Gpus], tuple[Disturbance, ...]]:
+        """Start watching the machine; call what is returned to learn what disturbed it since."""
         arms = list(self.playing)
         contexts = sum(live.arm.target.device is Device.CUDA for live in arms)
         before_ns = total_cpu_ns(arms)
@@ -329,7 +329,7 @@ class Restart:
 
         return disturbances
 
-    def _leave(self) -> None:
+    def _end_arms(self) -> None:
         """Ask each arm what it took, and whether it still computes, as quietly as in a round, while there is time."""
 
         def take(live: LiveArm) -> None:
@@ -340,17 +340,17 @@ class Restart:
             if self.tails:
                 live.read_tail(self.context.deadline.left_s)
             if live.arm.target.device.is_gpu:
-                disturbances = self._watched()
+                disturbances = self._watch_machine()
                 live.on_gpu = undisturbed(process.on_gpu(), partial(disturbances, {}))
-            if self._allows(live.call_ns / 1e9):
+            if self._has_time_for(live.call_ns / 1e9):
                 process.recheck()
             process.hold()  # the next one leaves in the same quiet
 
         for live in list(self.playing):
-            if self._allows(0.0):
-                self._guarded(live, _LEAVING, partial(take, live))
+            if self._has_time_for(0.0):
+                self._run_guarded(live, _LEAVING, partial(take, live))
 
-    def _guarded(self, live: LiveArm, during: str, step: Callable[[], None]) -> None:
+    def _run_guarded(self, live: LiveArm, during: str, step: Callable[[], None]) -> None:
         """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.
 
         Who is late when the time is over is ended, but not out: what it measured before that counts.
@@ -385,5 +385,5 @@ def rounds_for(arms: Sequence[LiveArm]) -> int:
     return max(MIN_ROUNDS, min(ROUNDS, int(ROUNDS_BUDGET_NS / max(round_ns, 1.0))))
 
 
-def _shuffled(items: Sequence[T], rng: random.Random) -> list[T]:
+def _shuffle(items: Sequence[T], rng: random.Random) -> list[T]:
     return rng.sample(list(items), len(items))

@@ -103,15 +103,15 @@ class RaceRunner:
             UsageError: there is a metric, and nothing that it could score.
         """
         later = self.history.groups[len(self.history.header.groups) :]
-        self.groups = [*self.plan.groups, *(crossover_search.recalled(self.plan.study, one) for one in later)]
-        self.built = self._prepared(self.groups)
+        self.groups = [*self.plan.groups, *(crossover_search.recall_group(self.plan.study, one) for one in later)]
+        self.built = self._prepare_groups(self.groups)
         if self.plan.study.metric:
             ready = [one.exported for group in self.built.values() for one in group.values()]
             if ready and not any(one.has_report for one in ready):
                 names = ", ".join(dict.fromkeys(one.model for one in ready))
                 raise UsageError(f"--metric scores labelled rows, and {names} has none here: give --labels")
 
-    def _prepared(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
+    def _prepare_groups(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         machine = environment.fingerprint(self.history.header.environment)
         logs = self.out / "logs"
         preparation = Preparation(
@@ -140,50 +140,50 @@ class RaceRunner:
             beside=lanes_near(self.plan.placement)[1:],  # of all CPUs: while it plays, this thread is bound to a few
             deadline=self.deadline,
         )
-        self._enter(self.groups)
+        self._add_groups(self.groups)
         self.budget = Deadline(budget.race_s(self.racing_s, self.plan.planning_s + self.deadline.elapsed_s))
         while True:
             with on_cpus(self.plan.placement.parent):  # off the arms' CPUs
-                if not self._play():
+                if not self._run_restarts():
                     return False
             asks = self.search.asks()
-            if asks and not self._allows(0.0):
+            if asks and not self._has_time_for(0.0):
                 return False
-            if self._add(asks):
+            if self._add_crossover_groups(asks):
                 continue
-            if not (chosen := self._chosen()):
+            if not (chosen := self._find_confirmations()):
                 return True
-            if not self._allows(0.0):
+            if not self._has_time_for(0.0):
                 return False
-            self._confirm(chosen)
+            self._add_confirmations(chosen)
 
-    def _allows(self, seconds: float) -> bool:
-        """Whether racing for so long still ends in time."""
+    def _has_time_for(self, seconds: float) -> bool:
+        """Tell whether racing for so long still ends in time."""
         return self.deadline.allows(seconds) and self.budget.allows(seconds)
 
-    def _mute(self, waiting: Sequence[ScheduledGroup]) -> ScheduledGroup | None:
-        """A group that can have no verdict yet: a budget that nobody asked for does not end its race untold."""
+    def _first_without_verdict(self, waiting: Sequence[ScheduledGroup]) -> ScheduledGroup | None:
+        """Return a group that can have no verdict yet: a default budget doesn't end its race without one."""
         return queue.first([one for one in waiting if one.race.played < one.fewest], self.deadline.allows)
 
     def _is_hopeless(self, one: ScheduledGroup) -> bool:
-        """Whether a group's nearest verdict would take far longer than a budget that nobody asked for still allows."""
+        """Tell whether a group's nearest verdict would take far longer than the default budget still allows."""
         here = one.race.played - one.recalled  # who runs the same command again wants more of it
         if self.budget.seconds is None or here < FORESEEING or one.race.played < one.fewest:
             return False
         return math.inf > one.nearest * one.next_s > HOPELESS * self.budget.left_s
 
-    def _enter(self, groups: Sequence[PlannedGroup]) -> None:
-        """Let groups into the race, each with what the journal says of it."""
+    def _add_groups(self, groups: Sequence[PlannedGroup]) -> None:
+        """Add groups to the race, each with what the journal says of it."""
         places = queue.places([group.record for group in groups], self.search.axis)
-        entered = [self._entrant(group, place) for group, place in zip(groups, places, strict=True)]
+        entered = [self._schedule(group, place) for group, place in zip(groups, places, strict=True)]
         self.search.add(one.group.record for one in entered)
         for one in entered:
-            self._learn(one)
-        self._look(entered)
+            self._tell_search(one)
+        self._choose_next_arms(entered)
 
-    def _entrant(self, group: PlannedGroup, place: float) -> ScheduledGroup:
+    def _schedule(self, group: PlannedGroup, place: float) -> ScheduledGroup:
         name, known = group.record.name, group_of(self.history, group.record)
-        known = replace(known, rules=going_on(known.rules, known.next_restart))
+        known = replace(known, rules=rules_to_go_on(known.rules, known.next_restart))
         known.setbacks.clear()  # those of an earlier process that had no time are none of this one's
         known.setbacks.update(self.recorder.of_group(name))
         built = self.built.get(name, {})
@@ -198,27 +198,27 @@ class RaceRunner:
         self.entrants.append(one)
         return one
 
-    def _play(self) -> bool:
-        """Restart by restart, until nobody has to play any more; False when none of them ends in time."""
+    def _run_restarts(self) -> bool:
+        """Run restart after restart until no group needs one; return False if none ends in time."""
         place = self.plan.placement
-        watch = NoiseMeter(place.arms, gpu=self._gpu(), parent=place.parent)
+        watch = NoiseMeter(place.arms, gpu=self._open_gpu(), parent=place.parent)
         while playing := [one for one in self.entrants if one.players]:
             if len(playing) == 1:
-                self._thin(*playing)
+                self._drop_slow_arms(*playing)
             waiting = [one for one in playing if not self._is_hopeless(one)]
-            chosen = queue.first(waiting, self._allows) or self._mute(waiting)
+            chosen = queue.first(waiting, self._has_time_for) or self._first_without_verdict(waiting)
             if chosen is None:
                 return False
             if not chosen.race.played:
                 self._leave_out(chosen)
-            if chosen.players and not self._restart(chosen, watch, waiting):
+            if chosen.players and not self._run_restart(chosen, watch, waiting):
                 return False
-            self._learn(chosen)
-            self._look([chosen])
+            self._tell_search(chosen)
+            self._choose_next_arms([chosen])
         return True
 
-    def _gpu(self) -> gpu.UsedGpu | None:
-        """The NVIDIA GPU that arms of this run are on, to watch it; None where none is."""
+    def _open_gpu(self) -> gpu.UsedGpu | None:
+        """Open the NVIDIA GPU that arms of this run are on, to watch it; None if there is none."""
         wanted = any(arm.target.device is Device.CUDA for group in self.groups for arm in group.playing)
         return gpu.UsedGpu.open() if wanted else None
 
@@ -226,12 +226,12 @@ class RaceRunner:
     def _left_s(self) -> float:
         return min(self.deadline.left_s, self.budget.left_s)
 
-    def _thin(self, one: ScheduledGroup) -> None:
-        """Leave the slowest of the only group out where they have no time; a budget ends no race before a verdict."""
+    def _drop_slow_arms(self, one: ScheduledGroup) -> None:
+        """Leave out the slowest arms of the only group if they have no time; a budget ends no race before a verdict."""
         one.thin(self.deadline.left_s if one.race.played < one.fewest else self._left_s)
 
-    def _restart(self, one: ScheduledGroup, watch: NoiseMeter, waiting: Sequence[ScheduledGroup]) -> bool:
-        """Play one and write it down; False when time was over before its first round."""
+    def _run_restart(self, one: ScheduledGroup, watch: NoiseMeter, waiting: Sequence[ScheduledGroup]) -> bool:
+        """Run one restart and write it down; return False if time was over before its first round."""
         name = one.group.record.name
         self.launcher.begin_restart(self.built.get(name, {}), one.race.steady_from)
         events = RaceEvents(
@@ -254,18 +254,18 @@ class RaceRunner:
         lines = self.recorder.restart(one, restart)
         for live, line in zip(restart.playing, lines, strict=True):
             self.caps.note(live.arm, line)
-            self._let_go(one, live.arm, line)
+            self._drop_if_limit_broken(one, live.arm, line)
         return True
 
-    def _let_go(self, one: ScheduledGroup, arm: Arm, line: Played) -> None:
-        """Let an arm leave that breaks what the run is for; the baseline and its copy stay for the others."""
+    def _drop_if_limit_broken(self, one: ScheduledGroup, arm: Arm, line: Played) -> None:
+        """Drop an arm that breaks a limit of the run; the baseline and its copy stay for the others."""
         installed = self.recorder.installed.get((line.group, line.arm))
         if not arm.control and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
             self.recorder.note(line.group, arm, why)
             one.race.out.add(arm.label)
 
-    def _bar(self, one: ScheduledGroup) -> None:
-        """Find out who of a group is barred, before its first verdict and then ever more rarely: it takes a while."""
+    def _update_barred(self, one: ScheduledGroup) -> None:
+        """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while."""
         played = one.race.played
         if not one.race.rules.selects and played >= max(one.fewest, 2 * one.barred_at):
             one.barred_at = played
@@ -276,43 +276,43 @@ class RaceRunner:
         """By group, the arms that break what the run is for."""
         return {one.group.record.name: one.race.barred for one in self.entrants}
 
-    def _learn(self, one: ScheduledGroup) -> None:
+    def _tell_search(self, one: ScheduledGroup) -> None:
         """Tell the search for crossovers what a group has shown."""
         one.known.setbacks.clear()
         one.known.setbacks.update(self.recorder.of_group(one.group.record.name))
         self.search.learn(one.known)
 
-    def _look(self, changed: Sequence[ScheduledGroup]) -> None:
-        """Who plays next in the groups that changed, and in those of which a crossover needs other things now."""
+    def _choose_next_arms(self, changed: Sequence[ScheduledGroup]) -> None:
+        """Choose the next arms of the groups that changed, and of those of which a crossover needs others now."""
         for one in changed:
-            self._bar(one)
+            self._update_barred(one)
         pressing = self.search.pressing()
         for one in self.entrants:
             wanted = pressing.get(one.group.record.name, {})
             if one in changed or wanted != one.pressing:
                 one.look(wanted)
 
-    def _add(self, asks: Sequence[Ask]) -> bool:
-        """Take in the groups that crossovers ask for; False when there is none."""
-        found = crossover_search.planned(
+    def _add_crossover_groups(self, asks: Sequence[Ask]) -> bool:
+        """Add the groups that crossovers ask for; return False if there is none."""
+        found = crossover_search.plan_groups_for(
             self.plan.study, self.plan.here, asks, {group.record.name for group in self.groups}
         )
         for group, line in found:
             self.file.append(line)
             self.progress.say(f"{group.record.name}: added to narrow a crossover down")
             try:
-                self.built |= self._prepared([group])
+                self.built |= self._prepare_groups([group])
             except ModelError as error:
                 for arm in group.playing:
                     why = NotRun(error.kind, str(error), during="export")
                     self.recorder.note(group.record.name, arm, why)
         groups = [group for group, _ in found]
         self.groups = [*self.groups, *groups]
-        self._enter(groups)
+        self._add_groups(groups)
         return bool(groups)
 
-    def _chosen(self) -> list[PlannedGroup]:
-        """The groups that measure anew what others selected, and that haven't joined yet."""
+    def _find_confirmations(self) -> list[PlannedGroup]:
+        """Return the groups that measure anew what others selected, and that haven't joined yet."""
         names = {group.record.name for group in self.groups}
         return [
             replace(one.group, record=record, skips={})
@@ -320,13 +320,13 @@ class RaceRunner:
             if (record := stopping.confirmation(one.group.record, one.race.sound)) and record.name not in names
         ]
 
-    def _confirm(self, found: Sequence[PlannedGroup]) -> None:
-        """Let these groups in."""
+    def _add_confirmations(self, found: Sequence[PlannedGroup]) -> None:
+        """Add these groups."""
         for group in found:
             self.file.append(Confirming(group=group.record))
-            self.built |= self._prepared([group])
+            self.built |= self._prepare_groups([group])
         self.groups = [*self.groups, *found]
-        self._enter(found)
+        self._add_groups(found)
 
     def _leave_out(self, one: ScheduledGroup) -> None:
         """Skip what would take too long, by what smaller cells took."""
@@ -337,7 +337,7 @@ class RaceRunner:
         one.look(one.pressing)
 
 
-def going_on(rules: Rules, played: int) -> Rules:
-    """The rules of a race that played so many restarts before: at its end it may have as many again."""
+def rules_to_go_on(rules: Rules, played: int) -> Rules:
+    """Return the rules of a race that goes on after so many restarts: at its end it may have as many again."""
     most = rules.max_restarts
     return rules if rules.selects else replace(rules, max_restarts=most * (1 + played // most))

@@ -65,7 +65,7 @@ class RateSearch:
     first: bool
 
     def offer(self, live: LiveArm, flagged: Collection[int]) -> RateStep:
-        """The next thing to ask an arm, from its turns so far.
+        """Return the next step of an arm, from its turns so far.
 
         Args:
             flagged: the numbers of those whose rounds are flagged.
@@ -74,7 +74,7 @@ class RateSearch:
             SkippedArm: no rate, however low, holds the limit.
         """
         tried = believed(live.turns, flagged)
-        rate = self.rate_per_s or self._searched(live, tried)
+        rate = self.rate_per_s or self._search_rate(live, tried)
         # Who is given more than it can do falls behind from the first second on: a step need not wait for all the rest.
         counted = min(rate, _alone_per_s(live)) if self.rate_per_s else rate
         requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(counted * SERVE_STEP_S)))
@@ -87,7 +87,7 @@ class RateSearch:
             most_late=None if self.rate_per_s else quantiles.most_above(requests, P99),
         )
 
-    def _searched(self, live: LiveArm, tried: Sequence[tuple[float, bool]]) -> float:
+    def _search_rate(self, live: LiveArm, tried: Sequence[tuple[float, bool]]) -> float:
         if len(tried) >= _HOPELESS and not any(ok for _, ok in tried):
             if self.first:
                 lowest = min(rate for rate, _ in tried)
@@ -102,7 +102,7 @@ class RateSearch:
 
 
 def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> LoadTest | None:
-    """What the arms of a group that serve are asked; None where they don't serve.
+    """Return what the arms of a group that serve are asked; None if they don't serve.
 
     Args:
         played: by label, what the group did so far; its limit stays, so that all restarts have the same.
@@ -117,7 +117,7 @@ def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Pl
 def desk_of(
     terms: LoadTest, arms: Sequence[LiveArm], baseline: str | None, restart: int, seed: int
 ) -> RateSearch | None:
-    """What a restart's arms are asked; None where none of them is left.
+    """Return what a restart's arms are asked; None if none of them is left.
 
     Args:
         baseline: whose unloaded call sets the limit, where the terms don't; the slowest arm's if it isn't there.
@@ -153,12 +153,12 @@ def needed_s(offer: RateStep, live: LiveArm, rounds: int) -> float:
 
 
 def _alone_per_s(live: LiveArm) -> float:
-    """What one call after the other comes to, in every instance."""
+    """Return the requests a second of one call after the other, in every instance."""
     return live.arm.instances * 1e9 / live.call_ns
 
 
 def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
-    """Where to look next for the highest rate that holds.
+    """Return the next rate to try for the highest that holds.
 
     Args:
         start: the first rate to try.
@@ -178,30 +178,32 @@ def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
 
 
 def believed(turns: Sequence[Turn], flagged: Collection[int]) -> list[tuple[float, bool]]:
-    """The rates that steer the search, in order, and whether they held.
+    """Return the rates that steer the search, in order, and whether they held.
 
     Those that held, and those that didn't in rounds that count; without the ones that a higher rate's holding refutes.
     """
     counts = counting(len(turns), flagged)
-    steps = [(turn.offer.rate_per_s, held(turn), number) for number, turn in enumerate(turns) if turn.offer]
+    steps = [(turn.offer.rate_per_s, is_held(turn), number) for number, turn in enumerate(turns) if turn.offer]
     best = max((rate for rate, ok, _ in steps if ok), default=0.0)
     return [(rate, ok) for rate, ok, number in steps if ok or (number in counts and rate > best)]
 
 
 def bound_ns(turn: Turn) -> float | None:
-    """The 99 % upper bound of a turn's p99; None where it was given up early, so many requests were late."""
+    """Return the 99 % upper bound of a turn's p99; None if the turn was given up early for late requests."""
     latency_ns = turn.latency_ns[Scope.END_TO_END]
     return None if turn.offer and latency_ns.size < turn.offer.requests else quantiles.tail_bound(latency_ns, P99)
 
 
-def held(turn: Turn) -> bool:
-    """Whether the turn's p99 stayed within its limit, in a queue that did not grow."""
+def is_held(turn: Turn) -> bool:
+    """Tell whether the turn's p99 stayed within its limit, in a queue that did not grow."""
     bound = bound_ns(turn)
-    return turn.offer is not None and bound is not None and bound <= turn.offer.limit_ns and _kept_up(turn, turn.offer)
+    return (
+        turn.offer is not None and bound is not None and bound <= turn.offer.limit_ns and _has_kept_up(turn, turn.offer)
+    )
 
 
-def _kept_up(turn: Turn, offer: RateStep) -> bool:
-    """Whether the arm answered as fast as requests came.
+def _has_kept_up(turn: Turn, offer: RateStep) -> bool:
+    """Tell whether the arm answered as fast as requests came.
 
     At R requests a second, an arm that can do C < R is behind by T (R/C - 1) at the end of a step of T seconds. A limit
     that is wide beside T doesn't show it. The wait is a latency beyond the step's shortest one.
@@ -212,12 +214,12 @@ def _kept_up(turn: Turn, offer: RateStep) -> bool:
 
 
 def given(turns: Sequence[Turn]) -> bool:
-    """Whether all turns were offered one rate that was given, so that nothing is searched."""
+    """Tell whether all turns were offered one given rate, so that nothing is searched."""
     return any(turn.offer and turn.offer.most_late is None for turn in turns)
 
 
 def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
-    """What a restart's turns come to, as times, since it is times that are compared.
+    """Return a restart's turns as times, since times are compared.
 
     Returns:
         After a search, nanoseconds per request at the highest rate that held; where none did, at the lowest that was
@@ -226,18 +228,21 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     """
     if given(turns):
         return tuple(bound for turn in turns if (bound := bound_ns(turn)) is not None)
-    tried = [(turn.offer.rate_per_s, held(turn)) for turn in turns if turn.offer]
+    tried = [(turn.offer.rate_per_s, is_held(turn)) for turn in turns if turn.offer]
     best = max((rate for rate, ok in tried if ok), default=min((rate for rate, _ in tried), default=None))
     return (1e9 / best,) if best else ()
 
 
 def served_in(desk: RateSearch | None, live: LiveArm) -> LoadTestResult | None:
-    """What an arm did in a restart, for the journal; None where it didn't serve."""
+    """Return what an arm did in a restart, for the journal; None if it didn't serve."""
     if desk is None:
         return None
     steps = tuple(
         TriedRate(
-            rate_per_s=turn.offer.rate_per_s, requests=turn.offer.requests, bound_ns=bound_ns(turn), held=held(turn)
+            rate_per_s=turn.offer.rate_per_s,
+            requests=turn.offer.requests,
+            bound_ns=bound_ns(turn),
+            held=is_held(turn),
         )
         for turn in live.turns
         if turn.offer
@@ -252,6 +257,6 @@ def served_in(desk: RateSearch | None, live: LiveArm) -> LoadTestResult | None:
 
 
 def _start_late_ns(turns: Sequence[Turn]) -> float:
-    """The median over the steps that held: in an overloaded one, no instance was ever free."""
-    lates = [turn.start_late_ns for turn in turns if held(turn)]
+    """Return the median over the steps that held: in an overloaded one, no instance was ever free."""
+    lates = [turn.start_late_ns for turn in turns if is_held(turn)]
     return float(np.median(lates)) if lates else 0.0

@@ -25,7 +25,7 @@ CLOSE_RESTARTS = 3
 
 
 def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
-    """Which settings play the next restart of a selection: the better half of each target's, and close ones.
+    """Return the settings of a selection's next restart: the better half of each target's, and close ones.
 
     Args:
         labels: those that have not failed.
@@ -36,12 +36,12 @@ def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) 
     """
     if not all(label in blocks for label in labels):
         return list(labels)  # not one figure yet, for all or for none
-    left = [one for label in chosen(labels, blocks) for one in _rivals(label, labels, blocks)]
+    left = [one for label in chosen(labels, blocks) for one in _staying_rivals(label, labels, blocks)]
     return [] if len({family(label) for label in left}) == len(left) else [one for one in labels if one in left]
 
 
 def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
-    """The best setting of each target so far: the one with the shortest time of those that stayed in the longest."""
+    """Return each target's best setting so far: the one with the shortest time of those that stayed in the longest."""
     best: dict[str, str] = {}
     for label in sorted(labels, key=lambda label: (-len(blocks[label]), time_ns(blocks[label]))):
         best.setdefault(family(label), label)
@@ -49,7 +49,7 @@ def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> 
 
 
 def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
-    """The group that measures anew what another one selected; None where it selects nothing, or found nothing.
+    """Return the group that measures anew what another one selected; None if there is nothing selected.
 
     Args:
         record: the one that selected.
@@ -75,8 +75,8 @@ def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]])
     )
 
 
-def _rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
-    """The settings of one target that stay: `best`, the better half of those that began, and, early on, close ones."""
+def _staying_rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:
+    """Return the settings of one target that stay: `best`, the better half of the first, and early on close ones."""
     played = len(blocks[best])
     began = sum(family(label) == family(best) for label in blocks)
     alive = [label for label in labels if family(label) == family(best) and len(blocks[label]) == len(blocks[best])]
@@ -108,23 +108,23 @@ class GroupState:
 
     @property
     def unopposed(self) -> bool:
-        """Whether there is nothing to compare the arms with, or nothing that vouches for it."""
+        """Tell whether there is nothing to compare the arms with, or no control."""
         return is_unopposed(self.labels, self.rules)
 
     @property
     def is_pointless(self) -> bool:
-        """Whether a limit is asked for, and nobody is left to be held to it, or nobody to hold others to."""
+        """Tell whether a limit is asked for, and no arm is left to hold to it, or none to compare with."""
         own = {self.rules.baseline, self.rules.control}
         return self.rules.goal.aim is Aim.LIMIT and (self.rules.baseline not in self.labels or {*self.labels} <= own)
 
     @property
     def owed(self) -> list[Pair]:
-        """The pairs that the group still has to tell apart for its goal, whatever crossovers wait for."""
+        """Return the pairs whose verdict the goal still needs, whatever crossovers wait for."""
         return find_open(self.blocks, self.labels, self.rules, self.unsound, self.unsteady)
 
     @property
     def waiting(self) -> set[str]:
-        """The arms whose verdict somebody still waits for, and those that it is on."""
+        """Return the arms of open verdicts."""
         pressing = [pair for pair in self.pressing if set(pair) <= set(self.labels)]
         return {label for pair in (*self.owed, *pressing) for label in pair}
 
@@ -134,12 +134,12 @@ Policy = Callable[[GroupState], list[str]]
 
 
 def next_players(now: GroupState) -> list[str]:
-    """Which of the labels play the next restart; none when the race is over."""
+    """Return the labels of the next restart; none if the race is over."""
     return [] if now.played >= now.rules.max_restarts else policy_of(now.rules)(now)
 
 
 def policy_of(rules: Rules) -> Policy:
-    """What a group of this kind goes by."""
+    """Return the stopping policy of a group of this kind."""
     return selection if rules.selects else verdicts
 
 

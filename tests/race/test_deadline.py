@@ -314,7 +314,7 @@ def test_an_arm_that_hangs_costs_no_other_its_row(command: str, monkeypatch: pyt
             if self.arm.label[0] == "b" and name == command:
                 calls[0] += 1
                 if calls[0] > (command == "turn"):  # in its second round
-                    live._ask(name, 300.0)
+                    live._ask_in_time(name, 300.0)
 
     monkeypatch.setattr(fakes, "FakePlayer", Hangs)
     monkeypatch.setattr(restart, "Stopwatch", Watch)
@@ -372,10 +372,10 @@ def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: p
     built: Any = None
     player = ArmProcess(process, built, stage, first=True)
     if left_s > 0:
-        assert player._score(Path("outputs"), np.arange(3)).fault == "m.py:cost hung"
+        assert player._score_outputs(Path("outputs"), np.arange(3)).fault == "m.py:cost hung"
     else:
         with pytest.raises(SkippedArm, match=r"--max-time was over while m\.py:cost scored its outputs") as found:
-            player._score(Path("outputs"), np.arange(3))
+            player._score_outputs(Path("outputs"), np.arange(3))
         assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert limits == [limit_s]
 
@@ -389,7 +389,7 @@ def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: py
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
     absent: Any = None
     with pytest.raises(Hung) as found:
-        ArmProcess(absent, absent, stage, first=True)._score(Path("outputs"), np.arange(3))
+        ArmProcess(absent, absent, stage, first=True)._score_outputs(Path("outputs"), np.arange(3))
     assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert found.value.why.reason == "--max-time left it no more time: m.py:cost hung"
 

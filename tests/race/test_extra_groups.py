@@ -74,7 +74,7 @@ def test_a_run_killed_while_it_confirms_goes_on_in_the_same_group(
     again = [line.restart for line in history.lines if isinstance(line, Rounds) and line.group == confirmed.name]
     assert again == list(range(len(again)))
     assert len(again) >= 2
-    recalled, planned = crossover_search.recalled(asked, confirmed), plan_groups(asked, here())[0]
+    recalled, planned = crossover_search.recall_group(asked, confirmed), plan_groups(asked, here())[0]
     assert [recalled.request_of(arm) for arm in confirmed.arms] == [planned.request_of(arm) for arm in confirmed.arms]
 
 
@@ -152,11 +152,13 @@ def test_a_pair_gets_a_group_of_its_own_at_a_taken_size_but_never_the_same_one_t
     ask = Ask(like=records[0], sizes=(2,), pairs={records[0].pairs[0]: {Scope.END_TO_END}})
     names = {one.name for one in records}
     for expected in ("digits, batch 2", "digits, batch 2, for numpy:cpu:fp32 and onnxruntime:cpu:fp32"):
-        ((found, line),) = crossover_search.planned(asked, here(), [ask], names)
+        ((found, line),) = crossover_search.plan_groups_for(asked, here(), [ask], names)
         assert (found.record.name, line.size, found.record.narrows) == (expected, 2, True)
         names.add(expected)
-    assert crossover_search.planned(asked, here(), [ask], names) == []
-    assert len(crossover_search.planned(asked, here(), [ask, ask, ask], {records[0].name})) == 2, "nor in one go"
+    assert crossover_search.plan_groups_for(asked, here(), [ask], names) == []
+    assert len(crossover_search.plan_groups_for(asked, here(), [ask, ask, ask], {records[0].name})) == 2, (
+        "nor in one go"
+    )
 
 
 def test_a_wide_bracket_of_a_finished_run_says_that_nothing_is_left():

@@ -21,7 +21,7 @@ from shootout.messages import Loaded, Scope, Tuned, Turn, Verified, Warming
 from shootout.race import recording
 from shootout.race.arm_process import Placed
 from shootout.race.live_arm import LiveArm, WarmUp
-from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _doubts, _played, _prepared
+from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _played_line, _prepared_line
 from shootout.results.accuracy import right_rows
 from shootout.results.group import group_of
 
@@ -53,7 +53,7 @@ def performance(call_ns: float, known: int, *, arm: Arm = ARM, per_reading: int 
 def doubts(target: Target, *, drawn: bool = True, **error_bounds: float) -> tuple[str, ...]:
     exported = bare_exported({"fp32": 1e-5, "fp16": 2e-3, "bf16": 2e-2, **error_bounds}, model="mine.onnx", drawn=drawn)
     found: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
-    return _doubts(Arm(target=target, model="m"), found, runs=True)
+    return _find_doubts(Arm(target=target, model="m"), found, runs=True)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_what_there_was_no_time_to_predict_refuses_nothing():
         assert made.error_bound(target)[0] is None
         assert not made.is_judged(target)
         found: Any = SimpleNamespace(built=SimpleNamespace(exported=made), probe="int8")
-        assert NO_TIME in _doubts(Arm(target=target, model="m"), found, runs=True)
+        assert NO_TIME in _find_doubts(Arm(target=target, model="m"), found, runs=True)
     assert made.is_judged(Target(backend="onnxruntime", precision=Precision.INT8))
     assert made.is_judged(Target(backend="onnxruntime", precision=Precision.BF16)), "no time would have told it"
 
@@ -109,7 +109,7 @@ def test_a_files_own_precisions_that_nothing_can_be_predicted_of_are_not_judged(
     native, made = Target(backend="onnxruntime", precision=Precision.NATIVE), bare_exported({"fp32": 1e-5})
     found: Any = SimpleNamespace(built=SimpleNamespace(exported=made), probe=None)
     assert not made.is_judged(native)
-    assert _doubts(Arm(target=native, model="m"), found, runs=True) == (UNKNOWN,)
+    assert _find_doubts(Arm(target=native, model="m"), found, runs=True) == (UNKNOWN,)
 
 
 def test_a_wide_error_bound_of_fp32_shows_no_integers_to_be_floats():
@@ -122,7 +122,7 @@ def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same(
     int4 = Target(backend="onnxruntime", precision=Precision.INT4)
     found: Any = SimpleNamespace(built=SimpleNamespace(exported=exported), probe="int4")
     assert exported.is_judged(int4)
-    assert _doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
+    assert _find_doubts(Arm(target=int4, model="m"), found, runs=True) == (LITTLE.format(0.2, 0.3),)
 
 
 def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
@@ -130,7 +130,7 @@ def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     assert doubts(fp16, fp16=0.6) == ("fidelity: not judged on drawn inputs, give --inputs",)
     assert doubts(fp16) == ()
     found: Any = SimpleNamespace(built=SimpleNamespace(exported=bare_exported({"fp16": 0.6}, drawn=True)), probe="fp16")
-    assert _doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
+    assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
 
 
 def test_which_labelled_rows_were_right_is_written_once_for_each_arm(tmp_path):
@@ -153,7 +153,9 @@ def test_which_labelled_rows_were_right_is_written_once_for_each_arm(tmp_path):
     file = journal.Journal(run, history.sound_bytes)
     Recorder(out=run, file=file, history=history, progress=cast("Any", None)).checked(GROUP, A, loaded, done.verified)
     group: Any = SimpleNamespace(record=SimpleNamespace(name=GROUP))
-    line = _played(group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.parquet")
+    line = _played_line(
+        group, cast("Any", SimpleNamespace(index=0, desk=None, flagged=())), done, "samples/g0-000.parquet"
+    )
     file.append(line, rounds(0))
     file.close()
     assert (run / journal.NAME).read_text().count('"right":"10"') == 1
@@ -181,7 +183,7 @@ def test_who_was_killed_is_tried_again_by_the_same_command_and_in_once_it_has_pl
     found.note("g", arms[0], killed)
     assert (written[-1].cause, found.lacks) == (NotRunKind.KILLED, True)
     monkeypatch.setattr(samples, "write", lambda *_: None)
-    monkeypatch.setattr(recording, "_played", lambda group, *_: SimpleNamespace(group="g", arm=arms[0].label))
+    monkeypatch.setattr(recording, "_played_line", lambda group, *_: SimpleNamespace(group="g", arm=arms[0].label))
     one: Any = SimpleNamespace(
         index=0, last_s=1.0, group=SimpleNamespace(record=SimpleNamespace(name="g", pairs=())), known=None
     )
@@ -215,7 +217,7 @@ def test_a_run_knows_which_exports_it_was_begun_on(tmp_path):
     old = replace(built.built.exported, key="")
     before: Any = SimpleNamespace(**{**vars(built), "built": SimpleNamespace(exported=old, facts={})})
     arms = [Arm(target=Target(backend=name), model="m") for name in ("numpy", "onnxruntime")]
-    lines = [_prepared("g", arm, one, runs=True) for arm, one in zip(arms, (built, before), strict=True)]
+    lines = [_prepared_line("g", arm, one, runs=True) for arm, one in zip(arms, (built, before), strict=True)]
     for complete, keys in ((False, {("g", "numpy:cpu:fp32"): "brief"}), (True, {})):
         history: Any = SimpleNamespace(lines=lines, complete=complete)
         nobody: Any = None

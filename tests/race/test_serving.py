@@ -152,7 +152,7 @@ def test_who_falls_behind_holds_no_rate_however_wide_the_limit(clock: Clock, loa
     )
     serve_stream(lambda _: clock.sleep(SERVICE_NS / 1e9), 8, queue)
     turn = Turn(latency_ns={Scope.END_TO_END: latencies(queue)[100:]}, offer=offer)
-    assert serving.held(turn) is holds
+    assert serving.is_held(turn) is holds
 
 
 def test_servers_of_one_queue_share_it() -> None:

@@ -363,7 +363,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))  # no time is read here
     monkeypatch.setattr(serving, "SERVE_STEP_S", 0.0)
     # Each rate holds, so that no stall of the machine may fail a step: tests/race/test_serving.py plants capacities.
-    monkeypatch.setattr(serving, "_kept_up", lambda *_: True)
+    monkeypatch.setattr(serving, "_has_kept_up", lambda *_: True)
     monkeypatch.setattr(live_arm, "steady_from", lambda _: 0)
     monkeypatch.setattr(restart, "ROUNDS", restart.MIN_ROUNDS)
     monkeypatch.setattr(restart, "SERVE_ROUNDS", 2)

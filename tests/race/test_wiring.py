@@ -364,7 +364,7 @@ def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
     one: Any = SimpleNamespace(exported=SimpleNamespace(has_report=has_report, model="digits"))
     monkeypatch.setattr(
         planted.Planted,
-        "_prepared",
+        "_prepare_groups",
         lambda _, groups: {group.record.name: {arm.label: one for arm in group.playing} for group in groups},
     )
     with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --labels"):

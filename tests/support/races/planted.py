@@ -46,7 +46,7 @@ class ByBatch(World):
 class Planted(RaceRunner):
     """Nothing is built: the stage needs no artifact."""
 
-    def _prepared(self, groups: Any) -> dict[str, dict[str, Any]]:
+    def _prepare_groups(self, groups: Any) -> dict[str, dict[str, Any]]:
         return {group.record.name: {arm.label: arm for arm in group.playing} for group in groups}
 
 
