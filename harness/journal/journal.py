@@ -57,43 +57,43 @@ class History:
                 self._by_group.setdefault(name, []).append(line)
 
     def of_group(self, name: str) -> Sequence[Line]:
-        """The lines of one group, in order, without a search: a grid has thousands."""
+        """Return the lines of one group, in order, without a search: a grid has thousands."""
         return self._by_group.get(name, ())
 
     @property
     def groups(self) -> tuple[GroupRecord, ...]:
-        """The groups planned at the start, then those that were added on the way, in the order of the journal."""
+        """Return the groups planned at the start, then those that were added later, in the journal's order."""
         return (*self.header.groups, *(line.group for line in self.lines if isinstance(line, Added | Confirming)))
 
     @property
     def holding(self) -> Holding | None:
-        """How arms on the GPU are held in this run; None before it was tried."""
+        """Return how arms on the GPU are held in this run; None before it was tried."""
         return next((line for line in self.lines if isinstance(line, Holding)), None)
 
     @property
     def budget_s(self) -> float | None:
-        """The seconds of racing after which the run stopped by itself; None where it is over, or was stopped."""
+        """Return the seconds of racing after which the run stopped by itself; None if it is over, or was stopped."""
         ends = [line for line in self.lines if isinstance(line, Ended)]
         return ends[-1].budget_s if ends and self.lines[-1] is ends[-1] and not self.complete else None
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was done in it but begin: a run starts over there."""
+        """Return whether the run only began, and so can start over in its folder."""
         return all(isinstance(line, Header | Skip) for line in self.lines)
 
     @property
     def complete(self) -> bool:
-        """Whether the run came to its end with every verdict; any other one goes on."""
+        """Return whether the run came to its end with every verdict; any other one goes on."""
         return any(isinstance(line, Ended) and line.complete and line.settled for line in self.lines)
 
     @property
     def played_out(self) -> bool:
-        """Whether everything was measured once as often as the study allows, whatever came of it."""
+        """Return whether everything was once measured as often as the study allows, whatever the verdicts."""
         return any(isinstance(line, Ended) and line.complete for line in self.lines)
 
 
 def begun(folder: Path) -> bool:
-    """Whether there is a journal; one whose very first line is torn holds nothing yet and counts as none."""
+    """Return whether there is a journal; one whose very first line is torn holds nothing yet and counts as none."""
     _refuse_odd(folder / NAME)
     try:
         with (folder / NAME).open("rb") as file:
@@ -107,7 +107,7 @@ def begun(folder: Path) -> bool:
 
 
 def _refuse_odd(path: Path) -> None:
-    """Stop at what would be waited for or read without end: a pipe, a device."""
+    """Refuse a file whose reading would never end: a pipe, a device."""
     try:
         odd = path.exists() and not path.is_file()
     except OSError as error:  # no name that a file can have
@@ -208,7 +208,7 @@ def _parse_header(path: Path, text: bytes) -> Header:
 
 
 def _parse_line(text: bytes, version: int) -> Line | None:
-    """A line of a journal of this version, None where it isn't as it was written."""
+    """Parse a line of a journal of this version; None if it isn't as it was written."""
     if not text.endswith(b"\n"):
         return None
     if summed := _SUM.search(text, len(text) - 24):
@@ -229,7 +229,7 @@ def _encode_line(line: Line) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until a folder's list of names is on disk: without it a power cut takes a file that was written itself."""
+    """Wait until a folder's list of names is on disk: else a power cut may lose a file that was written itself."""
     with suppress(OSError):  # not every file system can
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -256,7 +256,7 @@ class Journal:
         """Write the lines in one go and wait for the disk.
 
         Raises:
-            ArmFailed: a line is longer than it may be, as one of a target with millions of labelled rows; nothing is
+            ArmFailed: a line is longer than it may be, such as a target's with millions of labelled rows; nothing is
                 written.
             ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
                 intact.

@@ -31,12 +31,12 @@ class Index(BaseModel):
 
 
 def is_merged(folder: Path) -> bool:
-    """Whether it is a merged folder, and no run."""
+    """Return whether it is a merged folder, and no run."""
     return (folder / NAME).is_file()
 
 
 def expand_merged(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """The folders, with its runs in place of each merged one.
+    """Return the folders, with its runs in place of each merged one.
 
     Raises:
         UsageError: an index is damaged, of a newer version, or names no run, or what doesn't lie in its folder.
@@ -45,10 +45,10 @@ def expand_merged(folders: Iterable[Path]) -> tuple[Path, ...]:
 
 
 def expand_several(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """As `expand_merged`, of runs that are to be put together.
+    """Expand folders as `expand_merged` does, for runs that are to be merged.
 
     Raises:
-        UsageError: likewise, or there is but one run.
+        UsageError: as `expand_merged`, or there is but one run.
     """
     runs = expand_merged(folders)
     if len(runs) < 2:
@@ -78,7 +78,7 @@ def _list_runs(folder: Path) -> Sequence[Path]:
 
 
 def write_index(folder: Path, runs: Sequence[Path]) -> None:
-    """Make a folder a merged one of runs that lie in it; what an index said before is written over."""
+    """Make a folder a merged one of runs that lie in it; an older index is overwritten."""
     index = Index(runs=tuple(str(run.relative_to(folder)) for run in runs))
     temporary = folder / f"{NAME}.tmp"
     temporary.write_text(index.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -114,7 +114,7 @@ def _copy_runs(runs: Sequence[Path], into: Path) -> None:
 
 
 def _copy_run(run: Path, place: Path) -> None:
-    """A run as it is: it was packed, or went on from one that was."""
+    """Copy a run unchanged: it was packed, or went on from one that was."""
     place.mkdir(parents=True)
     for name in (journal.NAME, journal.PACKED, samples.PACKED):
         if (run / name).exists():

@@ -116,7 +116,7 @@ class Checked(Record):
 
 
 class TriedRate(Record):
-    """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null where it was given up early."""
+    """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null if it was given up early."""
 
     rate_per_s: float
     requests: int
@@ -197,7 +197,7 @@ class Played(Record):
     @model_validator(mode="before")
     @classmethod
     def _without_canary(cls, found: Any) -> Any:
-        """Older runs noted the pace of a loop that said nothing of the arms."""
+        """Drop the pace of a loop that older runs noted, and that said nothing of the arms."""
         if isinstance(found, dict):
             return {key: value for key, value in found.items() if not key.startswith("canary_")}
         return found
@@ -269,12 +269,12 @@ class Skip(Record):
 
     @property
     def why(self) -> NotRun:
-        """The reason as the rest of the program knows it."""
+        """Return the reason as the rest of the program knows it."""
         return NotRun(self.cause, self.reason, self.fix, self.during)
 
 
 class Failure(Record):
-    """A cell that was asked and broke or lied; or was killed (`cause`), which counts until it has played again."""
+    """An arm that failed or whose outputs were wrong; a killed one (`cause`) counts until it has played again."""
 
     kind: Literal["failure"] = "failure"
     group: str
@@ -285,16 +285,16 @@ class Failure(Record):
 
     @property
     def why(self) -> NotRun:
-        """The reason as the rest of the program knows it."""
+        """Return the reason as the rest of the program knows it."""
         return NotRun(self.cause, self.reason, during=self.during)
 
 
 PASSING = frozenset({NotRunKind.NOT_REACHED, NotRunKind.KILLED})
-"""Who had no time, or was killed, is tried again by the same command."""
+"""The same command tries an arm again that had no time, or was killed."""
 
 
 def not_run(group: str, arm: Arm, why: NotRun) -> Skip | Failure:
-    """The line that says why an arm of a group is out."""
+    """Return the line that says why an arm of a group is out."""
     if why.failed:
         return Failure(group=group, arm=arm, during=why.during, reason=why.reason, cause=why.kind)
     return Skip(group=group, arm=arm, reason=why.reason, fix=why.fix, cause=why.kind, during=why.during)
@@ -308,7 +308,7 @@ class Ended(Record):
             none were.
         wall_s: seconds since it took over, its planning apart.
         planning_s: seconds to find out what works here; 0 in older runs.
-        budget_s: seconds of racing that nobody had asked for and after which it stopped; null where it was not that.
+        budget_s: seconds of racing after which it stopped without a limit of the user's; null if it stopped otherwise.
     """
 
     kind: Literal["ended"] = "ended"

@@ -29,7 +29,7 @@ START_OVER = "add --fresh to start over there, or choose another --out"
 
 
 def choose_folder(plan: Plan, *, fresh: bool) -> Path:
-    """`results/<study>/<time>` under the current folder, or the newest one there that this plan can go on with.
+    """Choose `results/<study>/<time>` under the current folder, or the newest one there that this plan can go on with.
 
     Args:
         fresh: never an old one.
@@ -46,7 +46,7 @@ def choose_folder(plan: Plan, *, fresh: bool) -> Path:
 
 
 def new_folder(parent: Path) -> Path:
-    """A folder under `parent` named by the time, and a number where two began in the same second; not made yet."""
+    """Name a folder under `parent` by the time, with a number if two began in the same second; it isn't made yet."""
     name = utc_now().replace(":", "").replace("+0000", "Z")
     names = (name, *(f"{name}-{count}" for count in range(2, 1_000)))
     return next(folder for one in names if not (folder := parent / one).exists())
@@ -54,9 +54,9 @@ def new_folder(parent: Path) -> Path:
 
 @contextmanager
 def open_folder(out: Path, plan: Plan, *, fresh: bool) -> Iterator[History | None]:
-    """Hold the folder for this process alone; what it holds already, None when that is nothing.
+    """Hold the folder for this process alone; yield what it holds already, None if that is nothing.
 
-    A folder that this made is removed again where nothing was written into it, as after Ctrl-C while waiting.
+    A folder that this made is removed again if nothing was written into it, as after Ctrl-C while waiting.
 
     Args:
         fresh: remove the run that is there first.
@@ -92,7 +92,7 @@ def _remove_empty(out: Path, made: Sequence[Path]) -> None:
 
 @contextmanager
 def open_journal(out: Path, history: History | None) -> Iterator[Journal]:
-    """The folder's journal, to be written on behind its last complete fact; samples that it doesn't name are gone."""
+    """Open the folder's journal behind its last complete fact; samples that it doesn't name are removed."""
     file = Journal(out, history.sound_bytes if history else 0)
     if history:
         drop_unnamed_samples(out, history)
@@ -113,7 +113,7 @@ def drop_unnamed_samples(out: Path, history: History) -> None:
 
 
 def find_foreign(out: Path) -> list[str]:
-    """What lies in a folder and is none of a run's."""
+    """List what lies in a folder and is none of a run's."""
     own = (*_FILES, *_FOLDERS, CANDIDATE, FOLDER_LOCK)
     return sorted(entry.name for entry in out.iterdir() if entry.name not in own)
 
@@ -129,7 +129,7 @@ def refuse_foreign(out: Path) -> None:
 
 
 def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = ()) -> Header:
-    """What a new journal begins with.
+    """Make the header that a new journal begins with.
 
     Args:
         facts: the environment, with the machine's ceilings.
@@ -167,7 +167,7 @@ def note_interrupts(file: Journal, deadline: Deadline, planning_s: float) -> Ite
 
 
 def _read_history(out: Path, plan: Plan) -> History | None:
-    """What the folder already holds, None when it is new or nothing was done in it but begin.
+    """Read what the folder already holds; None if it is new, or its run only began.
 
     Raises:
         UsageError: it holds something else.
@@ -184,14 +184,14 @@ def _read_history(out: Path, plan: Plan) -> History | None:
 
 
 def _find_obstacle(history: History, plan: Plan) -> str:
-    """Why this plan can't go on in a folder with this history, "" when it can."""
+    """Explain why this plan can't go on in a folder with this history, "" if it can."""
     if history.header.identity != plan.identity:
         return f"holds another study or other targets ({history.header.study})"
     return "" if history.complete or is_from_here(history) else ELSEWHERE
 
 
 def is_from_here(history: History) -> bool:
-    """Whether a run was begun on this machine, with the versions that are here."""
+    """Return whether a run was begun on this machine, with the versions that are here."""
     begun_on = environment.fingerprint(history.header.environment)
     return begun_on == environment.fingerprint(environment.facts())
 

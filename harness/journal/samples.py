@@ -162,7 +162,7 @@ class Samples:
         return found
 
     def _has_restart(self, group: str, restart: int) -> bool:
-        """Whether the one file of a packed run has readings of a restart, or doesn't tell its restarts apart."""
+        """Return whether a packed run's file has readings of a restart, or doesn't tell its restarts apart."""
         known = self._packed_restarts_by_group.get(group, set())
         return None in known or restart in known
 
@@ -179,7 +179,7 @@ class Samples:
 
     @cached_property
     def _packed_readings(self) -> dict[tuple[str, str, str], dict[int | None, Array]]:
-        """What the one file of a packed run holds, by group, arm and scope, and by restart."""
+        """Return what the one file of a packed run holds, by group, arm and scope, and by restart."""
         try:
             return _read_packed(self._folder)
         except _UNREADABLE:
@@ -189,7 +189,7 @@ class Samples:
 
 
 def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
-    """See `Samples._packed_readings`; raises one of `_UNREADABLE`."""
+    """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
     found: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     parts = 0
     for batch in _read_batches(_resolve_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
@@ -209,7 +209,7 @@ def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Ar
 
 
 def read(folder: Path, name: str, arm: str, scope: str) -> Array:
-    """One arm's readings (ns) in one scope of one restart's file, in order; none where it is gone or damaged.
+    """Return one arm's readings (ns) in one scope of one restart's file, in order; none if it is gone or damaged.
 
     Args:
         folder: the run folder.
@@ -222,7 +222,7 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
 
 
 def _read_readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
-    """As `read`, but raises one of `_UNREADABLE`."""
+    """Read as `read` does, but raise one of `_UNREADABLE`."""
     import pyarrow
     import pyarrow.compute
 
@@ -240,15 +240,15 @@ def _read_readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -
 def _read_batches(
     path: Path, rows: _Rows, places: Sequence[str], columns: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[Any]:
-    """Yield some columns of a file, a batch of rows after the other.
+    """Yield some columns of a file, one batch of rows after the other.
 
-    The file by itself: as a data set of pyarrow's a damaged one may never be read to an end.
+    It reads the file by itself: as a data set of pyarrow's, a damaged file may never be read to an end.
 
     Args:
         rows: how many may be read; those of this file are taken from them.
-        places: those of few different words.
-        columns: those of numbers.
-        optional: likewise, which not every file has.
+        places: columns of few different words.
+        columns: columns of numbers.
+        optional: columns of numbers that not every file has.
 
     Raises:
         ValueError: by its footer, or as it is read, it has other types than any run's, or more rows than may be read.
@@ -265,7 +265,7 @@ def _read_batches(
 
 
 def _check_footer(file: Any, most_rows: int, places: Sequence[str], numbers: Sequence[str]) -> None:
-    """Stop before anything is read of a file that isn't one of ours: its few bytes could fill the memory."""
+    """Refuse a file that isn't one of ours before any of it is read: its few bytes could fill the memory."""
     import pyarrow
 
     rows = file.metadata.num_rows
@@ -287,7 +287,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def _resolve_inside(folder: Path, name: str) -> Path:
-    """An ordinary file of the run folder.
+    """Return the path of an ordinary file of the run folder.
 
     Raises:
         OSError: it is gone, a pipe or a device, or lies outside.

@@ -28,12 +28,12 @@ _SLACK = Decimal("1e-9")
 
 
 def several(given: Any) -> Any:
-    """One word as an axis of one; anything else as it is."""
+    """Make one word an axis of one value; return anything else as it is."""
     return (given,) if isinstance(given, str) else given
 
 
 def listed(given: Any) -> tuple[Any, ...]:
-    """An axis from what a file or a caller gave: one value or several, ranges among them written out.
+    """Read an axis that a file or a caller gave: one value or several, with ranges written out.
 
     Raises:
         ValueError: a range that makes no sense; pydantic, which calls this, adds the place.
@@ -46,9 +46,9 @@ def listed(given: Any) -> tuple[Any, ...]:
 
 
 def expanded(text: str) -> tuple[int | float | str, ...]:
-    """`1..2048 x2` → 1, 2, 4 … 2048; `128..3840 +128` → 128, 256 … 3840; any other text is itself.
+    """Write a range out: `1..2048 x2` → 1, 2, 4 … 2048; `128..3840 +128` → 128, 256 … 3840. Any other text is itself.
 
-    Values are whole where both ends are (and the step of a `+`); whole ones of an `x` range are rounded.
+    Values are whole if both ends are, and the step of a `+`; whole ones of an `x` range are rounded.
 
     Raises:
         UsageError: a range of another form, one that leads nowhere, or one that is longer than a grid may be.
@@ -81,7 +81,7 @@ def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, tim
 
 
 def parse_value(text: str) -> Value:
-    """A value as written on the command line: whole number, number, true/false, else text."""
+    """Parse a value as written on the command line: whole number, number, true/false, else text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -93,7 +93,7 @@ def parse_value(text: str) -> Value:
 
 
 def read_shape(text: str) -> tuple[int, ...]:
-    """`1x3x320x320` → sizes; `N` leaves an axis as it is, which is size 0.
+    """Read `1x3x320x320` as sizes; `N` leaves an axis as it is, which is size 0.
 
     Raises:
         UsageError: it is of another form, or a size is 0.
@@ -104,7 +104,7 @@ def read_shape(text: str) -> tuple[int, ...]:
 
 
 def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """`input=1x3x320x320` texts → shapes by input, "" where there is a shape alone; several at once with commas.
+    """Read `input=1x3x320x320` texts as shapes by input, "" for a shape alone; one text may hold several, with commas.
 
     Raises:
         UsageError: a text of another form, or an input that is given twice.
@@ -122,12 +122,12 @@ def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def read_names(_: str, text: str) -> tuple[str, ...]:
-    """`a, b` → names."""
+    """Read `a, b` as names."""
     return tuple(part.strip() for part in text.split(","))
 
 
 def read_counts(flag: str, text: str) -> tuple[int, ...]:
-    """`1,8` or `1..64 x2` → whole numbers.
+    """Read `1,8` or `1..64 x2` as whole numbers.
 
     Raises:
         UsageError: there is something else in it.
@@ -136,7 +136,7 @@ def read_counts(flag: str, text: str) -> tuple[int, ...]:
 
 
 def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
-    """Like `read_counts`; `all` may be among them."""
+    """Read counts as `read_counts` does; `all` may be among them."""
     return tuple(part if part == "all" else read_whole(flag, part) for part in _split_words(text))
 
 
@@ -145,7 +145,7 @@ def _split_words(text: str) -> list[int | float | str]:
 
 
 def read_whole(flag: str, value: float | str) -> int:
-    """One whole number.
+    """Read one whole number.
 
     Raises:
         UsageError: it is none.
@@ -159,7 +159,7 @@ def read_whole(flag: str, value: float | str) -> int:
 
 
 def read_positive(flag: str, text: str) -> tuple[int, ...]:
-    """`1,2` → whole numbers from 1 on.
+    """Read `1,2` as whole numbers from 1 on.
 
     Raises:
         UsageError: there is something else in it.
@@ -171,7 +171,7 @@ def read_positive(flag: str, text: str) -> tuple[int, ...]:
 
 
 def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
-    """`key=v1,v2` texts → axes; a value may be a range, and `a=1,b=2` are two axes.
+    """Read `key=v1,v2` texts as axes; a value may be a range, and `a=1,b=2` are two axes.
 
     Raises:
         UsageError: a text without `=`, an empty value, a range that makes no sense, or an axis that is given twice.
@@ -191,7 +191,7 @@ def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
 
 
 def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
-    """`backend.KEY=value` texts → options by backend.
+    """Read `backend.KEY=value` texts as options by backend.
 
     Raises:
         UsageError: a text of another form.
@@ -207,12 +207,12 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def repeated(values: Sequence[object]) -> int | None:
-    """The index of the first value that the axis already holds; None where all differ."""
+    """Return the index of the first value that the axis already holds; None if all differ."""
     return next((index for index, value in enumerate(values) if value in values[:index]), None)
 
 
 def told(values: tuple[Value, ...]) -> str:
-    """An axis in a few words: `4 values: 1, 2, 4, 8`, the middle of a long one left out."""
+    """Describe an axis in a few words: `4 values: 1, 2, 4, 8`, without the middle of a long one."""
     if len(values) == 1:
         return str(values[0])
     shown = [str(value) for value in values]
@@ -222,7 +222,7 @@ def told(values: tuple[Value, ...]) -> str:
 
 
 def too_many(cells: int, lengths: Mapping[str, int]) -> UsageError:
-    """The refusal of a grid; `lengths` is how many values each axis has."""
+    """Make the error that refuses a grid; `lengths` is how many values each axis has."""
     largest = sorted(lengths.items(), key=lambda axis: -axis[1])[:3]
     named = ", ".join(f"{name} has {length:,} values" for name, length in largest if length > 1)
     return UsageError(

@@ -60,16 +60,16 @@ class Here:
     holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
 
     def first(self, model: str) -> Describe:
-        """What a backend's bare name means for this model."""
+        """Return what a backend's bare name means for this model."""
         return describe_native if self.holds.get(model) else describe
 
     def count(self, asked: Threads) -> int:
-        """Threads as a number, also where there aren't so many CPUs."""
+        """Return threads as a number, even if there are fewer CPUs."""
         return self.threads if asked is None else self.cpus if asked == "all" else asked
 
 
 def obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
-    """Why arms can't be asked, by label; those that can are not in it."""
+    """Explain why arms can't run here, by label; those that can are not in it."""
     skips = {arm.label: why for arm in arms if (why := _check_threads(arm, here) or _check_arm(arm, here))}
     made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
     return skips | _check_memory(made_here, needed_bytes(made_here, here), here.memory_bytes)
@@ -84,7 +84,7 @@ def _check_threads(arm: Arm, here: Here) -> NotRun | None:
 
 
 def _check_arm(arm: Arm, here: Here) -> NotRun | None:
-    """Why this arm can't be asked here, None when it can."""
+    """Explain why this arm can't run here, None if it can."""
     found = here.available[provider(arm.target)]
     if found.why and not found.why.builds:
         return found.why
@@ -117,7 +117,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
 
 
 def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
-    """Why nobody can promise this label of a file with precisions of its own, or what `native` means without a file."""
+    """Explain why no row of a file with precisions of its own can promise this label, or `native` needs a file."""
     target = arm.target
     if target.precision is Precision.NATIVE:
         if is_file(arm.model):
@@ -133,7 +133,7 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
 
 
 def _check_shipped(arm: Arm) -> NotRun | None:
-    """Why a shipped folder can't be asked this; None for other targets."""
+    """Explain why a shipped folder can't run this; None for other targets."""
     if not arm.target.folder:
         return None
     threads = open_once(arm.target.folder).arm.threads
@@ -146,7 +146,7 @@ def _check_shipped(arm: Arm) -> NotRun | None:
 
 
 def _check_training(arm: Arm) -> NotRun | None:
-    """Why there is no training step of this model in this target."""
+    """Explain why there is no training step of this model in this target."""
     if is_file(arm.model) or models.is_own(arm.model):
         return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
     if not models.get(arm.model).count_weights(arm.parameters):
@@ -159,7 +159,7 @@ def _check_training(arm: Arm) -> NotRun | None:
 
 
 def unfit(arm: Arm, exported: ExportedModel) -> NotRun | None:
-    """Why the arm can't be asked what came of the export: a module that has no export, or rows that aren't told."""
+    """Explain why the arm can't run what came of the export: a module that has no export, or rows of unknown number."""
     if uncounted := _check_item_count(arm, exported):
         return uncounted
     if arm.target.folder:
@@ -180,7 +180,7 @@ def unfit(arm: Arm, exported: ExportedModel) -> NotRun | None:
 
 
 def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedModel) -> NotRun | None:
-    """Why a shipped folder doesn't take this model's inputs; None where it does."""
+    """Explain why a shipped folder doesn't take this model's inputs; None if it does."""
     if tuple(shipped) == exported.inputs:
         return None
     theirs, ours = (
@@ -192,7 +192,7 @@ def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedMod
 
 
 def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:
-    """Why items a second would be wrong: a factory that isn't told the batch makes as many rows as it likes."""
+    """Explain why items a second would be wrong: a factory that doesn't take the batch makes any number of rows."""
     if arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE) or is_file(arm.model):
         return None
     model = models.get(arm.model)
@@ -208,7 +208,7 @@ def _check_item_count(arm: Arm, exported: ExportedModel) -> NotRun | None:
 
 
 def _check_target(target: Target, can: Capabilities) -> NotRun | None:
-    """Why the backend has no such mode or precision on this device, or no such scheme for it."""
+    """Explain why the backend has no such mode or precision on this device, or no such scheme for it."""
     if target.mode in can.cuda_modes and target.device is not Device.CUDA:
         moded = f"{target.backend}+{target.mode}"
         return NotRun(
@@ -245,7 +245,7 @@ _ARTIFACT_NAMES = {
 
 
 def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
-    """Memory at its peak, for arms of one group: exporting their model, or holding all of them at once.
+    """Return the peak memory for arms of one group: exporting their model, or holding all of them at once.
 
     Raises:
         UsageError: their parameters aren't the model's.
@@ -262,7 +262,7 @@ def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
 
 
 def unheld(arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], memory_bytes: int) -> dict[str, NotRun]:
-    """Why arms don't fit in memory together, which only the export tells of a user's own model; by label.
+    """Explain by label why arms don't fit in memory together; only the export tells this of a user's own model.
 
     Args:
         exported_models: of each arm that can be built, by label.
@@ -277,14 +277,14 @@ def unheld(arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], me
 
 
 def _bytes_per_weight(arms: Sequence[Arm]) -> int:
-    """While all arms of a group, and the baseline's control, hold their sessions."""
+    """Return the bytes per weight while all arms of a group, and the baseline's control, hold their sessions."""
     sessions = sum(arm.instances for arm in arms) + 1
     held = 2 if arms[0].scenario is Scenario.TRAIN_STEP else 1  # a training step also has gradients and momenta
     return BYTES_PER_WEIGHT_ARM * held * sessions
 
 
 def _check_memory(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[str, NotRun]:
-    """Skips for all arms where they would not fit in memory."""
+    """Make skips for all arms if they don't fit in memory."""
     if needs <= memory_bytes:
         return {}
     reason = f"needs {needs / 2**30:.1f} GiB of memory, has {memory_bytes / 2**30:.1f} GiB"
@@ -293,7 +293,7 @@ def _check_memory(arms: Sequence[Arm], needs: int, memory_bytes: int) -> dict[st
 
 
 def _input_bytes(arm: Arm) -> int:
-    """Bytes of all input buffers; 0 for a user's file, whose inputs only the export knows."""
+    """Return the bytes of all input buffers; 0 for a user's file, whose inputs only the export knows."""
     if is_file(arm.model):
         return 0
     model = models.get(arm.model)

@@ -60,23 +60,23 @@ class GroupRecord(BaseModel):
 
 
 def with_control(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
-    """A group's arms in their order: the baseline, the others, the baseline's hidden copy."""
+    """Order a group's arms: the baseline, the others, the baseline's hidden copy."""
     others = (arm for arm in arms if arm is not baseline)
     return (baseline, *others, replace(baseline, ordinal=1, control=True))
 
 
 def confirming_name(name: str) -> str:
-    """The name of the group that measures anew the settings which the group `name` selected."""
+    """Name the group that measures anew the settings which the group `name` selected."""
     return f"{name}, confirmed"
 
 
 def exact_of(arms: Iterable[Arm]) -> frozenset[str]:
-    """The labels of the arms that compute in full precision, which is a file's own where it was narrowed before."""
+    """Return the labels of the arms that compute in full precision, which is a narrowed file's own precision."""
     return frozenset(arm.label for arm in arms if is_exact(arm.target.precision, arm.target.scheme, arm.file))
 
 
 def is_exact(precision: str, scheme: str, file: str) -> bool:
-    """Whether this is the model as it was given: in full precision, by no scheme, and no other file beside it."""
+    """Return whether this is the model as it was given: in full precision, without a scheme, from the first file."""
     return precision in FULL and not scheme and not file
 
 
@@ -87,11 +87,11 @@ def count_comparisons(
     pairs: Iterable[Pair],
     goal: Goal,
 ) -> int:
-    """How many pairs may err, so that α is shared by all of them: each once, however many ask for it.
+    """Count the pairs that may err, so that all of them share α: each pair once, whatever asks for it.
 
-    They are each arm's with the baseline, with its reference, and those of `pairs`; where the fastest is looked for,
-    also its own with the others. The leaders miss the truly fastest arm only where one of those errs, so they count
-    once, not once for every arm that might be it. The one with the baseline is there already.
+    They are each arm's pair with the baseline, with its reference, and those of `pairs`. If the fastest is looked for,
+    its own pairs with the others count too. The leaders miss the truly fastest arm only if one of those errs, so they
+    count once, not once for every arm that might be it. The pair with the baseline is there already.
 
     Args:
         baseline: the label that each runnable arm is compared with.
@@ -112,35 +112,35 @@ def count_comparisons(
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
-    """The scopes in which arms are compared there: a request that is served has no compute block of its own."""
+    """Return the scopes in which arms are compared there: a served request has no compute block of its own."""
     return (Scope.END_TO_END,) if scenario is Scenario.SERVE else tuple(Scope)
 
 
 def family(label: str) -> str:
-    """A label without its setting: what is alike in all settings of a target."""
+    """Return a label without its setting: what is alike in all settings of a target."""
     head, brace, rest = label.partition("{")
     return head + rest.rpartition("}")[2] if brace else label
 
 
 def named_in(label: str) -> str:
-    """The target in a label: what is alike in all its files, settings and copies."""
+    """Return the target in a label: what is alike in all its files, settings and copies."""
     return re.split("[({#]", label, maxsplit=1)[0]
 
 
 def short(label: str) -> str:
-    """A label, or a target, without what a bare backend name means anyway."""
+    """Shorten a label, or a target, by what a bare backend name means anyway."""
     head, plain, rest = label.partition(PLAIN)
     return head + rest if plain and not rest.startswith("/") else label
 
 
 def name_model(model: str) -> str:
-    """What people call a model: a file, a factory or a folder by its own name, a config.json by its folder's."""
+    """Name a model as people do: a file, a factory or a folder by its own name, a config.json by its folder's."""
     path = Path(model)
     return path.parent.name if path.name == "config.json" and path.parent.name else path.name
 
 
 def axes_of(arm: Arm) -> dict[str, int]:
-    """The ordered axes that the arm lies on, each with its place there: batch, threads, whole-number parameters."""
+    """Return the arm's place on each of its ordered axes: batch, threads, whole-number parameters."""
     whole = {
         name: value
         for name, value in arm.parameters.items()
@@ -150,7 +150,7 @@ def axes_of(arm: Arm) -> dict[str, int]:
 
 
 def size_of(arm: Arm, axis: str) -> int:
-    """The arm's place on the axis.
+    """Return the arm's place on the axis.
 
     Raises:
         UsageError: it isn't on such an axis; names those that it is on.
@@ -162,6 +162,6 @@ def size_of(arm: Arm, axis: str) -> int:
 
 
 def fixed_of(arm: Arm, axis: str) -> dict[str, Value]:
-    """All that stays the same while the axis changes: the other parameters, batch and threads."""
+    """Return all that stays the same while the axis changes: the other parameters, batch and threads."""
     everything: Mapping[str, Value] = {**arm.parameters, "batch": arm.batch, "threads": arm.threads}
     return {name: value for name, value in everything.items() if name != axis}

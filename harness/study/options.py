@@ -21,13 +21,13 @@ from shootout.study import axes
 
 
 def read_models(_: str, text: str) -> str | tuple[str, ...]:
-    """`a.onnx,b.onnx` → models; one alone, or the path of a file that is there, stays a text."""
+    """Read `a.onnx,b.onnx` as models; one alone, or the path of a file that is there, stays a text."""
     names = axes.read_names("", text)
     return text if len(names) == 1 or Path(text).expanduser().exists() else names
 
 
 def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """`name=path` texts → paths by name.
+    """Read `name=path` texts as paths by name.
 
     Raises:
         UsageError: one is of another form, or names one twice.
@@ -154,7 +154,7 @@ class TargetOptions(ModelOptions, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="TARGETS",
-            help="Who races: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. Twice the same = A/A.",
+            help="Race these: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. Twice the same = A/A.",
             read=axes.read_names,
         ),
     ]
@@ -256,7 +256,7 @@ class StudyOptions(TargetOptions, total=False):
             word="GOAL",
             read=lambda _, text: str(read_goal(text)),
             help="best (default): the winner is known, or what is as good. baseline: all verdicts are in (most named "
-            "studies). 'resolve 3%': all ratios are known so closely. 'limit 5%': who is slower by more than that.",
+            "studies). 'resolve 3%': all ratios are known so closely. 'limit 5%': what is slower by more than that.",
         ),
     ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure a call's energy.", kind=bool)]
@@ -317,7 +317,9 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
     trace: Annotated[
         bool, Flag(group=HelpGroup.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)
     ]
-    strict: Annotated[bool, Flag(group=HelpGroup.MORE, help="A failed row is an error, whoever named it.", kind=bool)]
+    strict: Annotated[
+        bool, Flag(group=HelpGroup.MORE, help="Exit 4 if any row failed, also one that you did not name.", kind=bool)
+    ]
     policy: Annotated[
         str | PathLike[str] | Mapping[str, Any],
         Flag(
@@ -347,7 +349,7 @@ class TuneOptions(TargetOptions, FolderOptions, total=False):
 
 
 def flags_of(table: Any) -> dict[str, Flag]:
-    """The flags of a table by keyword, in order, each with its name."""
+    """Return the flags of a table by keyword, in order, each with its name."""
     hints = get_type_hints(table, include_extras=True)
     found = {
         keyword: next(one for one in hint.__metadata__ if isinstance(one, Flag))
@@ -372,7 +374,7 @@ def check_keywords(table: Any, options: Mapping[str, object]) -> None:
 
 
 def read_words(table: Any, words: Mapping[str, Any]) -> dict[str, Any]:
-    """The words of a command line → keywords of Python; what wasn't given is left out.
+    """Read the words of a command line as keywords of Python; what wasn't given is left out.
 
     Raises:
         UsageError: a word can't be read.

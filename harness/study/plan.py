@@ -43,7 +43,7 @@ BATCHES = (1, 8, 64)
 
 
 def spread_settings(study: Study, arm: Arm) -> list[Arm]:
-    """The arm itself; for throughput and serving one arm for each setting that is to be tried.
+    """Return the arm itself; for throughput and serving, one arm for each setting to try.
 
     The CPUs are shared: each instance has its part of the threads.
     """
@@ -68,13 +68,13 @@ def spread_settings(study: Study, arm: Arm) -> list[Arm]:
 
 
 def batches_to_try(study: Study, arm: Arm) -> tuple[int, ...]:
-    """The batches to try: the study's, else a few that lie far apart, where the model is known to take any."""
+    """Return the study's batches, else a few that lie far apart, if the model is known to take any."""
     named = "batch" in study.model_fields_set or is_file(arm.model) or not models.get(arm.model).takes_batch
     return study.batch if named else BATCHES
 
 
 def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
-    """Why arms don't fit on the CPUs, by label.
+    """Explain why arms don't fit on the CPUs, by label.
 
     Args:
         threads: that an arm may have, all its instances together.
@@ -91,7 +91,7 @@ def find_crowded(arms: Sequence[Arm], threads: int) -> dict[str, NotRun]:
 
 
 def _powers_of_two(threads: int) -> tuple[int, ...]:
-    """1, 2, 4 … and as many as there are threads."""
+    """Return 1, 2, 4 … and as many as there are threads."""
     return tuple(dict.fromkeys([*(2**n for n in range(threads.bit_length())), threads]))
 
 
@@ -100,7 +100,7 @@ def _setting_words(scenario: Scenario, batch: int, instances: int) -> str:
 
 
 def as_selecting(record: GroupRecord, runnable: Sequence[Arm]) -> GroupRecord:
-    """The group as one that only selects, where some target has several settings to choose from; else as it is."""
+    """Make it a group that only selects, if some target has several settings to choose from; else return it."""
     searched = any(arm.scenario is Scenario.THROUGHPUT for arm in runnable)
     if not searched or len({family(arm.label) for arm in runnable}) == len(runnable):
         return record
@@ -124,7 +124,7 @@ class PlannedGroup:
     needs_bytes: int = 0
 
     def request_of(self, arm: Arm) -> Request:
-        """What this arm computes: the model as it is, or the variant that its scheme names."""
+        """Return what this arm computes: the model as it is, or the variant that its scheme names."""
         module = client.is_file(arm.model) and any(map(_takes_module, self.building))
         scheme = scheme_of(arm.target)
         device = arm.target.device if scheme.is_quantized else Device.CPU
@@ -133,12 +133,12 @@ class PlannedGroup:
 
     @property
     def playing(self) -> list[Arm]:
-        """The arms to measure, control included."""
+        """Return the arms to measure, control included."""
         return [arm for arm in self.record.arms if arm.label not in self.skips]
 
     @property
     def building(self) -> list[Arm]:
-        """The arms to build: those to measure, and those that can be built here though they can't run."""
+        """Return the arms to build: those to measure, and those that can be built here but not run."""
         return [arm for arm in self.record.arms if arm.label not in self.skips or self.skips[arm.label].builds]
 
 
@@ -166,7 +166,7 @@ class Plan:
 
     @property
     def racing_s(self) -> float | None:
-        """Seconds of racing where nobody says how long; None, as long as it takes.
+        """Return the seconds of racing without a time limit of the user's; None, as long as it takes.
 
         Only a race for the best arm has an answer at any time; verdicts, crossovers and choices are waited for.
         """
@@ -177,13 +177,13 @@ class Plan:
 
     @property
     def ceilings_at(self) -> list[int]:
-        """Thread counts at which this machine's ceilings are wanted; none where the study doesn't ask for them."""
+        """Return the thread counts at which to measure this machine's ceilings; none if the study doesn't ask."""
         playing = (arm for group in self.groups for arm in group.playing)
         return sorted({arm.threads for arm in playing}) if self.study.ceilings else []
 
 
 def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -> Plan:
-    """Find out what is available here and plan the cells; `fresh`: also of what worked here before.
+    """Find out what is available here and plan the cells; `fresh`: probe again what worked here before.
 
     Raises:
         UsageError: the study asks for something unknown or impossible.
@@ -230,7 +230,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
-    """Refuse options, a baseline and arms of a crossover that nobody knows, whatever works on this machine.
+    """Refuse unknown options, an unknown baseline and unknown arms of a crossover, whatever works on this machine.
 
     Args:
         point: one of the study's; they have the same arms.
@@ -247,7 +247,7 @@ def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:
 
 
 def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
-    """The study's groups, one per model parameters and batch, in the order of `points`.
+    """Plan the study's groups, one per model parameters and batch, in the order of `points`.
 
     Raises:
         UsageError: unknown names, bad values, or a baseline that isn't among the arms or can't run.
@@ -275,10 +275,10 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
 
 
 def _refuse_unknown_options(study: Study, targets: Sequence[Target]) -> None:
-    """Refuse an option that every target it is meant for would refuse; what only some take fails those that don't.
+    """Refuse an option that every target it is meant for would refuse. An option that some take fails only the others.
 
     Raises:
-        UsageError: there is one; says what these backends take. A backend that declares no options is not asked.
+        UsageError: there is one; says what these backends take. A backend that declares no options takes any.
     """
     for name, knobs in study.options.items():
         meant = [target for target in targets if name in names_of(target)]
@@ -289,7 +289,7 @@ def _refuse_unknown_options(study: Study, targets: Sequence[Target]) -> None:
 
 
 def _option_fault(arm: Arm) -> str:
-    """Why the arm's backend refuses its options, "" where it takes them."""
+    """Explain why the arm's backend refuses its options, "" if it takes them."""
     declared = describe(arm.target.backend)[0].options
     try:
         check_options(arm, declared or [Option(name="*", help="whatever it takes")])
@@ -299,10 +299,10 @@ def _option_fault(arm: Arm) -> str:
 
 
 def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, Sequence[Target]]]:
-    """Who races whom, with what is added to the group's name: all targets; under `pythons` each with its twins alone.
+    """Split the targets into those that race each other, each part with what is added to its group's name.
 
-    An upgrade is a question of its own for each target. A study that names `@python`, a baseline or a crossover has
-    its own question.
+    All targets race each other; under `pythons` each races its twins alone. An upgrade is a question of its own for
+    each target. A study that names `@python`, a baseline or a crossover has its own question.
     """
     has_question = study.baseline or study.crossover or any("@" in text for text in (*study.targets, *study.backend))
     own = [target for target in dict.fromkeys(targets) if not target.python]
@@ -312,12 +312,15 @@ def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, S
 
 
 def scheme_of(target: Target) -> schemes.Scheme:
-    """The target's scheme, read with its backend's own words."""
+    """Return the target's scheme, read with its backend's own words."""
     return schemes.parse(target.scheme, own=own_words(describe(target.backend)[0]))
 
 
 def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
-    """The arm in full precision of the same backend, mode and device, on a group's first file; none for that arm."""
+    """Return the group's full-precision arm of the same backend, mode and device, on its first file.
+
+    It is None for that arm itself.
+    """
     full = {one: replace(arm.target, precision=one, scheme="") for one in FULL}
     if arm.target in full.values() and not arm.file:
         return None
@@ -331,7 +334,7 @@ def _name_quantizer(target: Target) -> str:
 
 
 def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Point, threads: int) -> list[Arm]:
-    """All arms of a group: each target on the point's model, and on each file that races it.
+    """Make all arms of a group: each target on the point's model, and on each file that races it.
 
     Args:
         targets: by model; those of a file may have its own precisions.
@@ -362,7 +365,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
 
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
-    """The arms with their baseline first and its control last, and why some of them can't be asked."""
+    """Order the arms, the baseline first and its control last, and explain why some can't run."""
     skips = find_crowded(arms, here.count(point.threads)) | obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _choose_baseline(study, arms, runnable, skips, here)
@@ -388,7 +391,7 @@ def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: 
 
 
 def _takes_module(arm: Arm) -> bool:
-    """Whether a user's file must be made a torch module for this arm."""
+    """Return whether a user's file must be made a torch module for this arm."""
     consumes = backends.capabilities(arm.target.backend).consumes
     return Artifact.MODULE in consumes and Artifact.ONNX not in consumes
 
@@ -397,7 +400,7 @@ def _choose_baseline(
     study: Study, arms: list[Arm], runnable: list[Arm], skips: Mapping[str, NotRun], here: Here
 ) -> Arm | None:
     if study.baseline is None:
-        # Only the export tells who can be given a torch module of a file, so the measure is one that reads the file.
+        # Only the export tells which arms get a torch module of a file, so the baseline is one that reads the file.
         of_file = client.is_file(arms[0].model)
         sure = [arm for arm in runnable if not (of_file and _takes_module(arm))]
         _, usual = here.first(arms[0].model)(backends.baseline(of_file=of_file))
@@ -415,7 +418,7 @@ def _choose_baseline(
 
 
 def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here) -> str:
-    """The label of the first arm that a baseline's text means.
+    """Return the label of the first arm that a baseline's text means.
 
     Raises:
         UsageError: it means none of them.
@@ -432,7 +435,7 @@ def _find_baseline(study: Study, baseline: str, arms: Sequence[Arm], here: Here)
 
 
 def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
-    """A hash of what is measured (`files`: hashes of the user's own); a run folder only goes on with the same one."""
+    """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
     silent = {"description", "ceilings", "energy", "unsynchronised"}
     silent |= set() if study.least_restarts else {"least_restarts"}  # of a folder that was begun without the key
     told = study.model_dump(mode="json", exclude=silent)

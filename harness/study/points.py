@@ -44,7 +44,7 @@ class Point:
 
 
 def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
-    """All targets that the study names, in order.
+    """Return all targets that the study names, in order.
 
     Args:
         first: gives what a target is that is named without a device or precision; None: as `describe` has it.
@@ -67,7 +67,7 @@ def targets_of(study: Study, first: Describe | None = None) -> list[Target]:
 
 
 def _spread_targets(study: Study, targets: list[Target]) -> list[Target]:
-    """The targets on every device and in every precision that the study has as axes; each once."""
+    """Return the targets on every device and in every precision that the study has as axes; each once."""
     if not study.device and not study.precision:
         return targets
     moved = [
@@ -80,16 +80,16 @@ def _spread_targets(study: Study, targets: list[Target]) -> list[Target]:
 
 
 def _move_target(target: Target, device: Device, precision: Precision) -> Target:
-    """The target there; a scheme that its backend doesn't have for this precision is left out."""
+    """Return the target there, without a scheme that its backend doesn't have for this precision."""
     can = describe(target.backend)[0]
     lost = schemes.unoffered(schemes.parse(target.scheme, own_words(can)), can.schemes.get(precision, ()))
     return replace(target, device=device, precision=precision, scheme="" if lost else target.scheme)
 
 
 def names_of(target: Target) -> tuple[str, ...]:
-    """What an option for this target may be addressed to, from all of a backend's targets to this one alone.
+    """Return the names that address an option to this target, from all of a backend's targets to this one alone.
 
-    None of a shipped folder: its settings came with it.
+    A shipped folder has none: its settings came with it.
     """
     if target.folder:
         return ()
@@ -99,20 +99,20 @@ def names_of(target: Target) -> tuple[str, ...]:
 
 
 def describe(backend: str) -> tuple[Capabilities, Target]:
-    """A backend's capabilities and its first target."""
+    """Return a backend's capabilities and its first target."""
     entry = backends.entry(backend)
     device, precision = entry.default
     return backends.capabilities(backend), Target(backend=backend, device=device, precision=precision)
 
 
 def describe_native(backend: str) -> tuple[Capabilities, Target]:
-    """As `describe`, for a file that holds its own precisions: the first target runs it so, where there is one."""
+    """Describe a backend for a file with precisions of its own: the first target runs them, if the backend can."""
     can, first = describe(backend)
     return can, replace(first, precision=Precision.NATIVE) if first.device in can.native else first
 
 
 def points(study: Study) -> list[Point]:
-    """Every model with every combination of its parameters, every batch, every scenario and every thread count.
+    """List every model with every combination of its parameters, every batch, every scenario and every thread count.
 
     Raises:
         UsageError: a parameter that no model has, a value that isn't allowed, or more cells than a grid may have.
@@ -123,7 +123,7 @@ def points(study: Study) -> list[Point]:
 
 
 def _fix_study(study: Study, point: Mapping[str, Value]) -> Study:
-    """The study at one of its points; of its other axes those stay that the point's own model has."""
+    """Fix the study at one of its points; of its other axes those stay that the point's own model has."""
     words = {name: [value] for name, value in point.items() if name in POINT_WORDS}
     own = {name: [value] for name, value in point.items() if name not in words}
     chosen = [str(name) for name in words.get("model", study.model)]
@@ -167,7 +167,7 @@ def _make_points(study: Study) -> list[Point]:
 
 
 def _size_point(study: Study, point: Point) -> Point:
-    """The point with the sizes that the study's whole shapes tell."""
+    """Return the point with the sizes that the study's whole shapes tell."""
     if not study.shapes:
         return point
     asked = with_shapes(Request(model=point.model, parameters=point.parameters, batch=point.batch), study.shapes)
@@ -175,7 +175,7 @@ def _size_point(study: Study, point: Point) -> Point:
 
 
 def _refuse_too_many(parts: Sequence[Study]) -> None:
-    """Count the cells without making any."""
+    """Refuse too many cells, counted without making any."""
     lengths: dict[str, int] = {"point": len(parts), "model": len(parts[0].model)}
     cells = 0
     for part in parts:
@@ -190,7 +190,7 @@ def _refuse_too_many(parts: Sequence[Study]) -> None:
 
 
 def _select_axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
-    """The study's parameters that this model has; a file has them all."""
+    """Return the study's parameters that this model has; a file has them all."""
     if is_file(model):
         return study.parameters
     return {name: values for name, values in study.parameters.items() if name in models.get(model).parameters}
@@ -203,7 +203,7 @@ def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
 
 
 def request(study: Study, point: Point) -> Request:
-    """What to export for one group; an ONNX file's parameters are the sizes of its free axes.
+    """Return what to export for one group; an ONNX file's parameters are the sizes of its free axes.
 
     Raises:
         UsageError: such a size isn't a whole number, the parameters aren't the model's, or it can't have this batch.
@@ -229,12 +229,12 @@ def request(study: Study, point: Point) -> Request:
 
 
 def _make_title(model: str) -> str:
-    """What people call a model: a file by its name, a config by its architecture."""
+    """Name a model as people do: a file by its name, a config by its architecture."""
     return ("" if is_file(model) else models.get(model).title) or name_model(model)
 
 
 def group_name(point: Point) -> str:
-    """What tells this group from others, for people: the model, what isn't the default of it, and the batch."""
+    """Name the group for people: the model, what isn't the default of it, and the batch."""
     defaults = {} if is_file(point.model) else models.get(point.model).defaults
     special = ", ".join(f"{key}={value}" for key, value in point.parameters.items() if defaults.get(key) != value)
     scenario = "" if point.scenario is Scenario.LATENCY else f", {point.scenario}"
@@ -247,7 +247,7 @@ def group_name(point: Point) -> str:
 def crossover_pairs(
     study: Study, arms: Sequence[Arm], runnable: Sequence[Arm], first: Describe = describe
 ) -> tuple[Pair, ...]:
-    """The pairs of one group; those named by the study are among them even where they can't run.
+    """Return the pairs of one group; those named by the study are among them even if they can't run.
 
     Args:
         arms: of the group, without its control.
@@ -286,9 +286,9 @@ def _label_of_pair_target(study: Study, text: str, labels: Sequence[str], first:
 
 
 def find_unknown_names(study: Study) -> Iterator[tuple[str, UsageError]]:
-    """What is unknown or not allowed: under which key (`targets.2`), and the nearest that is known.
+    """Yield what is unknown or not allowed: its key (`targets.2`), and the nearest known name.
 
-    The user's own files are not looked into.
+    The user's own files are not read.
     """
     for key, check in _name_checks(study):
         try:

@@ -56,7 +56,7 @@ class Preview:
 
 
 def preview(request: Request) -> Preview:
-    """What is known of a request's model without running any of it; a file is read but for its weights.
+    """Tell what is known of a request's model without running any of it; a file is read but for its weights.
 
     Raises:
         UsageError: the request doesn't fit the model.

@@ -15,7 +15,7 @@ _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()
 
 
 def given(study: Study) -> tuple[str, ...]:
-    """The options of a study that no arm tells, names and values in turn, "" the value of a flag.
+    """Return the options of a study that no arm tells, names and values in turn, "" the value of a flag.
 
     They are the user's files, other interpreters, and what is looked at beside the times.
     """
@@ -65,7 +65,7 @@ def _list_knobs(arm: Arm) -> Iterable[str]:
 
 
 def _list_parameters(arm: Arm) -> Iterable[tuple[str, Value]]:
-    """The parameters that have to be said. A user's model may be gone by now, so all of its own are."""
+    """List the parameters that must be named: all of a user's own model, since it may be gone by now."""
     from shootout import models  # which reading most runs doesn't need
 
     defaults = models.get(arm.model).defaults if arm.model in models.names() else {}
@@ -81,5 +81,5 @@ def _write_value(value: Value) -> str:
 
 
 def _quote_word(word: str) -> str:
-    """For a shell, which must still see a leading tilde."""
+    """Quote a word for a shell, which must still see a leading tilde."""
     return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)

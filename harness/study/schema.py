@@ -30,7 +30,7 @@ _Some = Field(min_length=1)
 
 
 def _read_goal(text: str | None) -> str | None:
-    """The goal in its plain form.
+    """Read the goal in its plain form.
 
     Raises:
         ValueError: it is none; pydantic, which calls this, adds the place.
@@ -42,7 +42,7 @@ def _read_goal(text: str | None) -> str | None:
 
 
 def _read_shape(given: Any) -> Any:
-    """A shape as sizes, where it is text.
+    """Read a shape as sizes if it is text.
 
     Raises:
         ValueError: it is none; pydantic, which calls this, adds the place.
@@ -158,7 +158,7 @@ class Study(BaseModel):
 
     @property
     def aims_at(self) -> str:
-        """The goal of its races, told or not."""
+        """Return the goal of its races, given or not."""
         return self.goal or (Aim.BASELINE if self.crossover else Aim.BEST)
 
     @property
@@ -168,7 +168,7 @@ class Study(BaseModel):
 
     @property
     def most_restarts(self) -> int:
-        """The most that a race has: the study's own word, else more for races that something else ends."""
+        """Return the most restarts of a race: the study's own number, else more for races that something else ends."""
         own = "max_restarts" in self.model_fields_set or Scenario.THROUGHPUT in self.scenario
         return self.max_restarts if own or self.aims_at == Aim.BASELINE else MAX_RESTARTS_IN_TIME
 
@@ -178,7 +178,7 @@ class Study(BaseModel):
         options: Mapping[str, Mapping[str, str]] | None = None,
         **changes: Any,
     ) -> Study:
-        """This study with changes on top, everything checked again.
+        """Return this study with changes on top, everything checked again.
 
         Args:
             parameters: added to the study's, or instead of them where `model` is another one; those with a name of
@@ -208,13 +208,13 @@ class Study(BaseModel):
 
 
 def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
-    """The points without what the command line names, each once."""
+    """Return the points without what the command line names, each once."""
     left = [{name: value for name, value in one.items() if name not in names} for one in points]
     return [one for index, one in enumerate(left) if one and one not in left[:index]]
 
 
 def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
-    """The fields of a study that have nothing to say any more once others are changed."""
+    """Return the fields of a study that have no meaning any more once others are changed."""
     silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
     silenced |= {"targets"} if "backend" in changed else set()
     asked = {*axes.several(changed.get("scenario", ()))}
@@ -225,10 +225,10 @@ def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
 
 
 def checked(fields: dict[str, Any], source: str = "") -> Study:
-    """A study from plain values.
+    """Make a study from plain values.
 
     Args:
-        source: the file or study that they come from, for messages; "" where they are the command's own.
+        source: the file or study that they come from, for messages; "" if they are the command's own.
 
     Raises:
         UsageError: an unknown key (with the nearest one) or a bad value; names the source and the key.
@@ -246,7 +246,7 @@ def checked(fields: dict[str, Any], source: str = "") -> Study:
 
 
 def _explain_error(error: Any) -> str:
-    """What pydantic found, with the nearest name where it is one of a few."""
+    """Say what pydantic found, with the nearest name if it must be one of a few."""
     where, received = error["loc"], error["input"]
     if error["type"] == "enum" and where[0] in _CHOICES:
         return str(unknown(str(where[0]), str(received), map(str, _CHOICES[str(where[0])])))
@@ -255,7 +255,7 @@ def _explain_error(error: Any) -> str:
 
 
 def _unknown_keys(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], Iterable[str]]) -> Iterator[UsageError]:
-    """Keys that nobody knows, with the nearest one.
+    """Yield unknown keys, each with the nearest known one.
 
     Args:
         tables: the keys that each table knows, by its place; () is the top.
@@ -270,7 +270,7 @@ def _unknown_keys(fields: Mapping[str, Any], tables: Mapping[tuple[str, ...], It
 
 
 def _find_faults(study: Study) -> Iterator[str]:
-    """What makes no sense in a study whose every field is well formed."""
+    """Yield what makes no sense in a study whose every field is well formed."""
     if bool(study.targets) is bool(study.backend):
         which = "both are given" if study.backend else "neither is given"
         yield f"name what to race, by targets (such as targets = ['numpy']) or by backend: {which}"
@@ -293,7 +293,7 @@ def _find_faults(study: Study) -> Iterator[str]:
 
 
 def _find_unused_options(study: Study) -> Iterator[str]:
-    """What some scenarios alone are asked: anywhere else it would be a limit that nobody keeps."""
+    """Yield options of some scenarios alone: in any other they would be limits without effect."""
     asked = study.all_scenarios
     words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
     for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
@@ -305,18 +305,18 @@ def _find_unused_options(study: Study) -> Iterator[str]:
 
 
 def names() -> dict[str, str]:
-    """The studies that ship: name → description."""
+    """Return the studies that ship: name → description."""
     return {name: load(name).description for name in shipped()}
 
 
 def shipped() -> list[str]:
-    """The names of the studies that ship."""
+    """Return the names of the studies that ship."""
     folder = files("shootout") / "studies"
     return sorted(entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX))
 
 
 def load(name: str) -> Study:
-    """A named study, or one from a TOML file, whose names of models, parameters and targets are checked as well.
+    """Load a named study, or one from a TOML file; its names of models, parameters and targets are checked as well.
 
     Raises:
         UsageError: no such study (with the nearest name), or a file that isn't a valid study (with the key).
@@ -329,7 +329,7 @@ def load(name: str) -> Study:
 
 
 def read_text(text: str, name: str, source: str) -> Study:
-    """A user's study from its TOML, whose names of models, parameters and targets are checked as well.
+    """Read a user's study from its TOML; its names of models, parameters and targets are checked as well.
 
     Args:
         name: of the study.
@@ -347,7 +347,7 @@ def read_text(text: str, name: str, source: str) -> Study:
 
 
 def is_named(name: str) -> bool:
-    """Whether a study of this name ships."""
+    """Return whether a study of this name ships."""
     return name in shipped()
 
 

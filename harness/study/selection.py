@@ -1,4 +1,4 @@
-"""The study that somebody asks for: a study's or a model's name, with changes on top, none of them without effect."""
+"""Choose the study: by a study's or a model's name, with changes on top, none of them without effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shootout.study.schema import Study
 from shootout.study.target import parse_targets
 
 DEFAULT = "shootout"
-"""The study of whoever names none, or names a model."""
+"""The study of a command that names none, or names a model."""
 WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
 """How files of weights end that people take for models."""
 _FORMS = (
@@ -27,10 +27,10 @@ _FORMS = (
 
 
 def choose(name: str, options: Mapping[str, object]) -> Study:
-    """The study of this name, or of this TOML file, with these changes to it; a model gets the default study.
+    """Return the study of this name, or of this TOML file, with these changes to it; a model gets the default study.
 
     Args:
-        options: as in `shootout.study.options`; others than those of a study change nothing.
+        options: as in `shootout.study.options`; options that aren't a study's change nothing.
 
     Raises:
         UsageError: no such study or model, a value that it can't take, two answers to one question, or an option that
@@ -51,13 +51,13 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
 
 
 def _drop_missing_targets(study: Study, own: Study, asked: str | None) -> Study:
-    """The study without its own baseline and crossover pairs that are not among the targets asked for in their place.
+    """Drop the study's own baseline and crossover pairs whose targets are no longer among those asked for.
 
-    Then the baseline is the default; where no pair is left, all are looked at.
+    Then the baseline is the default. If no pair is left, all pairs are looked at.
 
     Args:
         own: the study as it was.
-        asked: the baseline that somebody asks for, which must be there.
+        asked: the baseline that the user asks for, which must be there.
     """
     fields = ("targets", "backend", "device", "precision")
     if all(getattr(study, name) == getattr(own, name) for name in fields):
@@ -78,7 +78,7 @@ def _drop_missing_targets(study: Study, own: Study, asked: str | None) -> Study:
 
 
 def read_place(name: str, other: Any) -> Any:
-    """The model that a word in a model's place means, as `--model` reads it.
+    """Read a word in a model's place as `--model` reads it.
 
     Args:
         other: what `--model` itself gives, if anything.
@@ -94,12 +94,12 @@ def read_place(name: str, other: Any) -> Any:
 
 
 def is_meant(name: str) -> bool:
-    """Whether this is meant as a study or a model; a user's own may not be there."""
+    """Return whether this is meant as a study or a model; a user's own need not exist."""
     return schema.is_named(name) or name.endswith(schema.SUFFIX) or _is_model(name)
 
 
 def _is_model(name: str) -> bool:
-    """Whether a study's place holds a model; a study of the same name comes first."""
+    """Return whether a study's place holds a model; a study of the same name comes first."""
     parts = name.split(",")
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return False
@@ -120,14 +120,14 @@ def _load_study(name: str) -> Study:
 
 
 def _refuse_studies(model: Any) -> None:
-    """A study where a model belongs."""
+    """Refuse a study in place of a model."""
     for name in axes.several(model) or ():
         if name not in models.names() and schema.is_named(str(name)):
             raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
 
 
 def _flags_without_effect(study: Study, options: Mapping[str, Any]) -> Iterator[str]:
-    """What is asked in so many words, and would change nothing; a study's own keys are no such words."""
+    """Yield what the user asks for in so many words, and would change nothing; a study's own keys don't count."""
     asked = {keyword for keyword, value in options.items() if value is not None and value is not False}
     targets = targets_of(study)
     wanted = {"energy": "--energy", "gpu": "--gpu"} | ({"l2": "--l2 cold"} if study.l2 == "cold" else {})

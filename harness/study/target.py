@@ -31,10 +31,10 @@ Describe = Callable[[str], tuple[Capabilities, Target]]
 
 
 def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) -> list[Target]:
-    """The targets that `text` names, several where it holds `*`.
+    """Parse the targets that `text` names, several if it holds `*`.
 
     Args:
-        pythons: names of the other interpreters that there are.
+        pythons: names of the other interpreters.
 
     Raises:
         UsageError: the text is malformed, or names a backend, mode, interpreter, device, precision or scheme that isn't
@@ -64,7 +64,7 @@ def parse_targets(text: str, describe: Describe, pythons: Collection[str] = ()) 
 
 
 def _parse_shipped(text: str, folder: str, python: str, pythons: Collection[str]) -> Target:
-    """The target that a shipped folder is; what it runs on and in, its manifest tells."""
+    """Return the target that a shipped folder is; its manifest tells the device and the precision."""
     place = Path(folder).expanduser().resolve()
     if not _NAME.fullmatch(place.name):
         raise UsageError(f"target {text!r}: call the folder by letters, digits, '.', '-' and '_' alone")
@@ -73,7 +73,7 @@ def _parse_shipped(text: str, folder: str, python: str, pythons: Collection[str]
 
 
 def open_once(folder: str) -> ShippedFolder:
-    """A shipped folder. Its files are hashed once, and again when its manifest is another: planning asks for each cell.
+    """Open a shipped folder. Its files are hashed once per manifest, since planning opens it for each cell.
 
     Raises:
         UsageError: it is none, or a file was changed.
@@ -125,7 +125,7 @@ def _kind_of(model: str) -> str:
 
 
 def shipped_hashes(targets: Iterable[Target]) -> list[str]:
-    """The hash of each shipped folder's manifest, and so of the folder."""
+    """Return the hash of each shipped folder's manifest, and so of the folder."""
     return [sha256(Path(target.folder) / MANIFEST) for target in targets if target.folder]
 
 
@@ -136,23 +136,23 @@ def _check_python(python: str, pythons: Collection[str], text: str) -> None:
 
 
 def with_twins(targets: Sequence[Target], pythons: Iterable[str]) -> list[Target]:
-    """The targets, each with a twin under every interpreter that none of them names."""
+    """Return the targets, each with a twin under every interpreter that none of them names."""
     unnamed = [name for name in pythons if name not in {target.python for target in targets}]
     return [twin for target in targets for twin in (target, *(replace(target, python=name) for name in unnamed))]
 
 
 def provider(target: Target) -> tuple[str, Device]:
-    """Whom to ask whether the target works here: its backend, `backend@python` under another interpreter."""
+    """Return the backend (`backend@python` under another interpreter) and the device whose probe the target needs."""
     return target.backend + (f"@{target.python}" if target.python else ""), target.device
 
 
 def own_words(capabilities: Capabilities) -> frozenset[str]:
-    """All scheme words that the backend has for any precision."""
+    """Return all scheme words that the backend has for any precision."""
     return frozenset(word for words in capabilities.schemes.values() for word in words)
 
 
 def canonical(text: str) -> str:
-    """A target's text with its device by its one name."""
+    """Return a target's text with the one name of its device."""
     return ":".join(map(_spell_device, text.split(":")))
 
 
@@ -166,7 +166,7 @@ def _spell_device(word: str) -> str:
 def _expand_pairs(
     device: str, precision: str, capabilities: Capabilities, first: Target
 ) -> list[tuple[Device, Precision]]:
-    """The (device, precision) pairs asked for, the backend's first target filling what was left out."""
+    """Return the (device, precision) pairs asked for, with the backend's first target for what was left out."""
     if device not in ("", "*"):
         _refuse_unknown("device", device, {str(known) for known in Device}, device)
     if precision not in ("", "*"):

@@ -61,15 +61,15 @@ class Worker:
     _rechecks: Rechecks | None = None
 
     def __init__(self, head_start: HeadStart | None = None) -> None:
-        """A worker that was spared its library's import, or wasn't."""
+        """Make a worker; `head_start` tells what its fork server imported for it."""
         self._head_start, self._forked = head_start, head_start is not None
 
     def get_ready(self, backend: str) -> None:
-        """Do what a build of this backend begins with, its model not being there yet."""
+        """Do what a build of this backend begins with, before its model exists."""
         backends.get_ready(backend)
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> tuple[dict[str, Any], float]:
-        """Build the arm's artifact into `folder`; returns its facts, and the seconds it took, imports included."""
+        """Build the arm's artifact into `folder`; return its facts, and the seconds it took, imports included."""
         _look_at_source(exported)
         self._device, self._backend = arm.target.device, arm.target.backend
         with clock.Stopwatch() as watch:
@@ -78,7 +78,7 @@ class Worker:
         return facts, watch.seconds
 
     def probe(self, built: Built) -> str:
-        """Which precision the probe that was built finds in this arm's hands."""
+        """Return the precision that the outputs of a built probe show."""
         session = backends.get(built.arm.target.backend).load(built)
         outputs = call_once(session, built.exported.input_buffers()[0])
         session.close()
@@ -113,7 +113,7 @@ class Worker:
         )
 
     def verify(self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None) -> Verified:
-        """Judge what the arm computes and tells of itself; see `verification`."""
+        """Judge what the arm computes and reports of itself; see `verification`."""
         blocks = self._blocks
         claim = Claim(
             arm=self._built.arm,
@@ -130,7 +130,7 @@ class Worker:
         return verified
 
     def _make_blocks(self, built: Built) -> Blocks | Instances:
-        """What reads the calls: blocks of one session, or all of an arm's instances at once."""
+        """Make what reads the calls: blocks of one session, or all of an arm's instances at once."""
         on_gpu = built.arm.target.device.is_gpu
         if built.arm.scenario not in (Scenario.THROUGHPUT, Scenario.SERVE):
             return Blocks(self._session, self._buffers, cold=built.arm.cold_l2, on_gpu=on_gpu)
@@ -149,7 +149,7 @@ class Worker:
         return tuned
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """One block per scope, in the order given, each after its lead-in."""
+        """Play one block per scope, in the order given, each after its lead-in."""
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
                 latency_ns = self._blocks.play(scopes)
@@ -158,7 +158,7 @@ class Worker:
         return Turn(latency_ns=latency_ns, gpu=gpu, fault=fault, began_ns=whole.began_ns, ended_ns=whole.ended_ns)
 
     def serve(self, offer: RateStep) -> Turn:
-        """Requests that arrive as offered."""
+        """Serve requests that arrive as offered."""
         assert isinstance(self._blocks, Instances), "only an arm of the scenario serve serves"
         with clock.Stopwatch() as whole:
             with clock.Stopwatch() as watch:
@@ -176,19 +176,22 @@ class Worker:
         )
 
     def recheck(self) -> str:
-        """Whether the arm still computes, now that its rounds are over; what is wrong, or ""."""
+        """Check once more after the rounds that the arm still computes; return what is wrong, or ""."""
         return self._rechecks.look_once_more(self._blocks) if self._rechecks else ""
 
     def _recheck_if_due(self, played_s: float) -> str:
         return self._rechecks.look(self._blocks, played_s) if self._rechecks else ""
 
     def _read_gpu_state(self) -> GpuState | None:
-        """How the GPU is, asked at once: a clock falls when nothing runs."""
+        """Read the GPU's state at once: its clock falls when nothing runs."""
         return read_state() if self._device is Device.CUDA else None
 
     def on_gpu(self, unsynchronised: bool, energy_s: float) -> OnGpu:
-        """What only the GPU tells of an arm on it; energy over `energy_s` seconds (0: none) where one session
-        plays, and not from a cold cache: filling it would be counted too.
+        """Read what only the GPU tells of an arm on it.
+
+        Args:
+            energy_s: seconds of calls for the energy of one; 0: none. It is left out for several sessions, and for a
+                cold cache, which takes energy to fill.
         """
         return read_gpu(
             self._session,
@@ -199,11 +202,11 @@ class Worker:
         )
 
     def look(self, calls: int) -> Looked:
-        """See where the time of a call goes: its steps, and what the backend's own profiler tells."""
+        """See where the time of a call goes: its steps, and what the backend's own profiler shows."""
         return read_profile(self._session, self._buffers, calls)
 
     def measure(self, function: str, arguments: dict[str, Any]) -> Any:
-        """What a function of ours measures here, in place of an arm.
+        """Run a function of this package in place of an arm, and return what it measures.
 
         Args:
             function: `shootout.package.module:name`.
@@ -213,11 +216,11 @@ class Worker:
         return getattr(import_module(module), name)(**arguments)
 
     def bounds(self) -> ProcessBounds:
-        """Where the process's threads may run now."""
+        """Return where the process's threads may run now."""
         return current_bounds()
 
     def memory(self) -> int:
-        """The most memory this process ever had resident, in bytes."""
+        """Return the most memory this process ever had resident, in bytes."""
         return _status_bytes("VmHWM:")
 
     def close(self) -> None:
@@ -227,16 +230,16 @@ class Worker:
         self._sessions = ()
 
     def settle(self) -> None:
-        """Wait until no device has anything left to do: who has answered may be stopped, and must hold nobody up."""
+        """Wait until no device has anything left to do: a stopped worker must delay no other."""
         for session in self._sessions:
             session.synchronize()
 
     def refusal(self, error: Exception) -> NotRun | None:
-        """What an error of the arm's library means, where that is known: it can't take this model."""
+        """Explain an error of the arm's library that means it can't take this model; None for any other error."""
         return backends.explain(self._backend, error) if self._backend else None
 
     def words(self, error: Exception) -> str:
-        """An error's message; what a GPU lacks is told by how much."""
+        """Return an error's message; of a GPU that lacks memory, with how much it lacks."""
         return (explain_error(error) if self._device is Device.CUDA else None) or str(error)
 
 
@@ -248,7 +251,7 @@ def _refuse_cold(arm: Arm, session: Session) -> None:
 
 
 def _look_at_source(exported: ExportedModel) -> None:
-    """Hash a user's own source, which whoever makes the module compares: here it takes nobody's time."""
+    """Hash a user's own source, to be compared when the module is made: the time here counts for nothing."""
     if exported.source_sha256:
         from shootout.models.user import factory
 
@@ -256,7 +259,7 @@ def _look_at_source(exported: ExportedModel) -> None:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process now, in bytes (0 where /proc is not there)."""
+    """Return the resident memory of this process now, in bytes; 0 without `/proc`."""
     return _status_bytes("VmRSS:")
 
 
@@ -269,7 +272,7 @@ def _status_bytes(key: str) -> int:
 
 
 def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
-    """What a command of the worker gives, its device idle again; or the fault that it ended with."""
+    """Run a command of the worker until its device is idle again; return its answer, or the fault that ended it."""
     try:
         found = getattr(worker, name)(**arguments)
         worker.settle()

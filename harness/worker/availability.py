@@ -1,11 +1,11 @@
-"""Does a backend work here? Asked in a fresh process: a broken library may crash, hang or print, not just raise.
+"""Find out whether backends work here, in fresh processes: a broken library may crash, hang or print, not just raise.
 
-Backends of one library are asked in one process, which imports it once; what it said before it crashed or hung counts,
-and whoever got no answer there is asked alone. A process that others killed is begun anew once.
-Run as `python -m shootout.worker.availability BACKEND DEVICE ... PARENT_PID`; each answer is a line of JSON on standard
-output, with the backend and the device that it is of, and whatever the library itself prints goes to standard error.
+Backends of one library are probed in one process, which imports it once. Its answers before a crash or a hang count,
+and a backend without an answer is probed again alone. A process that others killed is started once more.
+The process runs `python -m shootout.worker.availability BACKEND DEVICE ... PARENT_PID`. Each answer is a line of JSON
+on standard output, with its backend and device. Whatever the library itself prints goes to standard error.
 
-`known_available` keeps the answers, so that a run need not try again what can't have changed.
+`known_available` keeps the answers, so that a run need not probe again what can't have changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Pair = tuple[str, Device]
 def available(
     pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None
 ) -> dict[Pair, Availability]:
-    """Whether each (backend, device) works here, asked in fresh processes, side by side.
+    """Find out whether each (backend, device) works here, in fresh processes, side by side.
 
     Args:
         pairs: a backend may be `backend@python`: it is asked under that interpreter.
@@ -60,7 +60,7 @@ def available(
 
 
 def _explain_broken_adapter(pair: Pair) -> NotRun | None:
-    """Why a third party's adapter can't even say what it can do: its probe would end the same way."""
+    """Explain why a third party's adapter can't tell its capabilities; None if it can."""
     if pair[0] in backends.SHIPPED or "@" in pair[0]:
         return None
     with suppress(UsageError):  # of an unknown name, which the probe tells
@@ -69,7 +69,6 @@ def _explain_broken_adapter(pair: Pair) -> NotRun | None:
 
 
 def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter]) -> dict[Pair, Availability]:
-    """What probes say, in fresh processes."""
     started: list[Child] = []
     stopped = Event()
 
@@ -102,7 +101,7 @@ def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter])
 
 
 def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
-    """The pairs of each library under each interpreter, those that take longest first."""
+    """List the pairs of each library under each interpreter, those that take longest first."""
     found: dict[tuple[str, str], list[Pair]] = {}
     for pair in sorted(set(pairs)):
         backend, _, python = pair[0].partition("@")
@@ -120,12 +119,12 @@ def _ready_s(backend: str) -> float:
 
 
 def at_once() -> int:
-    """How many probes run side by side: most of their time is imports, on one CPU each."""
+    """Return how many probes run side by side; each spends most of its time in imports, on one CPU."""
     return max(LEAST_AT_ONCE, min(MOST_AT_ONCE, len(allowed_cpus()) // 2))
 
 
 def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> Child:
-    """A process that looks whether backends, all of one interpreter, work on devices; it says so on standard output."""
+    """Start a process that finds out whether backends of one interpreter work; it answers on standard output."""
     other = _split_pair(pairs[0], others)[1]
     own = passed_on(os.environ, {name for pair in pairs for name in _list_variables(pair[0])})
     return Child(
@@ -137,7 +136,7 @@ def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) 
 
 
 def _list_variables(backend: str) -> tuple[str, ...]:
-    """What it declares that it needs; nothing where nobody here knows it."""
+    """List the variables that a backend declares; none for an unknown name."""
     with suppress(UsageError):
         return backends.capabilities(backend.partition("@")[0]).variables
     return ()
@@ -146,7 +145,7 @@ def _list_variables(backend: str) -> tuple[str, ...]:
 def _collect_answers(
     probe: Child, pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]
 ) -> dict[Pair, Availability]:
-    """Wait for what a probe finds. Whom its end left without an answer is missing, unless it was asked alone."""
+    """Wait for a probe's answers. A pair without one is missing, unless it was alone in its probe."""
     ended = probe.finish(PROBE_TIMEOUT_S)
     asked = {(_split_pair(pair, others)[0], pair[1].value): pair for pair in pairs}
     found = {}
@@ -161,7 +160,7 @@ def _collect_answers(
 
 
 def _adapt_fix(found: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
-    """What was found; under another interpreter, what to install is said for that one."""
+    """Return the answer, with the installation meant for the other interpreter that it is of."""
     backend, other = _split_pair(pair, others)
     if other is None or found.why is None or found.why.kind not in INSTALLABLE:
         return found
@@ -186,7 +185,7 @@ def _suggest_fix(backend: str) -> str:
 
 
 def _encode_answer(backend: str, device: str, found: Availability) -> bytes:
-    """A line of JSON; what an adapter answers in other types is its own error.
+    """Write an answer as a line of JSON; an answer of other types is the adapter's own error.
 
     Raises:
         TypeError, AttributeError: the answer is none.
@@ -196,7 +195,7 @@ def _encode_answer(backend: str, device: str, found: Availability) -> bytes:
 
 
 def main() -> None:
-    """Probe backends on devices, one after the other, and say at once what was found of each."""
+    """Probe backends on devices, one after the other, and write each answer at once."""
     *pairs, parent = sys.argv[1:]
     leave_with(int(parent))
     gc.disable()  # it finds nothing in what is imported, again and again
@@ -227,14 +226,15 @@ SEARCHED = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "CXX")
 def known_available(
     pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None, *, fresh: bool = False
 ) -> dict[Pair, Availability]:
-    """As `available`, without trying again what can't have changed: that takes up to 3 s for each backend.
+    """Find out what works here, but recall answers that can't have changed: a probe takes up to 3 s for each backend.
 
-    That is what worked on the CPU, and what lacks a GPU where there is no NVIDIA driver; only of backends that ship
-    and under our own interpreter, whose state is what is installed: as long as that and the machine stay the same, the
-    answer does. One that broke all the same fails in its build, with the reason, and is then tried again: see `forget`.
+    Recalled are backends that work on the CPU, and those that lack a GPU on a machine without an NVIDIA driver. They
+    must be shipped, and run under our own interpreter. Their answers stay true as long as the machine and its packages
+    stay the same. A backend that breaks all the same fails in its build, with the reason, and is then probed again: see
+    `forget`.
 
     Args:
-        fresh: try all of them again.
+        fresh: probe all of them again.
     """
     if fresh:
         forget(pair[0] for pair in pairs)
@@ -251,13 +251,13 @@ def known_available(
 
 
 def forget(names: Iterable[str]) -> None:
-    """Let these backends be tried again by the next run, in whatever state they worked."""
+    """Forget that these backends worked, so that the next run probes them again."""
     broken = set(names)
     store.keep_facts(WORKED, lambda key: key.partition(" ")[2].partition(" ")[0] not in broken)
 
 
 def _is_lasting(device: Device, found: Availability) -> bool:
-    """Whether an answer is true as long as the state is."""
+    """Return whether an answer stays true as long as the state is the same."""
     if found.why is None:
         return device is Device.CPU  # a GPU may be gone, or others' by now
     return device is Device.CUDA and found.why.kind in NO_GPU and cuda_driver.library() is None
@@ -269,7 +269,7 @@ def _to_json(found: Availability) -> list[Any]:
 
 
 def _from_json(noted: Any) -> Availability | None:
-    """What was noted; None where nothing was, or something that isn't ours: then it is tried again."""
+    """Read an answer that was kept; None if there is none, or it isn't ours, and the backend is probed again."""
     match noted:
         case [str(version), None]:
             return Availability(version=version)
@@ -279,7 +279,7 @@ def _from_json(noted: Any) -> Availability | None:
 
 
 def _hash_state() -> str:
-    """A hash of all that decides whether a library works: machine, system, driver, what is installed, our code."""
+    """Hash all that decides whether a library works: machine, system, driver, installed packages, our code."""
     own = [file.read_text(encoding="utf-8") for file in sorted(Path(str(backends.__file__)).parent.rglob("*.py"))]
     ours = [sys.version, sys.executable, sys.path, [os.environ.get(name) for name in SEARCHED]]
     content = [environment.machine_key(), platform.release(), environment.libraries(), ours, own]

@@ -56,15 +56,15 @@ class Blocks:
 
     @property
     def calls(self) -> dict[Scope, clock.Call]:
-        """What is timed, by scope."""
+        """Return the timed calls by scope."""
         return self._calls
 
     def first_call_s(self) -> float:
-        """Seconds of the first call, end to end."""
+        """Return the seconds of the first call, end to end."""
         return self.seconds_to_answer(0)
 
     def warm(self, calls: int, ns: int) -> Array:
-        """Nanoseconds of up to `calls` calls, each read by itself, ending early after `ns`."""
+        """Make up to `calls` calls, ending early after `ns`; return the nanoseconds of each."""
         readings = self._readings if calls >= _READINGS else array("q", bytes(8 * calls))
         clock.quiet_collector()
         return self._read_calls(Scope.END_TO_END, readings, per_reading=1, block_ns=ns, min_calls=1)
@@ -80,31 +80,31 @@ class Blocks:
         return self._tuned
 
     def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
-        """One block per scope, in the order given, each after its lead-in; nanoseconds per call."""
+        """Play one block per scope, in the order given, each after its lead-in; return nanoseconds per call."""
         clock.quiet_collector()
         if self._on_gpu:
             clock.lead_in(self._calls[scopes[0]], len(self.buffers), calls=_READINGS, ns=GPU_LEAD_IN_NS)
         return {scope: self._play_block(scope) for scope in scopes}
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
-        """What a job gives for every session of the arm: there is one."""
+        """Return what a job gives for every session of the arm, which has one."""
         return [job(self)]
 
     def computed(self, buffer: int) -> Arrays:
-        """The outputs of a call as `compute` times it."""
+        """Return the outputs of a call as `compute` times it."""
         found: Arrays = self._session.fetch(self._calls[Scope.COMPUTE](buffer))
         return found
 
     def answered(self, buffer: int) -> Arrays:
-        """The outputs of a call as `end_to_end` times it."""
+        """Return the outputs of a call as `end_to_end` times it."""
         return cast("Arrays", self._calls[Scope.END_TO_END](buffer))
 
     def seconds_to_answer(self, buffer: int) -> float:
-        """Seconds of one such call."""
+        """Return the seconds of a call as `end_to_end` times it."""
         return clock.seconds_to_call(self._calls[Scope.END_TO_END], buffer)
 
     def stage(self, buffer: int) -> None:
-        """Stage an input buffer again, whose memory was written to."""
+        """Stage an input buffer again after its memory was written to."""
         self._session.stage(self.buffers[buffer], buffer)
 
     def _estimate_call_ns(self, scope: Scope) -> float:
@@ -141,7 +141,7 @@ class Blocks:
 
 
 def chilling(session: Session) -> Callable[[], object]:
-    """What empties the L2 cache of the session's device, and is done on return."""
+    """Return a function that empties the L2 cache of the session's device, and is done when it returns."""
     evict, synchronize = session.gpu.evict if session.gpu else None, session.synchronize
     assert evict, "an arm whose cache is to be cold and can't be emptied is skipped"
 
@@ -153,7 +153,7 @@ def chilling(session: Session) -> Callable[[], object]:
 
 
 def bracketed(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.Call]:
-    """The two timed calls by scope; locals instead of attributes, since their look-up would be timed."""
+    """Return the two timed calls by scope. They use locals instead of attributes, since a look-up would be timed."""
     stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
     handles = [stage(inputs, slot) for slot, inputs in enumerate(buffers)]
 
@@ -175,7 +175,7 @@ PROFILED = 5
 
 
 def read_profile(session: Session, buffers: Sequence[Arrays], calls: int) -> Looked:
-    """Run some calls step by step, then some under the session's profiler, where it has one.
+    """Run some calls step by step, then some under the session's profiler, if it has one.
 
     Args:
         session: loaded, warm or not; `profile(call, calls) -> list[Event]` is optional.

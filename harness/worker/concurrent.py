@@ -54,32 +54,35 @@ class Instances:
         self._tuned: Tuned | None = None
 
     def first_call_s(self) -> float:
-        """Seconds of the first session's first call; the others have had theirs on return."""
+        """Return the seconds of the first session's first call; the other sessions have had theirs by then."""
         first_s, *_ = [blocks.first_call_s() for blocks in self._blocks]
         return first_s
 
     def outputs(self) -> list[list[Arrays]]:
-        """What each session answers to each of its buffers while the others answer too."""
+        """Return each session's outputs for each of its buffers, computed while the others compute too."""
         return self._run_on_all(self._fetch_outputs)
 
     def at_once(self, job: Callable[[Blocks], T]) -> list[T]:
-        """What a job gives for every session, all at once."""
+        """Return what a job gives for every session, all at once."""
         return self._run_on_all(lambda mine: job(self._blocks[mine]))
 
     def warm(self, calls: int, ns: int) -> Array:
-        """Nanoseconds of up to `calls` calls of the first session while all others call too."""
+        """Return the nanoseconds of up to `calls` calls of the first session while all others call too."""
         with self._keep_others_calling():
             return self._blocks[0].warm(calls, ns)
 
     def tune(self) -> Tuned:
-        """How long a call takes while no other runs, and about how many make one reading: never 1, it is no call's."""
+        """Find how long a call takes while no other session runs, and about how many calls make one reading.
+
+        That is never 1, since no reading is of a single call.
+        """
         call_ns = self._blocks[0].tune().call_ns
         per_reading = {scope: max(2, int(len(self._sessions) * WINDOW_NS / ns)) for scope, ns in call_ns.items()}
         self._tuned = Tuned(per_reading=per_reading, call_ns=call_ns)
         return self._tuned
 
     def play(self, scopes: Sequence[Scope]) -> dict[Scope, Array]:
-        """By scope, the wall nanoseconds per item of one window in which all sessions call as fast as they can."""
+        """Play one window per scope, with all sessions calling as fast as they can; return nanoseconds per item."""
         clock.quiet_collector()
         return {scope: np.array([self._play_window(scope)]) for scope in scopes}
 
@@ -111,7 +114,7 @@ class Instances:
         return self._blocks[mine].calls[scope]
 
     def _fetch_outputs(self, mine: int) -> list[Arrays]:
-        """The outputs of one session; fetched at once, since only they survive the next call."""
+        """Return the outputs of one session, each fetched before the next call overwrites it."""
         return [self._blocks[mine].answered(buffer) for buffer in range(self._buffer_count)]
 
     def _play_window(self, scope: Scope) -> float:
@@ -137,7 +140,7 @@ class Instances:
 
     @contextmanager
     def _keep_others_calling(self) -> Iterator[None]:
-        """Meanwhile all sessions but the first call and call."""
+        """Let all sessions but the first one call without a pause inside."""
         over = [False]
 
         def keep_calling(mine: int) -> None:
@@ -154,17 +157,17 @@ class Instances:
             job.result()
 
     def _run_on_all(self, job: Callable[[int], T]) -> list[T]:
-        """Do a job for every session at once, the first one's in this thread; what each gave."""
+        """Do a job for every session at once, the first one's in this thread; return what each gave."""
         others = [thread.submit(job, mine) for mine, thread in enumerate(self._threads, start=1)]
         first = job(0)
         return [first, *(other.result() for other in others)]
 
 
 def schedule_ns(rate_per_s: float, requests: int, seed: int) -> list[int]:
-    """Nanoseconds from the start to each request's arrival, ascending.
+    """Draw the nanoseconds from the start to each request's arrival, ascending.
 
-    The same seed gives the same times in units of the mean gap, at any rate: so arms that are offered different rates
-    meet the same luck, and at a higher rate nobody waits less.
+    The same seed gives the same times in units of the mean gap, at any rate. So arms that are offered different rates
+    meet the same luck, and at a higher rate no request waits less.
 
     Args:
         rate_per_s: requests a second, on average.
@@ -185,7 +188,7 @@ class Meeting:
 
     @classmethod
     def of(cls, streams: int) -> Meeting:
-        """A meeting that nobody has come to yet."""
+        """Make a meeting that no stream has come to yet."""
         return cls(ready=[False] * streams, done=[False] * streams)
 
 
@@ -200,7 +203,7 @@ def read_stream(
     window_ns: int,
     calls: int,
 ) -> tuple[int, int]:
-    """Call as fast as possible, and say how fast that was while every other stream did the same.
+    """Call as fast as possible, and return how fast that was while every other stream did the same.
 
     No stream is read while another one rests: each goes on calling until all are warm, then for the window, then until
     all have had theirs. A stream that raises lets the others end.
@@ -262,7 +265,7 @@ class Service:
 
     @classmethod
     def beginning(cls, schedule_ns: Sequence[int], *, counted: int, limit_ns: float, most_late: float) -> Service:
-        """A queue whose schedule begins in a moment."""
+        """Make a queue whose schedule begins in a moment."""
         origin, empty = clock.now_ns() + _START_NS, bytes(8 * len(schedule_ns))
         return cls(
             due_ns=[origin + due for due in schedule_ns],

@@ -87,17 +87,17 @@ def main() -> None:
                     return
                 arguments, environment, folder, cpus = json.loads(message)
                 _fork_worker(pipe, files, _Life(arguments, environment, folder, cpus, pages, head_start))
-        except ConnectionError:  # who asked may be killed
+        except ConnectionError:  # the process that asked may be killed
             pass
         except OSError:
             traceback.print_exc()  # as long as the pipe is open: then this process is ended
 
 
 def is_alone() -> bool:
-    """Whether this process has one thread and no children, once it has forked.
+    """Return whether this process has one thread and no children, after a first fork.
 
-    OpenBLAS, which NumPy brings, starts its threads when it is imported, ends them before a fork and starts them again
-    when they are needed; so a first fork, for nothing, shows who else has any.
+    OpenBLAS, which NumPy brings, starts threads when it is imported. It ends them before a fork and starts them again
+    when they are needed. So a first fork, for nothing, leaves only the threads and processes of other libraries.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -136,7 +136,7 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None
             parent = os.getpid()
             if not os.fork():
                 pipe.close()
-                os.setsid()  # before anybody knows it: it is ended by its group
+                os.setsid()  # before its id is known: it is ended by its group
                 os.write(tells, str(os.getpid()).encode())
                 os.close(told)
                 os.close(tells)
@@ -153,7 +153,7 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None
 
 
 def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
-    """Be a worker in this forked process, to its end, once it is adopted: a worker ends where its parent has."""
+    """Be a worker in this forked process to its end, once it is adopted: a worker ends when its parent has ended."""
     commands, out, errors = files
     while os.getppid() == between:
         clock.sleep(0)
@@ -180,10 +180,10 @@ def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
 
 
 def mark(folder: str) -> None:
-    """Let the kernel tell this process's temporary folder, and no longer the one of what it was forked from.
+    """Make the kernel show this process's temporary folder, in place of the fork server's.
 
-    `host.scratch` knows by it whom a folder's end is to end. The kernel tells variables from where they lay when the
-    process was started, so this is written in their place: the paths of two scratch folders are of one length.
+    When a folder ends, `host.scratch` finds by it the processes to end. The kernel reads variables from where they lay
+    when the process was started, so this writes them in place: the paths of two scratch folders are of one length.
     """
     start, end = (
         int(word)
@@ -199,9 +199,9 @@ def mark(folder: str) -> None:
 
 
 def touched_pages() -> Array:
-    """Runs of pages of files (code, mostly) that this process has in memory: a fork doesn't inherit them.
+    """List the pages of files, mostly code, that this process has in memory: a fork doesn't inherit them.
 
-    A started worker has them, so a forked one takes them in again: its memory and its first calls are then the same.
+    A started worker has them in memory. So a forked one loads them again, and its memory and first calls are the same.
 
     Returns:
         A row for each run: the addresses of its first page and of the one behind it.
@@ -226,7 +226,7 @@ def touched_pages() -> Array:
 
 
 def touch(pages: Array) -> None:
-    """Have these pages in memory."""
+    """Load these pages into memory."""
     for start, end in pages:
         for address in range(start, end, mmap.PAGESIZE):
             ctypes.string_at(address, 1)
@@ -237,7 +237,7 @@ _ADOPTING = Lock()
 
 
 class NotForked(Exception):
-    """A worker could not be forked; whoever might hold its descriptors all the same needs others than the next one."""
+    """A worker could not be forked; it may still hold its descriptors, so the next one needs others."""
 
 
 class Forked:
@@ -251,7 +251,7 @@ class Forked:
         weakref.finalize(self, os.close, self._ends)  # and no sooner: another thread may wait on it
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, once it has ended (0 where somebody else reaped it); may be called from any thread.
+        """Wait for its end and return its exit code, 0 if another process reaped it. Any thread may call this.
 
         Raises:
             subprocess.TimeoutExpired: it still runs after `timeout` seconds.
@@ -269,7 +269,7 @@ class Forked:
 
 
 def can_fork() -> bool:
-    """Whether the system has all that a starter needs: Linux from 5.3 on, with /proc."""
+    """Return whether the system has all that a fork server needs: Linux from 5.3 on, with `/proc`."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
@@ -312,13 +312,13 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._child.pid
 
     def is_ready(self, timeout_s: float = LOAD_TIMEOUT_S) -> bool:
-        """Whether it can fork, once it has imported everything; it can't where an import failed or left threads.
+        """Return whether it can fork, once it has imported everything. It can't if an import failed or left threads.
 
-        One that takes longer than `timeout_s` seconds is ended: nobody waits for it again.
+        It is ended if it takes longer than `timeout_s` seconds, so that only one caller ever waits that long.
         """
         with self._forking:
             if self._ready is None:
@@ -328,14 +328,14 @@ class ForkServer:
             return bool(self._ready)
 
     def fork(self, arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> Forked:
-        """A worker with these arguments, on this thread's CPUs.
+        """Fork a worker with these arguments, on this thread's CPUs.
 
         Args:
-            environment: the starter's own, but for what differs from worker to worker and no library reads.
+            environment: the fork server's own, but for variables that differ between workers and that no library reads.
             files: descriptors of its commands, its standard output and its standard error.
 
         Raises:
-            NotForked: the starter can't, or has gone, or failed at this one, and then it forks no other either.
+            NotForked: the fork server can't, has ended, or failed at this worker. Then it forks no other either.
         """
         if not self.is_ready():
             raise NotForked
@@ -346,7 +346,7 @@ class ForkServer:
             raise NotForked
         with self._forking, _adopt_orphans():
             if self._ready:
-                self._ready = None  # the next answer is this worker's, or nobody's
+                self._ready = None  # the next answer is this worker's, or of no worker
                 with self._ending_unless_done(), suppress(OSError, ValueError):
                     socket.send_fds(self._pipe, [message], files)
                     found = Forked(int(self._pipe.recv(LONGEST_MESSAGE)))
@@ -356,7 +356,7 @@ class ForkServer:
 
     @contextmanager
     def _ending_unless_done(self) -> Iterator[None]:
-        """End it where what is inside didn't come to be ready: an answer that comes later must be nobody's."""
+        """End it unless what is inside succeeded: a late answer must not be taken for another worker's."""
         try:
             yield
         finally:
@@ -365,7 +365,7 @@ class ForkServer:
                 self.end()
 
     def end(self) -> None:
-        """Make whoever waits for it hear that it died. May be called from any thread; `kill` cleans up."""
+        """Make a waiting caller hear that it died. Any thread may call this; `kill` cleans up."""
         if self._pipe.fileno() >= 0:  # its process id may be another's once it was killed
             self._child.signal(signal.SIGKILL)
 
@@ -377,7 +377,7 @@ class ForkServer:
 
 @contextmanager
 def _adopt_orphans() -> Iterator[None]:
-    """Orphans among this process's descendants become its own children inside, and not init's."""
+    """Make orphans among this process's descendants its own children inside, and not init's."""
     control: Any = ctypes.CDLL(None).prctl
     was = ctypes.c_int()
     with _ADOPTING:
@@ -406,7 +406,7 @@ class _Statistics(ctypes.Structure):
 
 
 def shift_heap(offset: int) -> None:
-    """Let the arrays that follow lie `offset` bytes further, by memory that is never freed.
+    """Place the arrays that follow `offset` bytes further, by memory that is never freed.
 
     Blocks that the imports freed are taken first: an array that fills one would lie where that one begins.
 

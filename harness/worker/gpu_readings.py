@@ -44,7 +44,7 @@ class Context:
     Attributes:
         seconds: that it took to make.
         took_bytes: device memory that it took; None where the driver doesn't tell.
-        used_bytes: device memory in use by everybody, with it.
+        used_bytes: device memory in use by all processes, with it.
     """
 
     seconds: float
@@ -61,7 +61,7 @@ class Context:
         return cls(seconds=watch.seconds, took_bytes=_compute_growth(before, used), used_bytes=used)
 
     def cost(self) -> GpuCost:
-        """What the arm has taken up to now, the context apart."""
+        """Return what the arm has taken up to now, without the context."""
         loaded = _compute_growth(self.used_bytes, _read_used_bytes())
         return GpuCost(context_s=self.seconds, context_bytes=self.took_bytes, loaded_bytes=loaded)
 
@@ -72,12 +72,12 @@ def _read_used_bytes() -> int | None:
 
 
 def _compute_growth(before: int | None, after: int | None) -> int | None:
-    """None also where others gave something back meanwhile: then what is ours can't be told."""
+    """Return the difference; None if it is unknown, or if other processes freed memory meanwhile."""
     return None if before is None or after is None or after < before else after - before
 
 
 def read_state() -> GpuState:
-    """The GPU now; a state of unknowns where nobody tells."""
+    """Read the GPU's state; all of it unknown without a driver."""
     gpu = UsedGpu.open()
     return gpu.state() if gpu else GpuState()
 
@@ -118,7 +118,7 @@ def read_gpu(
 
 
 def _try_reading(faults: list[str], what: str, ask: Callable[[], T]) -> T | None:
-    """What an optional part of a session tells; where it breaks, the arm's measurement is as good as before."""
+    """Read an optional part of a session. A part that breaks is noted in `faults`, and the measurement stays good."""
     try:
         return ask()
     except Exception as error:
@@ -141,7 +141,7 @@ class _Readings:
         self.call = bracketed(session, buffers)[Scope.END_TO_END]
 
     def steps_ns(self) -> tuple[float, ...]:
-        """Nanoseconds of staging, computing and fetching, the device waited for after each."""
+        """Return the nanoseconds of staging, computing and fetching, waiting for the device after each."""
         found = []
         for slot in self._rotate_slots():
             self._chill()
@@ -150,7 +150,7 @@ class _Readings:
         return tuple(float(median(step)) for step in zip(*found, strict=True))
 
     def dispatch_ns(self) -> float:
-        """Nanoseconds until `execute` returns; the device is done before each call begins."""
+        """Return the nanoseconds until `execute` returns; the device is idle before each call."""
         found = []
         for slot in self._rotate_slots():
             staged = self._stage_inputs(slot)
@@ -160,7 +160,7 @@ class _Readings:
         return float(median(found))
 
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
-        """Nanoseconds of `execute` by the device's own clock."""
+        """Return the nanoseconds of `execute` by the device's own clock."""
         calls = 1 if self._cold else IN_A_ROW
         return float(
             median(
@@ -169,7 +169,7 @@ class _Readings:
         )
 
     def energy(self, seconds: float) -> Energy | None:
-        """Energy of calls end to end, one after the other; None where the driver doesn't count it."""
+        """Return the energy of calls end to end, one after the other; None if the driver doesn't count it."""
         gpu = UsedGpu.open()
         idle_w = _read_idle_w(gpu) if gpu and gpu.energy_mj() is not None else None
         if gpu is None or idle_w is None:
@@ -192,7 +192,7 @@ class _Readings:
         ]
 
     def _rotate_slots(self) -> Iterator[int]:
-        """Buffers in rotation, one for each call of a figure."""
+        """Yield buffers in rotation, one for each call that a figure rests on."""
         spent = clock.Deadline(LONGEST_S)
         for index in range(CALLS):
             if index >= FEWEST and not spent.allows(0.0):
@@ -200,7 +200,7 @@ class _Readings:
             yield index % len(self._buffers)
 
     def _stage_inputs(self, slot: int) -> Any:
-        """A handle with its inputs on the device, and the cache as the study wants it."""
+        """Return a handle with its inputs on the device, and the cache as the study wants it."""
         staged = self._session.stage(self._buffers[slot], slot)
         self._session.synchronize()
         self._chill()
@@ -215,7 +215,7 @@ class _Readings:
         return run
 
     def _keep_calling(self, seconds: float) -> int:
-        """How many calls fitted into so many seconds, the last one ending after them."""
+        """Call for so many seconds; return the number of calls, of which the last ended after them."""
         over, calls = clock.Deadline(seconds), 0
         while over.allows(0.0):
             self.call(calls % len(self._buffers))
@@ -224,7 +224,7 @@ class _Readings:
 
 
 def _read_idle_w(gpu: UsedGpu) -> float | None:
-    """Mean power in watts while nothing runs."""
+    """Return the mean power in watts while nothing runs."""
     clock.sleep(SETTLE_S)
     found = []
     for _ in range(IDLE_SAMPLES):

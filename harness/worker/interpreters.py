@@ -72,11 +72,11 @@ class PythonInterpreter:
 
     @property
     def digest(self) -> str:
-        """A hash of all versions there, for the keys of what is built with it."""
+        """Hash all versions there, for the keys of what is built with it."""
         return hashlib.sha256(json.dumps([self.version, sorted(self.libraries.items())]).encode()).hexdigest()
 
     def environment(self, own: Mapping[str, str]) -> dict[str, str]:
-        """`own`, changed so that this interpreter finds its own libraries and our package."""
+        """Return `own`, changed so that this interpreter finds its own libraries and our package."""
         more = own.get("PYTHONPATH")
         changed = {**own, "PYTHONPATH": os.pathsep.join([self.lent, more] if more else [self.lent])}
         changed.pop("PYTHONHOME", None)
@@ -87,16 +87,16 @@ class PythonInterpreter:
         return pip_install(*packages, python=self.path)
 
     def install_backend(self, name: str) -> str:
-        """The command that installs a backend there."""
+        """Return the command that installs a backend there."""
         return self.install(packages_of(name))
 
     def facts(self) -> dict[str, Any]:
-        """What the record says of it; the user's home stays out of the path."""
+        """Return what the record says of it; the user's home is left out of the path."""
         return {"path": without_home(self.path), "python": self.version, "libraries": dict(self.libraries)}
 
 
 def examine(paths: Mapping[str, str]) -> dict[str, PythonInterpreter]:
-    """Ask every interpreter what it is.
+    """Examine every interpreter: its version and its libraries.
 
     Raises:
         UsageError: one can't be used; says why and what to do.
@@ -105,7 +105,7 @@ def examine(paths: Mapping[str, str]) -> dict[str, PythonInterpreter]:
 
 
 def packages_of(backend: str) -> list[str]:
-    """What to install for a backend: the packages of its extra, without versions, since the user chooses those."""
+    """List what to install for a backend: the packages of its extra, without versions, which the user chooses."""
     row = backends.entry(backend)
     extra = re.compile(rf"extra\s*==\s*['\"]{re.escape(row.extra)}['\"]")
     try:
@@ -117,7 +117,7 @@ def packages_of(backend: str) -> list[str]:
 
 
 def described(facts: Mapping[str, Any]) -> list[str]:
-    """One line for each other interpreter in a record's environment: what differs from ours there."""
+    """Describe each other interpreter in a record's environment in one line: what differs from ours there."""
     ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
     lines = []
     for name, one in facts.get("interpreters", {}).items():
@@ -183,7 +183,7 @@ def _ask_interpreter(what: str, path: Path) -> dict[str, Any]:
 
 
 def _lend_package() -> Path:
-    """A folder with nothing but a link to this package; kept in the cache, which is closed to others."""
+    """Make a folder with nothing but a link to this package; it lies in the cache, which is closed to other users."""
     source = Path(shootout.__file__).parent.absolute()
     folder = store.cache_folder() / "lent" / hashlib.sha256(str(source).encode()).hexdigest()[:16]
     try:

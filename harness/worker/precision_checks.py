@@ -24,12 +24,15 @@ PROBED = {"fp16-weights": "fp32"}
 
 
 def probe_name(precision: Precision) -> str:
-    """Which of the probes' models shows this precision."""
+    """Return which of the probes' models shows this precision."""
     return "grid_probe" if precision in SCALED else "permutation_probe"
 
 
 def executed_fault(executed: Executed, arm: Arm) -> str | None:
-    """Why the runtime's own account contradicts the arm's label (precision, device, threads), or None."""
+    """Explain how the runtime's own account contradicts the arm's label; None if it agrees.
+
+    It tells the precision, the device and the threads.
+    """
     if executed.threads is not None and executed.threads != arm.threads:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
     named = next((one for one in Device if one.is_gpu and one in executed.device.lower()), Device.CPU)
@@ -41,9 +44,9 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
 
 
 def _precision_fault(executed: Executed, target: Target) -> str | None:
-    """A mixed account is no fault, it is reported by its counts; that nothing ran in the labelled precision is one.
+    """Explain a runtime that ran nothing in the labelled precision; a mixed account is no fault.
 
-    A float model without compute nodes (a reshape, say) has nothing to contradict; what a quantizer made must show.
+    A float model without compute nodes (a reshape, say) contradicts nothing; a quantized model must show some.
     """
     counts, label = executed.compute_nodes_by_precision, schemes.promised(target.precision, target.scheme)
     if not counts and target.precision in SCALED:
@@ -57,7 +60,7 @@ def _precision_fault(executed: Executed, target: Target) -> str | None:
 
 
 def probe_fault(found: str | None, target: Target) -> str | None:
-    """Why the probe's answer contradicts the label, or None (also where there is no answer)."""
+    """Explain how the probe's answer contradicts the label, or return None, as without an answer."""
     shown = schemes.shown_as(target.precision, target.scheme)
     if found is None or found == PROBED.get(shown, shown):
         return None
@@ -66,7 +69,7 @@ def probe_fault(found: str | None, target: Target) -> str | None:
 
 
 def is_mostly_labelled(executed: Executed, target: Target) -> bool:
-    """Whether at least half of the compute nodes ran in the label's precision, by the runtime's own account."""
+    """Return whether at least half of the compute nodes ran in the label's precision, by the runtime's own account."""
     counts = executed.compute_nodes_by_precision
     return 2 * counts.get(schemes.shown_as(target.precision, target.scheme), 0) >= sum(counts.values())
 
@@ -103,7 +106,7 @@ COARSEST = 0.15
 
 
 def read_permutation(outputs: Arrays) -> str:
-    """Which float precision the permutation probe's output shows.
+    """Name the float precision that the permutation probe's output shows.
 
     Returns:
         "fp32" (exact at 2^-12), "tf32" or "fp16" (lost there, exact at 2^-10; FP16 alone overflows at 2^17), "bf16"
@@ -118,7 +121,7 @@ def read_permutation(outputs: Arrays) -> str:
 
 
 def read_grid(outputs: Arrays) -> str:
-    """How many levels the grid probe's output shows.
+    """Name the precision that the levels in the grid probe's output show.
 
     Returns:
         "int8" (at most 256 levels of weights and of activations), "int8-weights" and "int4" (at most 256 and 16 of
@@ -140,7 +143,7 @@ READERS: Mapping[str, Callable[[Arrays], str]] = {"permutation_probe": read_perm
 
 
 def _name_grid(ramp: Array) -> str:
-    """What the numbers of a ramp were rounded to."""
+    """Name the grid that the numbers of a ramp were rounded to."""
     ordered = np.sort(ramp, axis=None)
     levels = ordered[np.diff(ordered, prepend=-np.inf) > LEVEL_GAP]
     counts = [np.count_nonzero((levels > low) & (levels <= high)) for low, high in OCTAVES]
@@ -154,13 +157,16 @@ def _name_grid(ramp: Array) -> str:
 
 
 def _split_ramps(y: Array) -> tuple[Array, Array]:
-    """The activations' ramp and the weights'."""
+    """Return the activations' ramp and the weights'."""
     rows, copies = probes.RAMP_ROWS, probes.COPIES
     return y[:rows, :copies], y[rows:, copies:]
 
 
 def _has_overflowed(got: Array, wanted: Array) -> bool | None:
-    """Whether the 2^17 row left FP16's range (infinity times the weight's zeros is NaN); None: neither, nor exact."""
+    """Return whether the 2^17 row left FP16's range; None if it is neither exact nor out of range.
+
+    Infinity times the weight's zeros is NaN.
+    """
     if np.array_equal(got, wanted):
         return False
     return True if not np.isfinite(got).all() or np.max(np.abs(got)) == FP16_MAX else None

@@ -73,7 +73,7 @@ class WorkerProcess:
 
     @staticmethod
     def _start_child(**how: Any) -> tuple[Child, Connection[Any, Any]]:
-        """A worker and our end of a pipe of its own: one that failed to be forked may hold the other end of another."""
+        """Start a worker with a pipe of its own: a worker that failed to be forked may hold an older pipe."""
         ours, theirs = socket.socketpair()
         # A worker that dies within an answer leaves half of it, and what it forked may hold the other end open.
         most = struct.pack("ll", *divmod(int(_MOST_STALLED_S * 1e6), 10**6))
@@ -84,16 +84,16 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """The worker's process id."""
+        """Return the worker's process id."""
         return self._child.pid
 
     def ask(self, command: str, timeout_s: float, **arguments: Any) -> Any:
         """Send a command and wait for its answer.
 
         Raises:
-            ArmFailed: the command raised, the process died, or what came is no answer; `Hung`: none came within
+            ArmFailed: the command raised, the process died, or its answer isn't valid; `Hung`: none came within
                 `timeout_s`.
-            SkippedArm: the worker says that this can't be asked here.
+            SkippedArm: the worker reports that this can't run here.
         """
         try:
             self._pipe.send((command, arguments))
@@ -117,7 +117,7 @@ class WorkerProcess:
         raise ArmFailed(f"{command} raised {answer.kind}: {one_line(answer.message)}{_hint_at_setting(answer)}")
 
     def _is_answered(self, timeout_s: float) -> bool:
-        """Whether an answer came in time, or the pipe's end.
+        """Wait until an answer, or the pipe's end, can be read; return whether it came in time.
 
         Raises:
             EOFError: the worker has ended, though its pipe has not.
@@ -133,7 +133,7 @@ class WorkerProcess:
         return True
 
     def cpu_ns(self) -> int | None:
-        """CPU time that it and all that it started used so far; None where that isn't told."""
+        """Return the CPU time that it and all that it started used so far; None if that is unknown."""
         return self._child.cpu_ns()
 
     def move(self, cpus: frozenset[int]) -> None:
@@ -150,7 +150,7 @@ class WorkerProcess:
         self._child.signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """Make whoever waits for its answer hear that it died. May be called from any thread; `kill` cleans up."""
+        """Make a caller that waits for its answer hear that it died. Any thread may call this; `kill` cleans up."""
         if not self._pipe.closed:
             self._child.signal(signal.SIGKILL)
 
@@ -169,7 +169,7 @@ def _get_return_type(command: str) -> Any:
 
 
 def _check_answer(command: str, answer: Any) -> Any:
-    """An answer of the type that the worker's own method promises, or one of the two that mean there is none.
+    """Return an answer of the type that the worker's method promises, or one of the two that mean there is none.
 
     Raises:
         ArmFailed: it is nothing of these.
@@ -185,14 +185,14 @@ def _hint_at_setting(answer: Fault) -> str:
 
 
 def _skip_for_package(answer: Fault, interpreter: PythonInterpreter) -> SkippedArm:
-    """Another interpreter lacks a package that the arm needs."""
+    """Make the skip of an arm whose interpreter lacks a package."""
     package = answer.missing.partition(".")[0]
     fix = interpreter.install([package])
     return SkippedArm(f"@{interpreter.name} has no {package}", fix, NotRunKind.NOT_INSTALLED)
 
 
 def log_name(text: str) -> str:
-    """A label or target as a log file's name; file systems end at 255 bytes, and settings may be long."""
+    """Name the log file of a label or target. File systems end names at 255 bytes, and settings may be long."""
     name = "".join(letter if letter.isalnum() else "-" for letter in text)
     if len(name) > _LONGEST_NAME:
         name = f"{name[:_LONGEST_NAME]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
@@ -203,7 +203,7 @@ def log_name(text: str) -> str:
 def worker(
     environment: Mapping[str, str], cpus: frozenset[int], log: Path, interpreter: PythonInterpreter | None = None
 ) -> Iterator[WorkerProcess]:
-    """A worker that is gone on exit, whatever happened inside."""
+    """Start a worker that is gone on exit, whatever happens inside."""
     process = WorkerProcess(environment, cpus, log, interpreter)
     try:
         yield process

@@ -121,7 +121,7 @@ def verify(claim: Claim, with_accuracy: bool, keep: Path | None = None) -> Verif
 
 
 def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
-    """The outputs for one set of inputs."""
+    """Return the outputs for one set of inputs."""
     raw = session.execute(session.stage(inputs, slot))
     session.synchronize()
     return session.fetch(raw)
@@ -159,7 +159,7 @@ def _compare_instances(claim: Claim) -> Iterator[Fidelity | str]:
 
 
 def _find_standing(evidence: Evidence) -> BoundStanding:
-    """How a row without a fault stands to its error bound, in the worst of its instances."""
+    """Compare an arm without a fault to its error bound, by the worst of its instances."""
     found = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
     worst = max(found, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
     return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
@@ -185,34 +185,35 @@ def _shape_fault(exported: ExportedModel, outputs: Sequence[Arrays]) -> str | No
 
 
 def check_place(evidence: Evidence) -> str | None:
-    """It stayed on the CPUs, and with the thread counts, that it was given; what is never timed may run anywhere."""
+    """Check that it stayed on its CPUs and thread counts; a software device is never timed and may run anywhere."""
     return None if evidence.executed.software else evidence.claim.strayed
 
 
 def check_account(evidence: Evidence) -> str | None:
-    """The runtime's own account agrees with the label."""
+    """Check that the runtime's own account agrees with the label."""
     return executed_fault(evidence.executed, evidence.claim.arm)
 
 
 def check_step(evidence: Evidence) -> str | None:
-    """A training step leaves the weights and momenta that it should."""
+    """Check that a training step leaves the weights and momenta that it should."""
     return evidence.step_fault
 
 
 def check_error(evidence: Evidence) -> str | None:
-    """The outputs are as far from the reference outputs as the label's precision explains, where inputs can show that;
-    of a file that races its original, from its own outputs.
+    """Check that the outputs err no more, and no less, than the label's precision explains, if inputs can show that.
+
+    A file that races its original is compared with its own outputs.
     """
     return _apply_gate(evidence, evidence.judged)
 
 
 def check_reference(evidence: Evidence) -> str | None:
-    """A row that runs the shared quantized model agrees with that model as it is written."""
+    """Check that a row which runs the shared quantized model agrees with that model as it is written."""
     return None if evidence.claim.exported.original else fidelity.disagreement(evidence.fidelity, evidence.error_bound)
 
 
 def check_instances(evidence: Evidence) -> str | None:
-    """Instances that work at once answer as each does alone."""
+    """Check that instances answer at once as each does alone."""
     answers = evidence.together()
     for one in answers:
         if fault := one if isinstance(one, str) else _apply_gate(evidence, one):
@@ -487,7 +488,7 @@ def _count_mismatches(outputs: Arrays, right: Arrays) -> int:
 
 @contextmanager
 def _lend_memory(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[Arrays]]]:
-    """Lend the memory of an input buffer, and tell what all buffers hold; its own inputs are staged again on return."""
+    """Lend the memory of an input buffer, with the inputs of all buffers; its own are staged again on return."""
     memory = blocks.buffers[slot]
     own = {name: array.copy() for name, array in memory.items()}
     try:
