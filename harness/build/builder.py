@@ -42,16 +42,16 @@ from shootout.worker.precision_checks import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
 ProbeKey = tuple[str, str, Device]
-"""The probe's model, its variant, and where that will run."""
+"""The probe's model, its variant, and the device that the variant is for."""
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exports:
-    """What was exported, or why it couldn't be.
+    """Hold what was exported, or why it couldn't be.
 
     Attributes:
-        models: by group, and `_tells` of the request.
+        models: by group, and `_request_key` of the request.
         probes: by `probe_key`; one that couldn't be exported is missing.
     """
 
@@ -59,8 +59,8 @@ class Exports:
     probes: Mapping[ProbeKey, ExportedModel]
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
-        """The exported model that this arm is built from, or why there is none."""
-        return self.models[group.record.name, *_tells(group.request_of(arm))]
+        """Return the exported model that this arm is built from, or why there is none."""
+        return self.models[group.record.name, *_request_key(group.request_of(arm))]
 
 
 def export_all(
@@ -73,49 +73,51 @@ def export_all(
     """Export all that these groups' arms are built from; what must be made shares one process.
 
     Args:
-        progress: hears what is exported, and of a probe that couldn't be.
+        progress: shows what is exported, and which probe couldn't be.
         limit: when the whole run ends; a model for which there is no time is skipped.
-        begun_on: the keys of the exported models that this run was begun on.
-        needs: the precisions whose errors are to be told, see `needs_of`.
+        begun_on: the keys of the exported models that this run began with.
+        needs: the precisions whose errors are needed, see `needs_of`.
 
     Raises:
         ShootoutError: nothing that could be measured could be exported.
     """
     wanted = {
-        (group.record.name, *_tells(one)): replace(one, needs=tuple(sorted(needs)))
+        (group.record.name, *_request_key(request)): replace(request, needs=tuple(sorted(needs)))
         for group in groups
-        for one in _requests(group)
+        for request in _list_requests(group)
     }
     shown = {key for group in groups for arm in group.building if (key := probe_key(arm))}
     probes = {key: probe_request(*key) for key in sorted(shown)}
-    found = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
-    models = dict(zip(wanted, found, strict=False))
-    playing = {(group.record.name, *_tells(group.request_of(arm))) for group in groups for arm in group.playing}
+    results = client.obtain_all([*wanted.values(), *probes.values()], progress, limit, needs, begun_on)
+    models = dict(zip(wanted, results, strict=False))
+    playing = {(group.record.name, *_request_key(group.request_of(arm))) for group in groups for arm in group.playing}
     made = [models[key] for key in playing]
-    errors = [one for one in made if isinstance(one, ShootoutError) and not isinstance(one, SkippedArm)]
-    if errors and not any(isinstance(one, ExportedModel) for one in made):
+    errors = [result for result in made if isinstance(result, ShootoutError) and not isinstance(result, SkippedArm)]
+    if errors and not any(isinstance(result, ExportedModel) for result in made):
         raise errors[0]
-    proofs = dict(zip(probes, found[len(wanted) :], strict=True))
-    for (name, variant, _), one in proofs.items():
-        if isinstance(one, ShootoutError):
+    proofs = dict(zip(probes, results[len(wanted) :], strict=True))
+    for (name, variant, _), result in proofs.items():
+        if isinstance(result, ShootoutError):
             progress.say(
-                f"no {' '.join([variant, name]).strip()}, so precisions rest on errors and node counts alone: {one}"
+                f"no {' '.join([variant, name]).strip()}, so precisions rest on errors and node counts alone: {result}"
             )
     return Exports(
-        models={key: _same_inputs(one, models.get((*key[:2], "", key[3], Device.CPU))) for key, one in models.items()},
-        probes={key: one for key, one in proofs.items() if isinstance(one, ExportedModel)},
+        models={
+            key: _same_inputs(result, models.get((*key[:2], "", key[3], Device.CPU))) for key, result in models.items()
+        },
+        probes={key: result for key, result in proofs.items() if isinstance(result, ExportedModel)},
     )
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
-    """The precisions that arms run in, here or elsewhere, those among them in which what isn't quantized may."""
+    """Return the precisions that arms run in, and those that may compute what isn't quantized."""
     precisions = {arm.target.precision for group in groups for arm in group.record.arms}
-    found, scaled = {str(one) for one in precisions}, any(one in SCALED for one in precisions)
-    return found | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
+    needs, scaled = {str(one) for one in precisions}, any(one in SCALED for one in precisions)
+    return needs | ({str(Precision.FP16), str(Precision.BF16)} if scaled else set())
 
 
 def probe_key(arm: Arm) -> ProbeKey | None:
-    """The probe that shows what this arm really computes in, and the variant of it that its scheme asks for, where.
+    """Return the probe that shows what this arm really computes in, and the variant of it that its scheme needs.
 
     None for a file in its own precisions, which a probe's model would not have, and for a shipped folder, which can't
     run another model.
@@ -127,28 +129,28 @@ def probe_key(arm: Arm) -> ProbeKey | None:
 
 
 def probe_request(name: str, variant: str = "", device: Device = Device.CPU) -> Request:
-    """What to export for a probe."""
+    """Return the export request of a probe."""
     return Request(model=name, batch=PROBE_BATCHES[name], variant=variant, device=device)
 
 
-def _requests(group: PlannedGroup) -> list[Request]:
-    """The model as it is first, where an arm needs it, then its variants."""
-    found = {_tells(one): one for arm in group.building for one in [group.request_of(arm)]}
-    return [found[key] for key in sorted(found)]
+def _list_requests(group: PlannedGroup) -> list[Request]:
+    """Return the requests for the model as it is, if an arm needs it, and then for its variants."""
+    requests = {_request_key(request): request for request in map(group.request_of, group.building)}
+    return [requests[key] for key in sorted(requests)]
 
 
-def _tells(request: Request) -> tuple[str, str, int, Device]:
-    """What tells the requests of one group apart."""
+def _request_key(request: Request) -> tuple[str, str, int, Device]:
+    """Return what separates the requests of one group from each other."""
     return request.model, request.variant, request.batch, request.device
 
 
-def _same_inputs(one: Exported, plain: Exported | None) -> Exported:
-    """All arms of a group see the same bytes, or their times don't compare."""
-    if isinstance(one, ShootoutError) or plain is None or isinstance(plain, ShootoutError):
-        return one
-    if sha256(one.folder / INPUTS) != sha256(plain.folder / INPUTS):
-        return ModelError(f"{one.model}, {one.variant}: its inputs differ from those of the model as it is")
-    return one
+def _same_inputs(variant: Exported, plain: Exported | None) -> Exported:
+    """Refuse a variant whose inputs aren't the same bytes as the plain model's, because times wouldn't compare."""
+    if isinstance(variant, ShootoutError) or plain is None or isinstance(plain, ShootoutError):
+        return variant
+    if sha256(variant.folder / INPUTS) != sha256(plain.folder / INPUTS):
+        return ModelError(f"{variant.model}, {variant.variant}: its inputs differ from those of the model as it is")
+    return variant
 
 
 _RECORD = "built.json"
@@ -156,11 +158,11 @@ _RECORD = "built.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltArm:
-    """An arm ready to be loaded, and what making it ready took.
+    """Hold an arm that is ready to be loaded, and what making it ready took.
 
     Attributes:
-        probe: what the permutation probe, or for integers the grid probe, found; None where neither applies (spin).
-        install_bytes: of its runtime; None where that can't be told.
+        probe: the permutation probe's finding, or for integers the grid probe's; None if neither applies (spin).
+        install_bytes: of its runtime; None if not known.
     """
 
     built: Built
@@ -171,14 +173,14 @@ class BuiltArm:
 
     @property
     def elsewhere(self) -> NotRun | None:
-        """Why it can't run on this machine, where its own options make it so."""
-        told = self.built.facts.get("elsewhere")
-        return NotRun(NotRunKind.BUILT_ONLY, told) if told else None
+        """Return why it can't run on this machine, if its own options make it so."""
+        reason = self.built.facts.get("elsewhere")
+        return NotRun(NotRunKind.BUILT_ONLY, reason) if reason else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Builder:
-    """Where builds happen: cache, machine, other interpreters, the probes' own models; `progress` hears of damage."""
+    """Build arms for one cache, machine and set of interpreters, with the probes' own models."""
 
     cache: Path
     placement: Placement
@@ -223,31 +225,31 @@ class Builder:
             SkippedArm: the backend can't build this here.
         """
         limit = limit or Deadline(None)
-        key = self._key(arm, model, version, runs)
+        key = self._cache_key(arm, model, version, runs)
         folder = self.cache / "built" / key
         with self._locks.setdefault(key, Lock()):  # the same target twice (A/A) is built once
-            found = self._kept(folder, arm, model)
-            if found is None:
+            build = self._open_cached(folder, arm, model)
+            if build is None:
                 first = nullcontext(worker) if worker else self.worker(arm, cpus)
                 try:
-                    found = self._build(arm, model, folder, runs, first, limit)
+                    build = self._build_anew(arm, model, folder, runs, first, limit)
                 except ArmFailed as error:
                     if error.why.kind is not NotRunKind.KILLED or self._stopped.is_set():
                         raise
-                    found = self._build(arm, model, folder, runs, self.worker(arm, cpus), limit)
-        if runs and (fault := probe_fault(found.probe, arm.target)):
+                    build = self._build_anew(arm, model, folder, runs, self.worker(arm, cpus), limit)
+        if runs and (fault := probe_fault(build.probe, arm.target)):
             raise ArmFailed(fault)
         other = self.interpreters.get(arm.target.python)
         there = (other.folders, other.version) if other else ()
-        return replace(found, install_bytes=install_bytes(arm.target, *there))
+        return replace(build, install_bytes=install_bytes(arm.target, *there))
 
     def holds(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> bool:
-        """Whether this build is in the cache, as far as can be told without reading it."""
-        return (self.cache / "built" / self._key(arm, model, version, runs) / _RECORD).exists()
+        """Return whether this build seems to be in the cache; it isn't read."""
+        return (self.cache / "built" / self._cache_key(arm, model, version, runs) / _RECORD).exists()
 
     @contextmanager
     def worker(self, arm: Arm, cpus: frozenset[int] | None = None) -> Iterator[process.WorkerProcess]:
-        """A process in which to build this arm.
+        """Run a process in which to build this arm.
 
         Args:
             cpus: see `prepare`.
@@ -257,7 +259,7 @@ class Builder:
         """
         environment = child_environment(arm.threads, 0, backends.capabilities(arm.target.backend).variables)
         log, other = self.logs / process.log_name(f"build-{arm.label}"), self.interpreters.get(arm.target.python)
-        with process.worker(environment, self._lane(arm, cpus), log, other) as worker:
+        with process.worker(environment, self._cpus_for(arm, cpus), log, other) as worker:
             self._working.add(worker)
             try:
                 if self._stopped.is_set():
@@ -266,13 +268,13 @@ class Builder:
             finally:
                 self._working.discard(worker)
 
-    def _lane(self, arm: Arm, cpus: frozenset[int] | None) -> frozenset[int]:
-        """As many of the CPUs as one instance has threads: a compiler must see what the arm will."""
+    def _cpus_for(self, arm: Arm, cpus: frozenset[int] | None) -> frozenset[int]:
+        """Return as many of the CPUs as one instance has threads: a compiler must see what the arm will."""
         lane = self.placement if cpus is None else replace(self.placement, arms=cpus, threads=len(cpus))
         return lane.narrowed(arm.threads).arms
 
-    def _kept(self, folder: Path, arm: Arm, model: ExportedModel) -> BuiltArm | None:
-        """A whole entry of the cache; None when there is none, or one that isn't as it was written."""
+    def _open_cached(self, folder: Path, arm: Arm, model: ExportedModel) -> BuiltArm | None:
+        """Open an entry of the cache; None if there is none, or if it is damaged."""
         if not folder.exists():
             return None
         try:
@@ -281,14 +283,14 @@ class Builder:
                 if sha256(folder / name) != digest:
                     raise ValueError(f"{name} was changed after it was written")
             mark_used(folder)
-            return _opened(folder, arm, model, record, cached=True)
+            return _make_built_arm(folder, arm, model, record, cached=True)
         except (OSError, ValueError, KeyError) as error:
             if self.progress:
                 reason = error if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 self.progress.say(f"{folder} is not a whole build of {arm.label}: {reason}: it is made again")
             return None
 
-    def _build(
+    def _build_anew(
         self,
         arm: Arm,
         model: ExportedModel,
@@ -300,18 +302,18 @@ class Builder:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch(self.cache) as fresh:
             with place as worker:
-                said, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=fresh)
-                facts = dict(reported.facts(said))
-                probe = self._probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
+                answer, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=fresh)
+                facts = dict(reported.facts(answer))
+                probe = self._run_probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): sha256(p) for p in fresh.rglob("*") if p.is_file()}
             (fresh / _RECORD).write_text(sealed(record), encoding="utf-8")
             shutil.rmtree(folder, ignore_errors=True)
             fresh.rename(folder)
-        return _opened(folder, arm, model, record, cached=False)
+        return _make_built_arm(folder, arm, model, record, cached=False)
 
-    def _probe(self, worker: process.WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
-        """A probe through the same adapter, in the same process, on a model of its own."""
+    def _run_probe(self, worker: process.WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
+        """Run a probe through the same adapter, in the same process, on a model of its own."""
         probe = self._probe_exported(arm)
         if probe is None:
             return None
@@ -328,9 +330,10 @@ class Builder:
         key = probe_key(arm)
         return self.probes.get(key) if key else None
 
-    def _key(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> str:
-        """All that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU; of a
-        shipped folder its manifest, which hashes the rest.
+    def _cache_key(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> str:
+        """Hash all that the artifact depends on: model, target, threads, options, library, adapter code, machine, GPU.
+
+        A shipped folder's manifest stands for its code: it hashes all other files.
         """
         backend, probe = arm.target.backend, self._probe_exported(arm)
         content = [
@@ -362,7 +365,7 @@ def ask(worker: process.WorkerProcess, command: str, most_s: float, limit: Deadl
 
 
 def _code_of(target: Target) -> list[Path]:
-    """All code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
+    """Return all code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
     if target.folder:
         return [*code.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
     backend, shipped = target.backend, target.backend in backends.SHIPPED
@@ -371,7 +374,9 @@ def _code_of(target: Target) -> list[Path]:
     return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 
 
-def _opened(folder: Path, arm: Arm, model: ExportedModel, record: Mapping[str, Any], *, cached: bool) -> BuiltArm:
+def _make_built_arm(
+    folder: Path, arm: Arm, model: ExportedModel, record: Mapping[str, Any], *, cached: bool
+) -> BuiltArm:
     return BuiltArm(
         built=Built(arm=arm, exported=model, folder=folder, facts=record["facts"]),
         build_s=record["build_s"],

@@ -1,4 +1,4 @@
-"""Builds side by side, each on CPUs of its own, as many as an arm will have.
+"""Run builds side by side, each on CPUs of its own, as many as an arm will have.
 
 A compiler sees the machine that its arm will see, and no two builds share a CPU. They still share caches and memory, so
 `build_s` may be a little longer than alone; no latency is measured meanwhile.
@@ -16,14 +16,14 @@ from shootout.host.placement import Placement, allowed_cpus, node_of
 
 LOOKING_S = 1.0
 MOST_LANES = 4
-"""Each build may hold several copies of the weights."""
+"""The most builds at a time, because each may hold several copies of the weights."""
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 def lanes(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
-    """Disjoint sets of CPUs, the arms' own first.
+    """Divide the CPUs into disjoint sets, the arms' own first.
 
     Args:
         allowed: the CPUs to share out, in the order of use; `allowed_cpus()` when None.
@@ -35,21 +35,23 @@ def lanes(placement: Placement, allowed: Sequence[int] | None = None) -> list[fr
 
 
 def lanes_near(placement: Placement, allowed: Sequence[int] | None = None) -> list[frozenset[int]]:
-    """As `lanes`, on the arms' own NUMA nodes alone: what is loaded there stays there when its threads are moved."""
+    """Divide as `lanes` does, but only the arms' own NUMA nodes: what is loaded there stays there when its threads
+    move.
+    """
     cpus = allowed_cpus() if allowed is None else allowed
     nodes = {node_of(cpu) for cpu in placement.arms}
     return lanes(placement, [cpu for cpu in cpus if node_of(cpu) in nodes])
 
 
 class BuildPool(Generic[K, T]):
-    """Runs jobs, one per lane at a time. On an exception inside the `with` block nothing is left running.
+    """Run jobs, one per lane at a time. On an exception inside the `with` block nothing is left running.
 
     Args:
         cpus: the lanes; a job is called with the one it gets.
         stop: makes all running jobs end soon, with an exception of theirs.
 
     Attributes:
-        stopped: the jobs that ran or waited when `results` was told to go on no longer.
+        stopped: the jobs that ran or waited when `look` was False.
     """
 
     def __init__(self, cpus: Sequence[frozenset[int]], stop: Callable[[], None]) -> None:
@@ -62,18 +64,18 @@ class BuildPool(Generic[K, T]):
             self._free.put(lane)
 
     def submit(self, key: K, job: Callable[[frozenset[int]], T], *, spared: bool = False) -> None:
-        """Run `job` when a lane is free; first come, first served; `spared`: and however late it is by then."""
-        future = self._pool.submit(self._run, job)
+        """Run `job` when a lane is free; first come, first served; `spared`: even if it is late by then."""
+        future = self._pool.submit(self._run_on_free_lane, job)
         self._jobs[future] = key
         if spared:
             self._spared.add(future)
 
     def keys(self) -> list[K]:
-        """Of all jobs, first come first."""
+        """Return the keys of all jobs, first come first."""
         return list(self._jobs.values())
 
     def results(self, look: Callable[[], bool] = lambda: True) -> Iterator[tuple[K, Future[T]]]:
-        """Every job as it ends.
+        """Yield every job as it ends.
 
         Args:
             look: called when some ended, and every LOOKING_S seconds; once it is False, jobs that wait are cancelled
@@ -103,7 +105,7 @@ class BuildPool(Generic[K, T]):
             self._stop()
         self._pool.shutdown()
 
-    def _run(self, job: Callable[[frozenset[int]], T]) -> T:
+    def _run_on_free_lane(self, job: Callable[[frozenset[int]], T]) -> T:
         lane = self._free.get()
         try:
             return job(lane)

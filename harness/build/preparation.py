@@ -1,4 +1,4 @@
-"""All that comes before the first restart: exports by group and variant, then a build of each arm."""
+"""Prepare everything before the first restart: exports by group and variant, then a build of each arm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shootout.study.target import open_once, provider
 from shootout.units import counted, span
 
 QUANTIZE_S = 9.0
-"""What a quantizer adds to a build."""
+"""The seconds that a quantizer adds to a build."""
 AT_ONCE_S = 1.0
 MORE_TIME = "run the same command again, with more time: what was built is kept"
 
@@ -39,24 +39,24 @@ OTHER_EXPORT = (
 
 
 class Ledger(Protocol):
-    """Who keeps what became of the arms, by their group's name."""
+    """Record what became of the arms, by their group's name."""
 
     def is_out(self, group: str, arm: Arm) -> bool:
-        """Whether this arm was skipped or failed."""
+        """Return whether this arm was skipped or failed."""
 
     def hung(self, group: str, arm: Arm) -> bool:
         """Return whether this arm gave no answer within its part of `--max-time` in an earlier process of the run."""
 
     def note(self, group: str, arm: Arm, why: NotRun) -> None:
-        """An arm is out."""
+        """Note why an arm is out."""
 
     def built(self, group: str, arm: Arm, found: BuiltArm, *, runs: bool) -> None:
-        """An arm was built; `runs`: and can run here."""
+        """Note that an arm was built; `runs`: it can run here too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuildJob:
-    """One arm to build, on a model that is there once the export has made it; cancelled where it can't be."""
+    """Hold one arm to build, and its model, which is there after the export; canceled if it can't be had."""
 
     group: PlannedGroup
     arm: Arm
@@ -65,7 +65,7 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """A run's exports and builds.
+    """Export and build all that a run needs.
 
     Attributes:
         plan: what is available here, and where it may run.
@@ -89,8 +89,8 @@ class Preparation:
         """Make everything ready; what can't be becomes a skip or a failure.
 
         Builds run side by side, the longest first; for a GPU one by one, since compilers time kernels there. All lanes
-        but one are there during the export already: what a build begins with needs no model. Where there is a limit,
-        what is in the cache and the baseline come first, then the shortest, and what would take longer isn't begun.
+        but one start during the export, because a build's first steps need no model. If there is a limit, cached builds
+        and the baseline come first, then the shortest, and a build that would take longer isn't begun.
 
         Returns:
             By group and label, each arm that can be loaded.
@@ -112,17 +112,19 @@ class Preparation:
             interpreters=self.plan.interpreters,
             progress=self.progress,
         )
-        jobs = [BuildJob(group, arm) for group in wanted for arm in self._needed(group)]
+        jobs = [BuildJob(group, arm) for group in wanted for arm in self._arms_to_build(group)]
         self._waiting.update(jobs)
-        self.progress.stage(self._headline(jobs))
+        self.progress.stage(self._describe_work(jobs))
         beside = [job for job in longest_first(jobs) if not job.arm.target.device.is_gpu]
         alone = [job for job in jobs if job not in beside]
         cpus = lanes(self.plan.placement)
         with BuildPool[BuildJob, BuiltArm](cpus, builder.stop) as pool:
             hard = [job for job in beside if backends.entry(job.arm.target.backend).get_ready]
-            early = [job for job in hard if _fits(job, self.deadline) and not self._hung(job)][: len(cpus) - 1]
+            early = [job for job in hard if _ends_in_time(job, self.deadline) and not self._hung_before(job)][
+                : len(cpus) - 1
+            ]
             for job in early:
-                pool.submit(job, partial(self._build, job, builder))
+                pool.submit(job, partial(self._build_arm, job, builder))
             with _called_off(jobs):
                 needs = needs_of([*self.plan.groups, *wanted])  # of all groups, since others of a model may join later
                 exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()), needs)
@@ -131,18 +133,18 @@ class Preparation:
                     self._hand_out([job for job in jobs if job.group is group], exports)
             limit = budget.builds(self.deadline)
             rest = [job for job in beside if job not in early]
-            kept = self._kept([*rest, *alone], builder) if limit.seconds is not None else set[BuildJob]()
-            gone = [job for job in jobs if job.model.cancelled() or not _fits(job, limit)]
+            kept = self._find_cached([*rest, *alone], builder) if limit.seconds is not None else set[BuildJob]()
+            gone = [job for job in jobs if job.model.cancelled() or not _ends_in_time(job, limit)]
             self._waiting.difference_update(kept, gone)
-            self._begin(rest, kept, pool, builder, limit)
-            ready = self._collect(pool, limit)
+            self._begin_builds(rest, kept, pool, builder, limit)
+            ready = self._collect_builds(pool, limit)
         with BuildPool[BuildJob, BuiltArm](cpus[:1], builder.stop) as pool:
-            self._begin(alone, kept, pool, builder, limit)
-            ready |= self._collect(pool, limit)
+            self._begin_builds(alone, kept, pool, builder, limit)
+            ready |= self._collect_builds(pool, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
 
-    def _headline(self, jobs: Sequence[BuildJob]) -> str:
-        """What there is to do, and the time for it where that is limited."""
+    def _describe_work(self, jobs: Sequence[BuildJob]) -> str:
+        """Describe the work, and its time limit if there is one."""
         what = f"exporting and building, {counted(len(jobs), 'target')}"
         if self.deadline.seconds is None or not jobs:
             return what
@@ -151,12 +153,12 @@ class Preparation:
         takes = f"builds take about {span(builds_s)} where none is kept"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
-    def _kept(self, jobs: Sequence[BuildJob], builder: Builder) -> set[BuildJob]:
+    def _find_cached(self, jobs: Sequence[BuildJob], builder: Builder) -> set[BuildJob]:
         """Find the jobs whose builds are in the cache."""
-        found = [job for job in jobs if not job.model.cancelled()]
-        return {job for job in found if builder.holds(job.arm, job.model.result(), *self._built_with(job))}
+        ready = [job for job in jobs if not job.model.cancelled()]
+        return {job for job in ready if builder.holds(job.arm, job.model.result(), *self._built_with(job))}
 
-    def _begin(
+    def _begin_builds(
         self,
         jobs: Sequence[BuildJob],
         kept: set[BuildJob],
@@ -165,20 +167,22 @@ class Preparation:
         limit: Deadline,
     ) -> None:
         """Begin the jobs that end in time, the kept ones first; note down those that would take too long."""
-        found = [job for job in jobs if not job.model.cancelled()]
+        waiting = [job for job in jobs if not job.model.cancelled()]
         if limit.seconds is not None:
-            late = [job for job in found if job not in kept and not _fits(job, limit)]
+            late = [job for job in waiting if job not in kept and not _ends_in_time(job, limit)]
             for job in late:
                 self._not_reached(job)
-            found = [job for job in found if job not in late]
-            found.sort(key=lambda job: (job not in kept, self._hung(job), not _is_baseline(job), expected_s(job.arm)))
-        for job in found:
-            pool.submit(job, partial(self._build, job, builder), spared=job in kept)
+            waiting = [job for job in waiting if job not in late]
+            waiting.sort(
+                key=lambda job: (job not in kept, self._hung_before(job), not _is_baseline(job), expected_s(job.arm))
+            )
+        for job in waiting:
+            pool.submit(job, partial(self._build_arm, job, builder), spared=job in kept)
 
-    def _hung(self, job: BuildJob) -> bool:
+    def _hung_before(self, job: BuildJob) -> bool:
         return self.ledger.hung(job.group.record.name, job.arm)
 
-    def _part(self, job: BuildJob) -> Deadline:
+    def _time_for(self, job: BuildJob) -> Deadline:
         """Return the time that a build which begins now may take: all that builds have, if no other job waits."""
         limit = budget.builds(self.deadline)
         if limit.seconds is None or not self._waiting:
@@ -186,7 +190,7 @@ class Preparation:
         return Deadline(budget.one_arm_s(limit, expected_s(job.arm)))
 
     def _not_reached(self, job: BuildJob) -> None:
-        """Note that there was no time for it; of an arm that can't run here all the same, why it can't."""
+        """Note that there was no time for it; if the arm can't run here anyway, note the reason for that."""
         self._waiting.discard(job)
         late = NotRun(NotRunKind.NOT_REACHED, "not built in the time that --max-time leaves for builds", MORE_TIME)
         self.ledger.note(job.group.record.name, job.arm, job.group.skips.get(job.arm.label, late))
@@ -196,8 +200,8 @@ class Preparation:
             if not arm.control and (why := group.skips.get(arm.label)) and not why.builds:
                 self.ledger.note(group.record.name, arm, why)
 
-    def _needed(self, group: PlannedGroup) -> list[Arm]:
-        """The arms of a group that are built: a control is its baseline's."""
+    def _arms_to_build(self, group: PlannedGroup) -> list[Arm]:
+        """Return the arms of a group that are built: a control is its baseline's."""
         return [arm for arm in group.building if not arm.control and not self.ledger.is_out(group.record.name, arm)]
 
     def _hand_out(self, jobs: Sequence[BuildJob], exports: Exports) -> None:
@@ -205,21 +209,21 @@ class Preparation:
         exported_models: dict[str, ExportedModel] = {}
         refused: dict[str, NotRun] = {}
         for job in jobs:
-            found = exports.of(job.group, job.arm)
-            if isinstance(found, SkippedArm):
-                refused[job.arm.label] = found.why
-            elif isinstance(found, ShootoutError):
-                kind = found.kind if isinstance(found, ModelError) else NotRunKind.FAILED
-                broken = NotRun(kind, str(found), during="export")
+            exported = exports.of(job.group, job.arm)
+            if isinstance(exported, SkippedArm):
+                refused[job.arm.label] = exported.why
+            elif isinstance(exported, ShootoutError):
+                kind = exported.kind if isinstance(exported, ModelError) else NotRunKind.FAILED
+                broken = NotRun(kind, str(exported), during="export")
                 refused[job.arm.label] = job.group.skips.get(job.arm.label, broken)
-            elif (key := self.begun_on.get((job.group.record.name, job.arm.label))) and key != found.key:
-                raise UsageError(OTHER_EXPORT.format(model=found.model))
-            elif why := unfit(job.arm, found):
+            elif (key := self.begun_on.get((job.group.record.name, job.arm.label))) and key != exported.key:
+                raise UsageError(OTHER_EXPORT.format(model=exported.model))
+            elif why := unfit(job.arm, exported):
                 refused[job.arm.label] = why
-            elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(found)):
+            elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(exported)):
                 raise UsageError(theirs)
             else:
-                exported_models[job.arm.label] = found
+                exported_models[job.arm.label] = exported
         refused |= unheld([job.arm for job in jobs], exported_models, self.plan.here.memory_bytes)
         for job in jobs:
             if why := refused.get(job.arm.label):
@@ -229,64 +233,64 @@ class Preparation:
                 job.model.set_result(exported_models[job.arm.label])
 
     def _built_with(self, job: BuildJob) -> tuple[str, bool]:
-        """The library's version, and whether the arm can run here."""
+        """Return the library's version, and whether the arm can run here."""
         version = self.plan.available[provider(job.arm.target)].version
         if other := self.plan.interpreters.get(job.arm.target.python):
             version += f" {other.digest}"
         return version, job.arm.label not in job.group.skips
 
-    def _build(self, job: BuildJob, builder: Builder, cpus: frozenset[int]) -> BuiltArm:
+    def _build_arm(self, job: BuildJob, builder: Builder, cpus: frozenset[int]) -> BuiltArm:
         self._waiting.discard(job)
         version, runs = self._built_with(job)
         with ExitStack() as stack:
             worker = None
-            if not _soon(job.model):
+            if not _is_there_soon(job.model):
                 worker = stack.enter_context(builder.worker(job.arm, cpus))
                 try:
-                    ask(worker, "get_ready", BUILD_TIMEOUT_S, self._part(job), backend=job.arm.target.backend)
+                    ask(worker, "get_ready", BUILD_TIMEOUT_S, self._time_for(job), backend=job.arm.target.backend)
                 except Hung:
                     raise
                 except ArmOut:
-                    pass  # what is wrong is told by the build
+                    pass  # the build reports what is wrong
             model = job.model.result()
-            limit = self._part(job)
+            limit = self._time_for(job)
             return builder.prepare(job.arm, model, version, runs=runs, cpus=cpus, worker=worker, limit=limit)
 
-    def _collect(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
-        """What was built, by group and label, each told to the ledger when it is there."""
+    def _collect_builds(self, pool: BuildPool[BuildJob, BuiltArm], limit: Deadline) -> dict[tuple[str, str], Built]:
+        """Collect the builds by group and label, and report each to the ledger as it ends."""
         ready: dict[tuple[str, str], Built] = {}
         waiting = pool.keys()
         count = len(waiting)
-        self._tell(waiting, count)
+        self._show_progress(waiting, count)
 
         def look() -> bool:
-            self._tell(waiting, count)
+            self._show_progress(waiting, count)
             return limit.allows(0.0)
 
         for job, future in pool.results(look):
             waiting.remove(job)
             name, why = job.group.record.name, job.group.skips.get(job.arm.label)
-            found = self._outcome(job, future, stopped=job in pool.stopped)
-            self._tell(waiting, count)
-            if found is None:
+            build = self._take_result(job, future, stopped=job in pool.stopped)
+            self._show_progress(waiting, count)
+            if build is None:
                 continue
-            why = why or found.elsewhere
-            self.ledger.built(name, job.arm, found, runs=why is None)
+            why = why or build.elsewhere
+            self.ledger.built(name, job.arm, build, runs=why is None)
             if why:
                 self.ledger.note(name, job.arm, why)
             else:
-                ready[name, job.arm.label] = found.built
+                ready[name, job.arm.label] = build.built
         return ready
 
     def _of_group(self, group: PlannedGroup, ready: Mapping[tuple[str, str], Built]) -> dict[str, Built]:
-        """A group's part of what is ready, its control with it."""
+        """Return a group's part of what is ready, its control included."""
         name = group.record.name
         own = {label: built for (of, label), built in ready.items() if of == name}
         copies = [arm for arm in group.playing if arm.control and not self.ledger.is_out(name, arm)]
         controls = copies if group.record.baseline in own else []
         return own | {arm.label: replace(own[str(group.record.baseline)], arm=arm) for arm in controls}
 
-    def _outcome(self, job: BuildJob, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
+    def _take_result(self, job: BuildJob, future: Future[BuiltArm], *, stopped: bool) -> BuiltArm | None:
         try:
             return future.result()
         except (CancelledError, ArmOut) as error:
@@ -296,27 +300,26 @@ class Preparation:
                 self.ledger.note(job.group.record.name, job.arm, _why_unbuilt(job, error.why))
             return None  # called off otherwise: its model can't be had, as the ledger knows
 
-    def _tell(self, waiting: Sequence[BuildJob], count: int) -> None:
-        """Say what is being built; first come, first served, so it is the first of those that wait."""
+    def _show_progress(self, waiting: Sequence[BuildJob], count: int) -> None:
+        """Show what is being built: the first jobs that wait, since the order is first come, first served."""
         if waiting:
             names = ", ".join(job.arm.label for job in waiting[: len(lanes(self.plan.placement))])
             self.progress.detail(f"{count - len(waiting)} of {count} built, now {names}")
 
 
 def longest_first(jobs: Sequence[BuildJob]) -> list[BuildJob]:
-    """In the order that keeps all lanes busy to the end; equals stay as they are."""
+    """Sort jobs so that all lanes are busy to the end; equals keep their order."""
     return sorted(jobs, key=lambda job: -expected_s(job.arm))
 
 
 def expected_s(arm: Arm) -> float:
-    """Seconds that a build takes, by rule of thumb."""
+    """Return the seconds that a build takes by rule of thumb."""
     quantize_s = QUANTIZE_S if arm.target.precision in SCALED else 0.0
     row = backends.entry(arm.target.backend)
     return row.mode_build_s.get(arm.target.mode, row.build_s) + quantize_s
 
 
-def _fits(job: BuildJob, limit: Deadline) -> bool:
-    """Whether a build may be done in time."""
+def _ends_in_time(job: BuildJob, limit: Deadline) -> bool:
     return limit.allows(expected_s(job.arm))
 
 
@@ -332,8 +335,8 @@ def _is_baseline(job: BuildJob) -> bool:
     return job.arm.label == job.group.record.baseline
 
 
-def _soon(model: Future[ExportedModel]) -> bool:
-    """Whether the model is there, or at once, as one out of the cache is."""
+def _is_there_soon(model: Future[ExportedModel]) -> bool:
+    """Return whether the model is there now, or will be at once, as if it is in the cache."""
     try:
         model.exception(AT_ONCE_S)
     except TimeoutError:

@@ -1,9 +1,8 @@
-"""The process that makes exported models: torch, its exporter's chatter and its memory stay out of the harness's own
-process.
+"""Make exported models in a process of its own, to keep torch, its exporter's chatter and its memory out of the
+harness's.
 
 Run as `python -m shootout.export FOLDER PARENT_PID` by `shootout.export.client`; several jobs share one import of
-torch.
-Each job's folder ends up with a manifest, or with `error.json`.
+torch. Each job's folder ends up with a manifest, or with `error.json`.
 """
 
 from __future__ import annotations
@@ -72,7 +71,9 @@ def _export_model(job: ExportJob, effort: Effort) -> ExportedModel:
 
 
 def _count_work(exported: ExportedModel, job: ExportJob) -> Work | None:
-    """None where there is no graph to count in, and for the harness's own probes, which must not need `onnx`."""
+    """Count a call's work; None without a graph to count in, and for the harness's own probes, which must not need
+    `onnx`.
+    """
     ours = not (job.file or job.is_own)
     if Artifact.ONNX not in exported.artifacts or (ours and models.get(job.request.model).write):
         return None

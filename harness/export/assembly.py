@@ -1,5 +1,5 @@
-"""From what an export worked out to an exported model: reference outputs that proves something, and all of it in the
-exported model's folder.
+"""Put an exported model together in its folder from an export's results, with reference outputs that prove
+something.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shootout.exported.unseen import Unseen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFindings:
-    """What an export worked out about a model, whose artifacts lie in the job's folder already.
+    """Hold what an export found out about a model, whose artifacts lie in the job's folder already.
 
     Attributes:
         parameters: complete; of a user's file the sizes of its free axes.
@@ -141,7 +141,7 @@ def require_telling(model: str, specs: Sequence[TensorSpec], reference_outputs: 
 
 
 def _fault_of_output(arrays: Sequence[Array], dtype: str) -> str | None:
-    """What is wrong with one output; array by array, since all of them together may be a good part of memory."""
+    """Say what is wrong with one output, array by array: all of them together may fill much of the memory."""
     first = arrays[0]
     if not first.size:
         return "is empty"

@@ -1,6 +1,6 @@
-"""Exported models by the hash of all that they are made from.
+"""Find and store exported models by the hash of all that they are made from.
 
-An exported model appears by one rename, so that a killed export leaves no half of one; a changed one is rebuilt, never
+An exported model appears by one rename, so that a killed export leaves no half of one. A changed one is rebuilt, never
 used.
 """
 
@@ -27,11 +27,13 @@ SOURCES = (
     *("constants.py", "contract.py", "schemes.py", "sealed.py", "backends/common.py"),
     *(f"{package}/**/*.py" for package in ("exported", "export", "models", "quantize")),
 )
-"""All code that makes an exported model, as patterns below the package's folder."""
+"""The code that makes an exported model, as patterns below the package's folder."""
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that an exported model depends on, "" where one is missing; nothing is imported."""
+    """Return the versions of the packages that an exported model depends on, "" if one is missing; nothing is
+    imported.
+    """
     return {package: version_of(package) for package in PACKAGES}
 
 
@@ -42,9 +44,7 @@ def key(ingredients: Mapping[str, Any]) -> str:
 
 
 def lookup(name: str, progress: Progress | None = None) -> ExportedModel | None:
-    """The exported model with this key, or None when it is missing or not whole any more; `progress` hears of the
-    latter.
-    """
+    """Return the exported model with this key; None if it is missing or damaged, which `progress` reports."""
     folder = cache_folder() / name
     if not folder.is_dir():
         return None
@@ -62,7 +62,7 @@ def lookup(name: str, progress: Progress | None = None) -> ExportedModel | None:
 
 @contextmanager
 def workshop() -> Iterator[Path]:
-    """An empty folder on the cache's own file system, gone on exit.
+    """Yield an empty folder on the cache's own file system, gone on exit.
 
     Raises:
         UsageError: the cache can't be written.
@@ -97,7 +97,7 @@ def install(made: Path, name: str) -> ExportedModel:
 
 
 def source_files() -> list[Path]:
-    """The files that SOURCES means."""
+    """Return the files that SOURCES means."""
     package = Path(shootout.__file__).parent
     return sorted(file for pattern in SOURCES for file in package.glob(pattern))
 

@@ -1,6 +1,4 @@
-"""From a model's name, or a user's ONNX file, to its exported model: out of the cache, or made in a process of its
-own.
-"""
+"""Get the exported model of a model's name or a user's ONNX file, from the cache or made in a process of its own."""
 
 from __future__ import annotations
 
@@ -38,15 +36,17 @@ from shootout.units import span
 __all__ = ["BYTES_PER_PARAMETER", "Request", "is_file", "obtain", "obtain_all"]
 
 LONG_S = 10.0
-"""Who waits for longer is told for how long, before."""
+"""Announce the duration of a longer wait before it begins."""
 LookUp = Callable[[str], ExportedModel | None]
-"""Gives the whole exported model with a key, if there is one."""
+"""Returns the whole exported model with a key, if there is one."""
 BYTES_PER_PARAMETER = 24
-"""Memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to spare."""
+"""The memory that an export needs at its peak for each weight (18 measured at 67 million weights), with some to
+spare.
+"""
 
 
 def obtain(request: Request) -> ExportedModel:
-    """The exported model of one request; see `obtain_all`.
+    """Return the exported model of one request; see `obtain_all`.
 
     Raises:
         UsageError: the request is wrong, a package is missing, or the cache can't be written.
@@ -80,8 +80,9 @@ def obtain_all(
     needs: Collection[str] = (),
     begun_on: Collection[str] = (),
 ) -> list[ExportedModel | ShootoutError]:
-    """The exported model of each request, or why there is none; what must be made shares one process, but for users'
-    code.
+    """Return the exported model of each request, or why there is none.
+
+    Models that have to be made share one process, except those with users' code.
 
     Args:
         progress: hears what is exported, and how long that will take.
@@ -113,7 +114,7 @@ def obtain_all(
 
 
 def _begun_briefly(jobs: Iterable[ExportJob], needs: Collection[str], begun_on: Collection[str]) -> set[str]:
-    """The keys of whose exported model, or another with the same base, the run was begun on one that leaves things
+    """Return the keys for which the run began on an exported model, of this or the same base, that leaves things
     out.
     """
     families: dict[str, set[str]] = {}
@@ -126,7 +127,7 @@ def _begun_briefly(jobs: Iterable[ExportJob], needs: Collection[str], begun_on: 
 def _find_cached(
     keys: Iterable[str], look_up: LookUp, limit: Deadline, needs: Collection[str], brief: Collection[str]
 ) -> dict[str, ExportedModel | ShootoutError]:
-    """What is in the cache; `brief`: the keys in whose place a run was begun on an exported model that leaves things
+    """Return what is in the cache; `brief`: the keys for which the run began on an exported model that leaves things
     out.
     """
     kept = {key: look_up(brief_key(key, needs)) for key in keys if key in brief}
@@ -135,7 +136,7 @@ def _find_cached(
 
 
 def _find_brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[str]) -> ExportedModel | None:
-    """What an earlier process had time for, where there is no time for all of it now either."""
+    """Return what an earlier process had time for, if there is no time for all of it now either."""
     found = look_up(brief_key(key, needs))
     if found is None or budget.is_export_whole(found.whole_s or 0.0, limit, budget.planned_exports(limit)):
         return None
@@ -143,10 +144,10 @@ def _find_brief(key: str, look_up: LookUp, limit: Deadline, needs: Collection[st
 
 
 class WatchedExport:
-    """An export process as its parent sees it: when it has to end, and what it tells meanwhile.
+    """Watch an export process from its parent: pass on its reports, and end it in time.
 
     Args:
-        progress: hears it; None: nobody does.
+        progress: gets the reports; None: they go nowhere.
         limit: when the run ends.
         is_needed: whether nothing could be measured without it.
     """
@@ -164,22 +165,22 @@ class WatchedExport:
         return self.share.allows(0.0) or (self._is_needed and not any(made))
 
     def report(self, folder: Path) -> ExportProgress | None:
-        """What it told last, in its folder; people hear of a long export once, and what it does all the time."""
-        told = read_progress(folder / PROGRESS)
-        if self._progress and told:
-            if told.whole_s and told.whole_s > LONG_S and told.model != self._told:
-                self._told = told.model
+        """Read the process's last report from its folder and show it; the time of a long export is shown once."""
+        last = read_progress(folder / PROGRESS)
+        if self._progress and last:
+            if last.whole_s and last.whole_s > LONG_S and last.model != self._told:
+                self._told = last.model
                 self._progress.say(
-                    f"exporting {told.model} takes about {span(told.whole_s)} in all{self._note_on_left_out(told)}"
+                    f"exporting {last.model} takes about {span(last.whole_s)} in all{self._note_on_left_out(last)}"
                 )
-            self._progress.detail(f"{told.model}: {told.doing}, {span(self._began.elapsed_s)}{self._of_the_limit()}")
+            self._progress.detail(f"{last.model}: {last.doing}, {span(self._began.elapsed_s)}{self._of_the_limit()}")
         elif self._progress:
             self._progress.detail(f"starting the export, {span(self._began.elapsed_s)}{self._of_the_limit()}")
-        return told
+        return last
 
-    def _note_on_left_out(self, told: ExportProgress) -> str:
-        """What becomes of a long export where there is less time for it."""
-        if self.share.seconds is None or told.whole_s is None or told.whole_s < self.share.left_s:
+    def _note_on_left_out(self, last: ExportProgress) -> str:
+        """Say what a long export leaves out if there is less time for it."""
+        if self.share.seconds is None or last.whole_s is None or last.whole_s < self.share.left_s:
             return ""
         return f", and --max-time has {span(self.share.seconds)} for it: what doesn't fit is left out"
 
@@ -231,19 +232,21 @@ def _run_export(jobs: Sequence[ExportJob], place: Path, watched: WatchedExport, 
 
 
 def _is_made(job: ExportJob) -> bool:
-    """Whether a job has its exported model."""
+    """Return whether a job has its exported model."""
     return (Path(job.folder) / MANIFEST).exists()
 
 
 def _empty_folder(job: ExportJob) -> ExportJob:
-    """A job whose folder is as it was before it was begun."""
+    """Empty a job's folder and return the job."""
     shutil.rmtree(job.folder)
     Path(job.folder).mkdir(mode=0o700)
     return job
 
 
 def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
-    """Jobs that share a process: all of ours, and those of each user's own model, whose code may end its process."""
+    """Group the jobs that share a process: all of ours, and those of each user's own model, whose code may end its
+    process.
+    """
     owners: dict[str, list[ExportJob]] = {}
     for job in jobs:
         owners.setdefault(job.request.model if job.is_own else "", []).append(job)
@@ -251,7 +254,7 @@ def _by_process(jobs: Sequence[ExportJob]) -> list[list[ExportJob]]:
 
 
 def _collect_result(job: ExportJob, ended: Ending, late: ExportProgress | None) -> ExportedModel | ShootoutError:
-    """What became of a job; `late`: what was told last of an export that had to end."""
+    """Return a job's result; `late` is the last report of an export that had to end."""
     folder = Path(job.folder)
     if _is_made(job):
         return cache.install(folder, key_in(folder))

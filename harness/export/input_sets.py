@@ -1,6 +1,6 @@
-"""Input sets for timing and for quantization's ranges: the user's own, the data set's, or drawn ones.
+"""Choose the input sets for timing and for quantization's ranges: the user's own, the data set's, or drawn ones.
 
-Drawn numbers are not always valid, and never typical: so a user may give real ones.
+Drawn numbers are not always valid, and never typical, so a user may give real ones.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from shootout.models.drawing import InputWay
 
 CALIBRATION_SEED = 2
 CALIBRATION_BYTES = 64 << 20
-"""Drawn calibration sets together stay below this, but there are at least as many as input buffers."""
+"""Drawn calibration sets together stay below this, but are at least as many as input buffers."""
 CALIBRATION_SETS = 2
-"""One set is whatever its values happen to be, not a range."""
+"""The number of calibration sets: the values of one set are luck, not a range."""
 
 
 def choose_calibration(
     given: Path | None, specs: tuple[TensorSpec, ...], own_calibration: list[dict[str, Array]]
 ) -> tuple[list[dict[str, Array]], str]:
-    """The user's calibration sets, or our own and why the user's can't be used: float arms don't need them."""
+    """Return the user's calibration sets, or our own and why the user's can't be used: float arms don't need them."""
     if given is None:
         return own_calibration, ""
     try:
@@ -40,9 +40,9 @@ def choose_calibration(
 
 
 def calibration_as_inputs(given: Path | None, specs: tuple[TensorSpec, ...]) -> list[dict[str, Array]] | None:
-    """The user's calibration sets as input buffers, where there are no other real inputs; None where there are none.
+    """Return the user's calibration sets as input buffers if there are no other real inputs; None without any.
 
-    What is quantized for these data is judged on these data, not on drawn numbers, and so is what it is raced against.
+    A model that is quantized for these data is judged on these data, not on drawn numbers, and so are its rivals.
     """
     sets, fault = choose_calibration(given, specs, [])
     return None if fault else sets[: buffer_count(specs)] or None
@@ -51,7 +51,7 @@ def calibration_as_inputs(given: Path | None, specs: tuple[TensorSpec, ...]) -> 
 def own_calibration(
     model: Model, parameters: Parameters, batch: int, task: LabelledTask | None
 ) -> list[dict[str, Array]]:
-    """A model's own sets, in its own way, or from its data set, or drawn."""
+    """Return a model's own calibration sets, or those of its data set, or drawn ones."""
     if model.calibration:
         return model.calibration(parameters, batch)
     return (
@@ -67,7 +67,7 @@ def drawn_calibration(
 
 
 def calibration_count(specs: tuple[TensorSpec, ...], batch: int) -> int:
-    """How many sets are drawn: of about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
+    """Return how many sets are drawn: about CALIBRATION_ROWS rows, or as many as fit into CALIBRATION_BYTES."""
     count = min(-(-CALIBRATION_ROWS // batch), CALIBRATION_BYTES // max(set_bytes(specs), 1))
     return max(count, buffer_count(specs))
 
@@ -95,12 +95,12 @@ def _split_batches(splits: Arrays, batch: int) -> list[dict[str, Array]]:
 
 
 HALF_ROWS = 16
-"""A half with fewer rows (or fewer than two batches) is no use: then the same rows serve both purposes."""
+"""If a half had fewer rows (or fewer than two batches), the same rows serve both purposes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledSplit:
-    """A labelled data set, shared out.
+    """Hold a labeled data set, split in two.
 
     Attributes:
         batch: rows that a call takes.
@@ -121,7 +121,7 @@ class LabelledSplit:
         return self.sets()[: buffer_count(specs)]
 
     def sets(self) -> list[dict[str, Array]]:
-        """The other rows in batches; the last one is filled up from the first rows."""
+        """Return the other rows in batches; the first rows fill up the last one."""
         firsts = range(0, len(self.other_labels), self.batch)
         return [{name: rows(array, first, self.batch) for name, array in self.other.items()} for first in firsts]
 
@@ -153,7 +153,7 @@ def save_rows(path: Path, inputs: Arrays, labels: Array) -> None:
 
 
 def split_rows(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> LabelledSplit:
-    """Every other row for the report, the rest for timing and calibration; all for both where they are few.
+    """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
 
     Raises:
         UsageError: the labels aren't one class for each row.
@@ -207,7 +207,7 @@ def check_labels(labels: Path, counts: Collection[int]) -> None:
 
 
 def read_labelled(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> LabelledSplit:
-    """The user's labelled rows, shared out.
+    """Read the user's labeled rows and split them.
 
     Args:
         inputs: data, see `data_files`.
@@ -226,7 +226,7 @@ def read_labelled(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> La
 
 
 def common_batch(specs: Sequence[TensorSpec]) -> int:
-    """Rows that a call takes: the common axis 0 of all inputs.
+    """Return the rows that a call takes: the common axis 0 of all inputs.
 
     Raises:
         UsageError: there is none.

@@ -1,6 +1,6 @@
-"""What is to be exported: a request is checked, and its content hashed, before any process is started for it.
+"""Check an export's request, and hash its content, before any process is started for it.
 
-A request that was checked becomes an `ExportJob`, which crosses into the export process as JSON.
+A request that was checked becomes an `ExportJob`, which goes to the export process as JSON.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from shootout.models.base import IntRange
 from shootout.models.user import hfconfig
 
 JOBS = "jobs.json"
-"""In the folder of an export process: the jobs, and its seconds."""
+"""The files of jobs and of seconds in an export process's folder."""
 Sources = dict[str, dict[str, Any]]
-"""What makes each of the users' own models what it is, as far as requests that are checked together asked for it."""
+"""The source and libraries of each of the users' own models, shared by requests that are checked together."""
 SIZE = IntRange(default=1, low=1, high=1 << 20)
-"""What a batch or a free axis may be."""
+"""The limits of a batch or a free axis."""
 DATA = ("inputs_npz", "labels_npz", "calibration_npz", "weights")
 """The fields of a request that name a user's own files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to export.
+    """Describe what to export.
 
     Attributes:
         model: a name in the registry, the path of an `.onnx` file, or a user's own model (see `models.user.factory`).
         parameters: the model's, where those that are missing get their defaults; of a user's file the sizes of its free
             axes.
-        batch: rows per call; which axis of a user's file that is, `exported.onnx_axes` tells.
+        batch: rows per call; `exported.onnx_axes` finds the axis of a user's file.
         original: the file that a user's file races, whose inputs and outputs it is held to, and to which the rest of
             the request applies; "" for no other.
-        inputs_npz: real inputs for a user's own model, see `data_files`, as for the next and `calibration_npz`.
+        inputs_npz: real inputs for a user's own model, see `data_files`, like the next and `calibration_npz`.
         labels_npz: the right class of each of their rows, if they don't lie among them.
         calibration_npz: the user's own calibration sets.
         weights: a user's own, for a transformers config: a file or a folder.
@@ -54,7 +54,7 @@ class Request:
         device: where a variant with quantized weights will run: only this CPU may ask for a bit less.
         module: of a user's file, the torch module too, for backends that run nothing else.
         training: an exported model for training steps: its reference outputs hold the loss and the gradients.
-        needs: of a user's file, the precisions whose errors are to be told beside FP32's; none: those of all.
+        needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
     """
 
     model: str
@@ -74,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportJob:
-    """A request that was checked, and what identifies its content.
+    """Hold a request that was checked, and what identifies its content.
 
     Attributes:
         request: its parameters complete, its files' paths absolute, nothing in it that doesn't apply to the model. The
@@ -111,32 +111,32 @@ class ExportJob:
 
     @property
     def is_probe(self) -> bool:
-        """Whether the model is one of the harness's own."""
+        """Return whether the model is one of the harness's own."""
         return self.request.model in models.HIDDEN
 
     @property
     def is_own(self) -> bool:
-        """Whether the model is a user's own factory or config, whose code runs in the export."""
+        """Return whether the model is a user's own factory or config, whose code runs in the export."""
         return bool(self.source_sha256)
 
     @property
     def short(self) -> str:
-        """The model's name for people: of a user's own without its folder."""
+        """Return the model's name for people; a user's own goes without its folder."""
         return Path(self.request.model).name
 
     @property
     def weights_sha256(self) -> str:
-        """The hash of a user's file and of its weights' contents."""
+        """Hash a user's file and its weights' contents."""
         return hashlib.sha256(json.dumps(dict(self.contents)).encode()).hexdigest()
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of a user's ONNX file and of its weights, 0 for other models."""
+        """Return the bytes of a user's ONNX file and of its weights; 0 for other models."""
         return sum((Path(self.file).parent / name).stat().st_size for name in self.contents)
 
     @property
     def hashes(self) -> tuple[str, ...]:
-        """The hashes of all the user's files, data included."""
+        """Return the hashes of all the user's files, data included."""
         return (*self.contents.values(), *filter(None, (*self.data.values(), self.source_sha256)))
 
     def keyed(self) -> ExportJob:

@@ -1,4 +1,4 @@
-"""Which layers a quantized model owes its error to: each layer quantized alone, the worst first.
+"""Rank the layers by the error that each causes if it is quantized alone, the worst first.
 
 The work is done in a process of its own (`python -m shootout.export.sensitivity FOLDER RESULT PARENT_PID`), so that
 torch and ONNX Runtime stay out of the caller's.
@@ -26,7 +26,7 @@ from shootout.schemes import parse
 
 
 def rank_layers(request: Request) -> list[LayerSensitivity]:
-    """Every layer of a model that can be quantized, the one that hurts most first.
+    """Rank every layer of a model that can be quantized, the most harmful first.
 
     Args:
         request: a plain or pruned model.

@@ -1,5 +1,6 @@
-"""Our own models as files: weights, ONNX and .pt2 from one trace, and the reference outputs. Runs in the export process
-only.
+"""Write our own models as files: weights, ONNX and .pt2 from one trace, and the reference outputs.
+
+Runs in the export process only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The right losses and gradients of a model's training step, in float64; runs in the export process only.
+"""Compute the right losses and gradients of a model's training step in float64; runs in the export process only.
 
-The module stays in eval mode: no dropout, and batch norm by the statistics that it holds, so that every step of every
-backend is one and the same function. The loss is the mean squared error against a drawn target.
+The module stays in eval mode: no dropout, and batch norm with its stored statistics, so that every step of every
+backend is the same function. The loss is the mean squared error against a drawn target.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def take(job: ExportJob) -> ExportedModel:
 def step(
     module: nn.Module, trained: Mapping[str, nn.Parameter], inputs: Arrays, rounding: TorchDispatchMode | None = None
 ) -> StepOutputs:
-    """The loss and the gradients' sketches on one input buffer, every operation rounded if `rounding` is given."""
+    """Compute the loss and the gradients' sketches on one input buffer, rounding every operation if `rounding` is
+    given.
+    """
     with rounding or nullcontext():
         loss = _compute_loss(module, inputs)
         found = torch.autograd.grad(loss, list(trained.values()))
@@ -91,7 +93,7 @@ def step(
 
 
 def _compute_loss(module: nn.Module, inputs: Arrays) -> Tensor:
-    """The module's (first) output against the target, which comes behind the model's own inputs."""
+    """Compare the module's (first) output with the target, which follows the model's own inputs."""
     tensors = [torch.from_numpy(array) for name, array in inputs.items() if name != RATE]
     *given, target = (one.double() if one.is_floating_point() else one for one in tensors)
     raw = module(*given)
@@ -99,7 +101,7 @@ def _compute_loss(module: nn.Module, inputs: Arrays) -> Tensor:
 
 
 def _trained_weights(module: nn.Module, inputs: Arrays) -> dict[str, nn.Parameter]:
-    """The weights that the loss depends on, by name in the module's order."""
+    """Return the weights that the loss depends on, by name in the module's order."""
     weights = dict(module.named_parameters())
     found = torch.autograd.grad(_compute_loss(module, inputs), list(weights.values()), allow_unused=True)
     return {name: weight for (name, weight), one in zip(weights.items(), found, strict=True) if one is not None}
@@ -108,7 +110,9 @@ def _trained_weights(module: nn.Module, inputs: Arrays) -> dict[str, nn.Paramete
 def _make_buffers(
     model: Model, parameters: Parameters, batch: int, module: nn.Module
 ) -> tuple[list[dict[str, Array]], tuple[int, ...]]:
-    """The model's own input buffers, each with a drawn target and a learning rate of 0; and the target's shape."""
+    """Return the model's own input buffers, each with a drawn target and a learning rate of 0; and the target's
+    shape.
+    """
     specs = model.inputs(parameters, batch)
     own = model.draw(parameters, batch) if model.draw else draw(specs, buffer_count(specs), INPUT_SEED)
     with torch.no_grad():
@@ -125,7 +129,8 @@ def _error_bounds(
     buffers: Sequence[Arrays],
     reference_outputs: Sequence[StepOutputs],
 ) -> dict[str, float | None]:
-    """As for outputs (see `torch_error_bounds.error_bounds`): the largest error of any loss and gradient, widened.
+    """Predict the largest error of any loss and gradient, widened, as `torch_error_bounds.error_bounds` does for
+    outputs.
 
     TF32 rounds the inputs of products only; everything is rounded so here, which gives a little more.
     """

@@ -1,10 +1,10 @@
-"""A user's ONNX file made measurable: static shapes, input buffers, reference outputs and an error bound.
+"""Make a user's ONNX file measurable: static shapes, input buffers, reference outputs and an error bound.
 
-The reference outputs are ONNX Runtime's with all optimizations off, on one thread. The error bounds are predicted in
-`onnx_error_bounds`.
+The reference outputs are ONNX Runtime's with all optimizations off, on one thread. `onnx_error_bounds` predicts the
+error bounds.
 
-Backends that run torch modules get the file as a torch program, where it can be made one that gives the reference's
-outputs; its conversion needs torch, so it is left out where no arm asks for it.
+Backends that run torch modules get the file as a torch program, if that gives the reference's outputs. The conversion
+needs torch, so it is left out if no arm needs it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedFile:
-    """A user's file with static shapes, its inputs and reference outputs, before any precision but FP32 is looked at.
+    """Hold a user's file with static shapes, its inputs and reference outputs, before any precision but FP32 is
+    examined.
 
     Attributes:
         found: without artifacts, error bounds and calibration sets.
@@ -216,9 +217,7 @@ def prepare(
 def _make_notes(
     holds: Sequence[Precision], prepared: PreparedFile, original: ExportedModel | None, as_it_is: float | None
 ) -> Iterator[str]:
-    """What a reader of the rows must know: `as_it_is` is the error bound of a file's own precisions, where it has
-    one.
-    """
+    """Write the notes on the rows; `as_it_is` is the error bound of a file's own precisions, if it has any."""
     found = prepared.found
     yield from found.notes
     if found.split:
@@ -245,7 +244,12 @@ def _bounds_behind(held: Precision) -> tuple[Precision, ...]:
 def native_error_bound(
     holds: Sequence[Precision], error_bounds: Mapping[str, float | None], unpredicted: Collection[str] = ()
 ) -> float | None:
-    """The gate of a file that is run in its own precisions: the widest error bound of those that it holds.
+    """Return the error bound of a file that runs in its own precisions: the widest of those that it holds.
+
+    A runtime that fuses the file's conversions, or keeps more bits between them, rounds in other places than the
+    reference, which takes every step. Its error is at most another such rounding. For pairs of Q/DQ that is what INT8
+    is predicted to cost. Products of integers have no rounding to predict, so BF16's error bound (8 bits for every
+    float beside them) stands for it. None if one of its precisions couldn't be predicted, or there was no time for it.
 
     A runtime that fuses the file's conversions, or keeps more bits between them than they leave, rounds in other places
     than the reference outputs does, which takes every step; it errs by another such rounding at most. For pairs of Q/DQ
@@ -268,7 +272,7 @@ def native_error_bound(
 
 
 def _check_repeated(raw: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
-    """The reference's outputs in float64, of which the last are those of the first inputs again.
+    """Return the reference's outputs in float64, after checking that the last ones repeat those of the first inputs.
 
     Raises:
         ModelError: these two differ.
@@ -315,7 +319,9 @@ def _write_module(folder: Path, found: ExportFindings, error_bound: float) -> st
 
 
 def _doubt_about(found: Fidelity, error_bound: float) -> str | None:
-    """Why the outputs don't prove a conversion, or None: within a wide error bound another model's may lie too."""
+    """Return why the outputs don't prove a conversion, or None: another model's may also lie within a wide error
+    bound.
+    """
     if fault := gate(found, error_bound):
         return fault
     if (found.relative_l2 or 0) <= WIDE_BOUND:
@@ -342,15 +348,15 @@ def _output_specs(outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
 
 
 def _widen_all(outputs: Arrays) -> dict[str, Array]:
-    return {name: _widen(array) for name, array in outputs.items()}
+    return {name: _as_float64(array) for name, array in outputs.items()}
 
 
-def _widen(array: Array) -> Array:
+def _as_float64(array: Array) -> Array:
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def _require_outputs(called: str, own: Sequence[TensorSpec], original: ExportedModel) -> None:
-    """Refuse a file whose outputs can't be held against its original's.
+    """Refuse a file whose outputs can't be compared with its original's.
 
     Raises:
         ModelError: other names or shapes, or a float where the other has a whole number; names all of both.
@@ -368,10 +374,10 @@ def _require_outputs(called: str, own: Sequence[TensorSpec], original: ExportedM
 
 
 def _as_typed(arrays: Arrays, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The same values in the types that a file wants them in, in its order; rows or whole sets."""
+    """Convert values to the types that a file needs, in its order; rows or whole sets."""
     return {spec.name: np.asarray(arrays[spec.name]).astype(spec.dtype, copy=False) for spec in specs}
 
 
 def _all_typed(sets: Sequence[Arrays], specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """As `_as_typed`, of several sets."""
+    """Convert several sets as `_as_typed` does."""
     return [_as_typed(one, specs) for one in sets]

@@ -1,9 +1,8 @@
-"""A user's own torch module made measurable: input sets, every artifact that it can have, reference outputs, the error
-bounds.
+"""Make a user's own torch module measurable: input sets, all possible artifacts, reference outputs, error bounds.
 
-Input sets are given, drawn in the model's own way, or the example shuffled. What the module can't be exported to is
-no error: backends that need only the module are measured all the same.
-Runs in the export process only; the user's code runs here.
+Input sets are given, drawn in the model's own way, or the example shuffled. A form that the module can't be exported to
+is no error: backends that need only the module are measured all the same. Runs in the export process only; the user's
+code runs here.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SAME = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputData:
-    """Input buffers, calibration sets, labelled rows where there are any, and whether the buffers are drawn."""
+    """Hold input buffers, calibration sets, labeled rows if there are any, and whether the buffers are drawn."""
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
@@ -100,7 +99,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
 
 
 def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...], int]:
-    """The inputs of one call, and the rows in it; of labelled example inputs a call takes `batch` rows.
+    """Return the inputs of one call, and the rows in it; of labeled example inputs a call takes `batch` rows.
 
     Raises:
         UsageError: the model has no batch of this size.
@@ -123,7 +122,8 @@ def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...]
 
 
 def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Arrays]) -> bool:
-    """Whether buffers can be run as one batch, as `torch_error_bounds` does with all of them; only for a single output.
+    """Return whether buffers can run as one batch, as `torch_error_bounds` does with all of them; only for a single
+    output.
 
     Args:
         apart: the outputs for each buffer by itself.
@@ -142,7 +142,7 @@ def _is_by_rows(called: Called, buffers: Sequence[Arrays], apart: Sequence[Array
 
 
 def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[TensorSpec, ...]:
-    """Specs of the outputs; reduced floats come as float32, since the module was converted."""
+    """Return the outputs' specs; reduced floats come as float32, since the module was converted."""
     dtypes = {name: np.dtype(dtype) for name, dtype in zip(called.outputs, called.dtypes, strict=True)}
     return tuple(
         TensorSpec(name=name, shape=array.shape, dtype=dtypes[name].name)
@@ -151,7 +151,7 @@ def _output_specs(called: Called, reference_outputs: Sequence[Arrays]) -> tuple[
 
 
 def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tuple[Artifact, ...], str]:
-    """Write every artifact that the module can have; why there are no more, "" where all are there."""
+    """Write every artifact that the module can have; return why there are no more, "" if there are all."""
     made: list[Artifact] = [Artifact.MODULE]
     torch_files.write_weights(called.module, folder)
     try:
@@ -167,7 +167,7 @@ def _write_artifacts(called: Called, example: Arrays, folder: Path) -> tuple[tup
 
 
 def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) -> InputData:
-    """What the user gave for an export job, or what can be made of the example.
+    """Choose the sets that the user gave for an export job, or make some from the example.
 
     Raises:
         UsageError: the user's inputs or labels can't be read, or don't fit.
@@ -192,8 +192,9 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) 
 
 
 def _shuffle_example(example: Arrays, count: int, seed: int) -> list[dict[str, Array]]:
-    """The example, and copies of it with the elements of its floats in another order; integers may be offsets or ids,
-    valid only as they are. Without any float to shuffle, the example alone.
+    """Return the example, and copies with the elements of its floats shuffled; without floats, the example alone.
+
+    Integers stay: they may be offsets or ids, valid only as they are.
     """
     if not any(array.dtype.kind == "f" and array.size > 1 for array in example.values()):
         return [dict(example)]
@@ -211,7 +212,7 @@ def _shuffle_floats(array: Array, rng: np.random.Generator) -> Array:
 def _usable_buffers(
     job: ExportJob, called: Called, data: InputData
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-    """The buffers, or the example alone where shuffled ones aren't valid inputs; and the outputs for each.
+    """Return the buffers, or the example alone if shuffled ones aren't valid inputs; and the outputs for each.
 
     Raises:
         ModelError: the module gives different outputs for the same inputs.

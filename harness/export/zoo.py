@@ -1,5 +1,5 @@
-"""A shipped model's exported model: its artifacts and reference outputs from torch, or for the harness's own probes
-without it.
+"""Make a zoo model's exported model: its artifacts and reference outputs from torch; the harness's own probes need no
+torch.
 
 Runs in the export process only.
 """
@@ -88,11 +88,11 @@ def _write_artifacts(
         if job.request.variant:
             raise UsageError(f"{model.name} is a probe of the harness: its weights must stay what they are")
         assert model.forward, f"{model.name} writes its own artifacts, so its forward is the reference"
-        weights = _widen(model.write(folder))
+        weights = _as_float64(model.write(folder))
         forward = model.forward(np, weights, parameters)
 
         def run(sets: Sequence[Arrays]) -> list[dict[str, Array]]:
-            return [forward(_widen(one)) for one in sets]
+            return [forward(_as_float64(one)) for one in sets]
 
         reference_outputs = run(buffers)
         return reference_outputs, {Precision.FP32: FP32_BOUND_FLOOR}, make_unseen(buffers, run, reference_outputs[0])
@@ -108,5 +108,5 @@ def _write_artifacts(
     )
 
 
-def _widen(arrays: Arrays) -> dict[str, Array]:
+def _as_float64(arrays: Arrays) -> dict[str, Array]:
     return {name: array.astype(np.float64) for name, array in arrays.items()}

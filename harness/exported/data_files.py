@@ -1,7 +1,7 @@
-"""A user's data, in one form wherever data are asked for: an array for each input, and labels among them or not.
+"""Read a user's data in the one form that every command takes: an array for each input, with or without labels.
 
-An .npz file, a folder of .npy files by name, or one .npy for a model of one input. Arrays are rows, sets of the model's
-own shape, or one such set; what doesn't fit is told from the arrays' headers, before their numbers are read.
+A file of data is an .npz, a folder of .npy files by name, or one .npy for a model of one input. Arrays are rows, sets
+of the model's own shape, or one such set. The arrays' headers show what doesn't fit before any numbers are read.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (2, 0): npy.read_array_header_2_0,
 }
 _NAMELESS = "arr_{}"
-"""As `numpy.savez` calls arrays without a name, in order."""
+"""The names that `numpy.savez` gives to arrays without one, in order."""
 _NOT_ARRAYS = (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error, RuntimeError)
-"""What reading a file of something else raises; the last for what is encrypted or packed in an unknown way."""
+"""Exceptions from reading a file of another kind; the last one means that it is encrypted or packed in an unknown
+way.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How an array holds an input: which axes stand before what a call takes.
+    """Describe how an array holds an input: which axes come before those that a call takes.
 
     Attributes:
         count: sets of the model's own shape in it; of rows as many as they fill.
@@ -50,7 +52,7 @@ class _Form:
 
 
 def digest(path: Path) -> str:
-    """A hash of a file's contents, or of the arrays in a folder and their names.
+    """Hash a file's contents, or a folder's arrays and their names.
 
     Raises:
         OSError: it can't be read.
@@ -64,7 +66,7 @@ def digest(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that data lie in: the one, or those of a folder.
+    """Return the files that data lie in: the one, or those of a folder.
 
     Raises:
         UsageError: a folder has none.
@@ -73,7 +75,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def holds_labels(path: Path) -> bool:
-    """Whether labels lie among the data.
+    """Return whether the data include labels.
 
     Raises:
         UsageError: it can't be read.
@@ -113,19 +115,19 @@ def refuse_nan(path: Path) -> None:
 
 
 def read_sets(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-    """The data as sets of the inputs' own shapes; of rows the last set is filled up from the first ones.
+    """Read the data as sets of the inputs' own shapes; if rows don't fill the last set, the first rows fill it up.
 
     Raises:
         UsageError: it can't be read, or a name, shape, dtype or NaN doesn't fit; says expected and received.
     """
     forms, arrays = _open_data(path, specs)
     count = max(form.count for form in forms.values())
-    stacks = {spec.name: _stack(spec, arrays[spec.name], forms[spec.name], count) for spec in specs}
+    stacks = {spec.name: _split_sets(spec, arrays[spec.name], forms[spec.name], count) for spec in specs}
     return [{name: np.asarray(stack[index]) for name, stack in stacks.items()} for index in range(count)]
 
 
 def read_rows(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The data as rows along axis 0, whether they came so or as sets; all inputs have the batch there.
+    """Read the data as rows along axis 0, stored as rows or as sets; every input has its batch there.
 
     Raises:
         UsageError: as `read_sets`.
@@ -138,7 +140,7 @@ def read_rows(path: Path, specs: Sequence[TensorSpec]) -> dict[str, Array]:
 
 
 def read_labels(path: Path) -> Array:
-    """The labels in a file of data or of their own, on one axis where they are one for each row.
+    """Read the labels from a file of data or of their own; labels with one number a row get one axis.
 
     Raises:
         UsageError: it can't be read, or has none.
@@ -151,7 +153,7 @@ def read_labels(path: Path) -> Array:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """All arrays by name.
+    """Read all arrays by name.
 
     Raises:
         UsageError: they can't be read, or hold pickled objects.
@@ -226,7 +228,7 @@ def _explaining_errors(path: Path) -> Iterator[None]:
 
 
 def _open_data(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], dict[str, Array]]:
-    """The form of each input's array, and the arrays by the inputs' names, without NaN."""
+    """Open the data; return each input's form, and the arrays by the inputs' names, after refusing NaN."""
     named = _stored_names(path, specs, found := read_arrays(path))
     arrays = {name: found[stored] for name, stored in named.items()}
     headers = {name: TensorSpec(name=name, shape=one.shape, dtype=one.dtype.name) for name, one in found.items()}
@@ -237,7 +239,7 @@ def _open_data(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form
 
 
 def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object]) -> dict[str, str]:
-    """Under which name each input's array is stored: its own, or in order where none has a name."""
+    """Return the name under which each input's array is stored: its own, or by order if no array has a name."""
     expected = [spec.name for spec in specs]
     given = [name for name in found if name != LABELS or LABELS in expected]
     if sorted(given) == sorted(_NAMELESS.format(at) for at in range(len(specs))):
@@ -248,7 +250,7 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
 
 
 def _match_forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, TensorSpec]) -> dict[str, _Form]:
-    """How each array holds its input.
+    """Find out how each array holds its input.
 
     Raises:
         UsageError: one doesn't fit, or they hold different numbers of rows or sets.
@@ -284,8 +286,8 @@ def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | No
     raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {got}")
 
 
-def _stack(spec: TensorSpec, array: Array, form: _Form, count: int) -> Array:
-    """An input's array as `count` sets."""
+def _split_sets(spec: TensorSpec, array: Array, form: _Form, count: int) -> Array:
+    """Split an input's array into `count` sets."""
     if form.is_rows:
         filled = rows(array, 0, count * spec.shape[0])
         return filled.reshape(count, *spec.shape)

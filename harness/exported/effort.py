@@ -1,7 +1,7 @@
-"""How much an export may do: the seconds that it has, what a call takes, and what it leaves out because of that.
+"""Decide how much an export may do from the seconds that it has and what a call takes, and note what it leaves out.
 
-The export process makes one, tells in a file how far it is, and asks it before each long step. Its parent reads the
-file and ends the process where it overruns all the same.
+The export process makes one `Effort`, reports its progress in a file, and asks it before each long step. The parent
+reads that file and ends an export that overruns all the same.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from shootout.units import span
 T = TypeVar("T")
 PROGRESS = "report.json"
 LEAST_RUNS = 5.0
-"""Each input buffer is run about so often at least: for the reference outputs, twice for FP32's error, with what
-rounding costs, and half a time to see whether the same inputs give the same outputs.
+"""The least number of runs of each input buffer. They give the reference outputs, FP32's error (two runs, with what
+rounding costs), and half a run checks that the same inputs give the same outputs.
 """
 ALL_RUNS = 42.0
-"""Each is run about so often, with what rounding in the graph costs, where the error of every precision is predicted;
-beside that, every set that gives the ranges of integers is run once.
+"""The number of runs of each input buffer if the error of every precision is predicted, with what rounding in the graph
+costs. Besides, every set that gives the ranges of integers is run once.
 """
 PREDICTED = frozenset(
     (
@@ -45,14 +45,14 @@ PREDICTED = frozenset(
 )
 BRIEF_SETS = 8
 TRIED_FLOPS = 1e9
-"""A call of fewer operations is simply tried."""
+"""Try a call of fewer operations without foreseeing its time."""
 RATE_SIZE = 512
 MORE_TIME = "give it more time with --max-time, or a smaller batch or input"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportProgress:
-    """What an export tells of itself.
+    """Hold what an export reports of its progress.
 
     Attributes:
         model: whose exported model is made.
@@ -66,7 +66,7 @@ class ExportProgress:
 
 
 def read_progress(path: Path) -> ExportProgress | None:
-    """What an export told last; None where it told nothing yet."""
+    """Return an export's last report; None before the first one."""
     try:
         return ExportProgress(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -74,7 +74,7 @@ def read_progress(path: Path) -> ExportProgress | None:
 
 
 def product_rate() -> float:
-    """Operations a second of a product of two matrices, in one thread of NumPy's library: the best of three."""
+    """Measure the operations a second of a matrix product in one thread of NumPy's library, as the best of three."""
     side = np.ones((RATE_SIZE, RATE_SIZE), np.float32)
     watches = []
     for _ in range(3):
@@ -85,15 +85,15 @@ def product_rate() -> float:
 
 
 class Effort:
-    """What one export may do.
+    """Decide what one export may do in its time.
 
     Args:
         model: its name for people.
-        limit: when the whole run ends: who can't make the least by then gives up.
-        plan: when it should end: what doesn't fit before that is left out.
-        needs: the precisions whose error somebody waits for; where there isn't time for all, no others are predicted.
-        narrow: whether no others are in any case.
-        report: the file in which it tells how far it is; None: nobody reads it.
+        limit: when the whole run ends: an export that can't make the least by then gives up.
+        plan: when the export should end: what doesn't fit before that is left out.
+        needs: the precisions whose error is needed; if there isn't time for all, no others are predicted.
+        narrow: whether no others are predicted in any case.
+        report: the file for reports of progress; None: no process reads it.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Effort:
         self._parts: set[str] = set()
         self._report = report
         self.unpredicted: list[str] = []
-        """The precisions whose error it left out, for want of time or since nobody waits for it."""
+        """The precisions whose error it left out, for want of time or because it isn't needed."""
         self._longest_s = 0.0
         self._input_sets = ""
         self._late: list[str] = []
@@ -122,7 +122,7 @@ class Effort:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it has to end at some time."""
+        """Return whether the export has to end at some time."""
         return self.plan.seconds is not None
 
     def tell(self, doing: str) -> None:
@@ -135,22 +135,22 @@ class Effort:
 
     @property
     def is_brief(self) -> bool:
-        """Whether anything was left out."""
+        """Return whether anything was left out."""
         return bool(self._input_sets or self._late)
 
     @property
     def most_sets(self) -> int | None:
-        """How many drawn sets quantizers get; None: all there are."""
+        """Return how many drawn sets quantizers get; None: all there are."""
         return BRIEF_SETS if self._input_sets else None
 
     def foresee(self, count: int, work: Work | None) -> None:
-        """Look, before the first call, whether there is time for the fewest of `count` input buffers.
+        """Check before the first call that there is time for the fewest of `count` input buffers.
 
         Args:
             work: of a call; None where it isn't known, and then the call shows.
 
         Raises:
-            SkippedArm: there is none, though one thread did nothing but products, as fast as NumPy's.
+            SkippedArm: there is no time, even if one thread did nothing but products, as fast as NumPy's.
         """
         if work and work.flops and work.flops > TRIED_FLOPS:
             self._require_time(LEAST_RUNS * min(count, MIN_INPUT_BUFFERS), work.flops / product_rate())
@@ -165,7 +165,7 @@ class Effort:
             )
 
     def buffers(self, count: int, call_s: float) -> int:
-        """How many of `count` input buffers there is time for, all else included.
+        """Return for how many of `count` input buffers there is time, all else included.
 
         Args:
             call_s: seconds of a call of what the reference outputs are made with.
@@ -188,7 +188,7 @@ class Effort:
         self.tell(f"the right outputs of {count} input sets, a call takes {call_s:.2g} s")
 
     def expect(self, count: int, call_s: float) -> bool:
-        """Whether there is time for all of it, `count` input buffers whose number stands.
+        """Return whether there is time for all of `count` input buffers, whose number is fixed.
 
         Args:
             call_s: as in `buffers`.
@@ -208,19 +208,21 @@ class Effort:
 
     @property
     def _wanted_precisions(self) -> frozenset[str] | None:
-        """The precisions that are predicted at all; None: every one that a model has."""
+        """Return the precisions to predict; None: every one that the model has."""
         is_narrow = self.needs and (self._is_narrow or self._input_sets)
         return self.needs | self._parts if is_narrow else None
 
     def wants(self, precisions: Collection[str]) -> bool:
-        """Whether any of these is predicted; what is needed for none of them can be left out with them."""
+        """Return whether any of these is predicted; if none is, the preparations for them can be left out too."""
         if self._wanted_precisions is None or self._wanted_precisions & set(precisions):
             return True
         self.unpredicted.extend(precisions)
         return False
 
     def allows(self, precision: str) -> bool:
-        """Whether a prediction of this precision's error, as long as the longest one so far, ends in time."""
+        """Return whether a prediction of this precision's error ends in time, if it takes as long as the longest so
+        far.
+        """
         if self._wanted_precisions is not None and precision.partition("/")[0] not in self._wanted_precisions:
             self.unpredicted.append(precision)
             return False
@@ -242,7 +244,7 @@ class Effort:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a row has to say of an exported model that was made in a hurry."""
+        """Return a row's notes on an exported model that was made in a hurry."""
         if not self.is_brief:
             return ()
         errors = f"what error {', '.join(self._late)} explain" if self._late else ""

@@ -1,13 +1,14 @@
-"""How far outputs are from the FP64 reference outputs, and whether that fits the label. NumPy only (workers).
+"""Measure how far outputs are from the FP64 reference outputs, and judge whether that fits the label. NumPy only
+(workers).
 
 One meaning of the error everywhere: the L2 norm of what is wrong in one output for one input set, relative to the RMS
 of that output's norm over all sets. So an output that is almost zero on one set doesn't blow it up. The worst set and
 output count by themselves: pooled over all, a small output's error would drown in a large one's norm.
 
-Where this misleads: a set whose outputs are a hundred times smaller than the others' may be all wrong at an error of
-0.01; and a large part of an output that no input moves (a detector's anchors) makes every error small. The first is the
-price of the above. For the second there is `spread`: what an error bound proves is judged against what the inputs move,
-not against the size. The error itself isn't, since sets that are much alike would make it large where nothing is wrong.
+This misleads in two cases. A set whose outputs are a hundred times smaller than the others' may be all wrong at an
+error of 0.01: that is the price of the above. And a large part of an output that no input moves (a detector's anchors)
+makes every error small. Hence `spread`: an error bound's power is judged against the part that the inputs move, not
+against the size. The error itself isn't, since sets that are much alike would make it large though nothing is wrong.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from shootout.contract import Array, Arrays, BoundStanding, Fidelity, TensorSpec
 from shootout.exported.model import LabelledRows
 
 ALIKE = 1e-5
-"""Of its size: an output that inputs move by less is the same for all of them (anchors alone, say, or positions)."""
+"""The share of its size below which an output counts as the same for all inputs (anchors alone, say, or positions)."""
 NOTHING = Fidelity(max_abs=None, relative_l2=None, sqnr_db=None, cosine=None, top1_agreement=None)
-"""Of outputs that can't even be compared."""
+"""The fidelity of outputs that can't even be compared."""
 
 
 def check_outputs(specs: Sequence[TensorSpec], outputs: Arrays) -> str | None:
-    """The reason why `outputs` don't have the model's names, shapes and dtypes, or None.
+    """Return the reason why `outputs` don't have the model's names, shapes and dtypes, or None.
 
     A float output may also come as float32, whatever the model's own float type.
     """
@@ -50,7 +51,7 @@ def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> F
         for got, wanted in zip(outputs, reference_outputs, strict=True)
         for name, right in wanted.items()
     ]
-    floats = [(_flatten(got), _flatten(right)) for got, right in pairs if right.dtype.kind == "f"]
+    floats = [(_flat_float64(got), _flat_float64(right)) for got, right in pairs if right.dtype.kind == "f"]
     mismatches = sum(int(np.count_nonzero(got != right)) for got, right in pairs if right.dtype.kind != "f")
     error = worst_error(outputs, reference_outputs)
     if error is None:
@@ -59,17 +60,17 @@ def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> F
         max_abs=max((float(np.max(np.abs(got - right), initial=0.0)) for got, right in floats), default=0.0),
         relative_l2=error,
         sqnr_db=_sqnr_db(floats),
-        cosine=_cosine(floats),
+        cosine=_cosine_similarity(floats),
         top1_agreement=_top1_agreement(outputs, reference_outputs),
         mismatches=mismatches,
     )
 
 
 def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
-    """The largest relative L2 error of any input set and float output; None where an output isn't finite.
+    """Return the largest relative L2 error of any input set and float output; None if an output isn't finite.
 
     Args:
-        outputs: in the reference's order; no more than one is held.
+        outputs: in the reference's order; only one is in memory at a time.
     """
     known, worst = sizes(reference_outputs), 0.0
     for got, wanted in zip(outputs, reference_outputs, strict=True):
@@ -81,7 +82,7 @@ def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) 
 
 
 def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
-    """The RMS norm of each float output over all input sets."""
+    """Return the RMS norm of each float output over all input sets."""
     return {
         name: _root_mean_square([_l2_norm(one[name]) for one in reference_outputs])
         for name in _float_outputs(reference_outputs)
@@ -89,19 +90,19 @@ def sizes(reference_outputs: Sequence[Arrays]) -> dict[str, float]:
 
 
 def set_error(got: Arrays, wanted: Arrays, known: Mapping[str, float]) -> float | None:
-    """The largest relative L2 error of any float output of one input set; None where one isn't finite.
+    """Return the largest relative L2 error of any float output of one input set; None if one isn't finite.
 
     Args:
         known: the outputs' `sizes`.
     """
-    errors = {name: _l2_norm(_flatten(got[name]) - _flatten(wanted[name])) for name in known}
+    errors = {name: _l2_norm(_flat_float64(got[name]) - _flat_float64(wanted[name])) for name in known}
     if not all(map(math.isfinite, errors.values())):
         return None
-    return max((_relative(error, known[name]) for name, error in errors.items()), default=0.0)
+    return max((_relative_error(error, known[name]) for name, error in errors.items()), default=0.0)
 
 
 def spread(reference_outputs: Sequence[Arrays]) -> float:
-    """The least share of any float output's size (RMS norm over the input sets) that different inputs move.
+    """Return the least share of any float output's size (RMS norm over the input sets) that different inputs move.
 
     So far from the reference outputs are an answer that ignores its inputs. An output that no input moves doesn't
     count.
@@ -112,9 +113,9 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     for name in _float_outputs(reference_outputs):
         size, middle = (
             _root_mean_square([_l2_norm(one[name]) for one in reference_outputs]),
-            sum(_flatten(one[name]) for one in reference_outputs) / len(reference_outputs),
+            sum(_flat_float64(one[name]) for one in reference_outputs) / len(reference_outputs),
         )
-        moved = _root_mean_square([_l2_norm(_flatten(one[name]) - middle) for one in reference_outputs])
+        moved = _root_mean_square([_l2_norm(_flat_float64(one[name]) - middle) for one in reference_outputs])
         shares += [moved / size] if moved > ALIKE * size else []
     return min(shares, default=1.0)
 
@@ -126,7 +127,7 @@ def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: Labe
 
 
 def widened(error: float | None) -> float | None:
-    """The error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
+    """Return the error bound for a predicted relative L2: FIDELITY_MARGIN times it; None (overflow) stays."""
     return None if error is None else error * FIDELITY_MARGIN
 
 
@@ -139,18 +140,18 @@ def gate(
     is_real: bool = False,
     max_error: float = 0.0,
 ) -> str | None:
-    """The reason why a row can't be true to its label, or None.
+    """Return the reason why a row can't be true to its label, or None.
 
     Args:
         found: from `compare`.
         error_bound: the largest relative L2 that the precision explains; None: it explains nothing (the model overflows
             in it, or the exported model has no prediction for it).
         least: outputs that are no further off than this can't have been computed in the label's precision.
-        is_judged: whether the error bound is held against the error (see `ExportedModel.is_judged`), and integers have
-            to be the same. What is judged has to be nearer to right outputs than to zeros, however wide its error
+        is_judged: whether the error is compared with the error bound (see `ExportedModel.is_judged`), and integers have
+            to be the same. A judged answer has to be nearer to right outputs than to zeros, however wide its error
             bound.
-        is_real: whether the inputs are no drawn numbers: then an answer that is nearer to zeros is wrong, whether
-            anything could be predicted or not.
+        is_real: whether the inputs are real rather than drawn: then an answer that is nearer to zeros is wrong, even if
+            nothing could be predicted.
         max_error: a larger relative L2 that the user allows any row.
     """
     if found.mismatches and is_judged:
@@ -179,7 +180,7 @@ def gate(
 
 
 def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> BoundStanding:
-    """How a row that passed the gate stands to its error bound."""
+    """Return how a row that passed the gate compares with its error bound."""
     if not is_judged:
         return BoundStanding.NOT_JUDGED
     is_met = (
@@ -196,7 +197,7 @@ def with_shared(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[
 
 
 def disagreement(found: Fidelity, error_bound: float | None) -> str | None:
-    """Why a row can't be the shared model, or None.
+    """Return why a row can't be the shared model, or None.
 
     Two that round in different places, each as far off as quantization costs, differ by twice that at most.
 
@@ -212,7 +213,7 @@ def disagreement(found: Fidelity, error_bound: float | None) -> str | None:
 
 
 def rightly(run: Callable[[Arrays], Arrays], report: LabelledRows, batch: int) -> Array:
-    """For each row of the report split, whether its largest output is the right class.
+    """Return for each row of the report split whether its largest output is the right class.
 
     Args:
         run: one batch of inputs → outputs, the class scores first.
@@ -232,7 +233,7 @@ def rows(array: Array, first: int, batch: int) -> Array:
     return np.take(array, range(first, first + batch), axis=0, mode="wrap")
 
 
-def _flatten(array: Array) -> Array:
+def _flat_float64(array: Array) -> Array:
     return np.asarray(array, dtype=np.float64).ravel()
 
 
@@ -241,10 +242,10 @@ def _float_outputs(reference_outputs: Sequence[Arrays]) -> list[str]:
 
 
 def _l2_norm(array: Array) -> float:
-    return float(np.linalg.norm(_flatten(array)))
+    return float(np.linalg.norm(_flat_float64(array)))
 
 
-def _relative(error: float, size: float) -> float:
+def _relative_error(error: float, size: float) -> float:
     return error / size if size else math.inf if error else 0.0
 
 
@@ -258,7 +259,7 @@ def _sqnr_db(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     return 10 * math.log10(signal / noise) if noise and signal else None
 
 
-def _cosine(pairs: Sequence[tuple[Array, Array]]) -> float | None:
+def _cosine_similarity(pairs: Sequence[tuple[Array, Array]]) -> float | None:
     dot = math.fsum(float(got @ right) for got, right in pairs)
     sizes = [math.fsum(float(pair[side] @ pair[side]) for pair in pairs) for side in (0, 1)]
     return dot / math.sqrt(sizes[0] * sizes[1]) if all(sizes) else None

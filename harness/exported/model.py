@@ -1,7 +1,7 @@
-"""A model in every form that backends load, in one folder whose content is hashed.
+"""Hold a model in every form that backends load, in one folder whose content is hashed.
 
-Workers load this module, so it needs NumPy and the standard library; safetensors comes in where weights are read. The
-hashes also guard `model.pt2`: `torch.export.load` may unpickle, so only bytes that we wrote are ever handed to it.
+Workers load this module, so it needs only NumPy and the standard library, and safetensors when weights are read. The
+hashes also guard `model.pt2`: `torch.export.load` may unpickle, so it only gets bytes that we wrote.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from shootout.exported.workload import Work
 from shootout.host.store import open_sealed, sealed
 
 ALIGNMENT = 64
-"""Bytes on a multiple of which every array begins: a cache line and the widest vector. NumPy's own begin on 16, by luck
-on more, and runtimes treat the two unlike: XLA reads an aligned array where it lies and copies another one in the call.
+"""Every array begins at a multiple of so many bytes: a cache line and the widest vector. NumPy aligns to 16 bytes, to
+more only by luck, and that changes times: XLA reads an aligned array in place and copies another one in the call.
 """
 SCHEMA = 2
 MANIFEST = "manifest.json"
 ONNX_SUFFIX = ".onnx"
-"""Ends the name of a user's file, and of no other model."""
+"""The ending of a user's file's name, and of no other model's."""
 WEIGHTS = "params.safetensors"
 FILES = {
     Artifact.FORWARD: WEIGHTS,
@@ -46,20 +46,20 @@ UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION = "report.npz", "selection.npz"
 LABELS = "labels"
 ERROR = "error.json"
-"""What an export leaves in place of a manifest: why there is no exported model."""
+"""The file that an export leaves in place of a manifest: why there is no exported model."""
 TELLING = 10.0
-"""Where a quantizer's error bound is so many times a float precision's, that one's error shows that nothing was
-quantized.
+"""If a quantizer's error bound is so many times a float precision's, an error like that precision's shows that nothing
+was quantized.
 """
 CHOOSES_LAYERS = "mixed-|ratio-|accuracy-control"
-"""Words of schemes that leave the layers alone whose rounding would cost most."""
+"""Words of schemes that leave out the layers whose rounding would cost most."""
 INLINE_BYTES = 1 << 30
-"""Weights above this lie beside the ONNX file: a protobuf holds at most 2 GiB."""
+"""Larger weights lie beside the ONNX file: a protobuf holds at most 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledRows:
-    """A labelled split of a data set.
+    """Hold a labeled split of a data set.
 
     Attributes:
         inputs: by input name, rows along axis 0.
@@ -72,7 +72,7 @@ class LabelledRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedModel:
-    """One model at one batch size, as files. Picklable: only paths and facts are in memory.
+    """Describe one model at one batch size, as files. Only paths and facts are in memory, so it can be pickled.
 
     Attributes:
         key: hash of all that the exported model was made from; the folder's name in the cache.
@@ -128,18 +128,20 @@ class ExportedModel:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a user's ONNX file: its torch module, where it has one, is the program in `model.pt2`."""
+        """Return whether it is a user's ONNX file; the torch module, if the file has one, is the program in
+        `model.pt2`.
+        """
         return self.model.endswith(ONNX_SUFFIX)
 
     @property
     def is_users(self) -> bool:
-        """Whether it is a user's own model, for which they can give inputs."""
+        """Return whether it is a user's own model, for which they can give inputs."""
         return self.is_file or bool(self.source_sha256)
 
     def error_bound(
         self, target: Target, rests: Rests = MappingProxyType({}), *, is_whole: bool = True
     ) -> tuple[float | None, float]:
-        """The error that a target's precision explains: the most (None: nothing is known), and the least.
+        """Return the largest error that a target's precision explains (None: nothing is known), and the least.
 
         What a quantizer made can't be as exact as FP32, unless the model gives it nothing to round, or FP32's own error
         bound is so wide that it says nothing. Where the rest of
@@ -167,15 +169,15 @@ class ExportedModel:
         return own + beside, least
 
     def is_telling(self, error_bound: float) -> bool:
-        """Whether an error bound tells a right answer from one that ignores its inputs."""
+        """Return whether an error bound separates a right answer from one that ignores its inputs."""
         return error_bound <= USEFUL_BOUND * self.spread
 
     def is_judged(self, target: Target, rests: Rests = MappingProxyType({})) -> bool:
-        """Whether the error of a target is held against its error bound: on drawn inputs only where it is useful.
+        """Return whether a target's error is held against its error bound: on drawn inputs only if that is useful.
 
-        Where nothing could be predicted at all, real inputs would tell no more, so the gate closes on either; where
-        there was no time to predict, its own error or that of what computes the rest, nothing is held against it. A
-        file's own precisions are there whether they can be predicted or not.
+        If nothing could be predicted at all, real inputs would prove no more, so the gate closes on either. If there
+        was no time to predict the target's error, or that of the library that computes the rest, nothing is held
+        against it. A file's own precisions are there whether they can be predicted or not.
         """
         key = self._bound_key(target)
         if key in self.unpredicted or (target.precision in SCALED and _rest_of(target, rests) in self.unpredicted):
@@ -192,7 +194,7 @@ class ExportedModel:
         )
 
     def path(self, artifact: Artifact) -> Path:
-        """The file that holds `artifact`.
+        """Return the file that holds `artifact`.
 
         Raises:
             ModelError: this exported model has no such artifact.
@@ -202,7 +204,7 @@ class ExportedModel:
         return self.folder / FILES[artifact]
 
     def weights(self, names: Collection[str] | None = None) -> dict[str, Array]:
-        """The float32 weights by their names in the torch module; none where the model has none.
+        """Return the float32 weights by their names in the torch module; empty if the model has none.
 
         Args:
             names: read only these; None: all.
@@ -222,30 +224,33 @@ class ExportedModel:
             return {name: stored.get_tensor(name) for name in names}
 
     def input_buffers(self) -> list[dict[str, Array]]:
-        """The input sets that calls rotate through."""
+        """Return the input sets that calls rotate through."""
         return load_sets(self.folder / INPUTS, [spec.name for spec in self.inputs])
 
     def reference_outputs(self) -> list[dict[str, Array]]:
-        """The right outputs for each input buffer; float ones in float64."""
+        """Return the right outputs for each input buffer; float ones in float64."""
         return load_sets(self.folder / REFERENCE, [spec.name for spec in self.outputs])
 
     def gradients(self) -> list[dict[str, Array]]:
-        """Of a training step, the right gradients for each input buffer, sketched (see `training_step.sketch`)."""
+        """Return a training step's right gradients for each input buffer, sketched (see `training_step.sketch`)."""
         return load_sets(self.folder / GRADIENTS, self.trained)
 
     def shared_outputs(self) -> list[dict[str, Array]] | None:
-        """What a quantized variant, or a file that races its original, gives as it is written, for each input buffer;
+        """Return each input buffer's outputs as a quantized variant, or a file that races its original, is written.
+
         None for other exported models.
         """
         path = self.folder / SHARED_OUTPUTS
         return load_sets(path, [spec.name for spec in self.outputs]) if path.exists() else None
 
     def own_outputs(self) -> list[dict[str, Array]]:
-        """What a runtime that is true to this model gives: the reference's outputs, or those of a file beside it."""
+        """Return the outputs of a runtime that is true to this model: the reference's, or those of a file beside it."""
         return (self.shared_outputs() if self.original else None) or self.reference_outputs()
 
     def unseen(self) -> list[tuple[dict[str, Array], dict[str, Array]]]:
-        """Inputs that an arm first meets while it is timed, each with its `own_outputs`; none where none are valid."""
+        """Return inputs that an arm first meets while it is timed, each with its `own_outputs`; empty if none are
+        valid.
+        """
         if not (self.folder / UNSEEN).exists():
             return []
         inputs = load_sets(self.folder / UNSEEN, [spec.name for spec in self.inputs])
@@ -263,12 +268,12 @@ class ExportedModel:
         return load_sets(self.folder / CALIBRATION, [spec.name for spec in self.inputs])
 
     def report(self) -> LabelledRows | None:
-        """The data set's report split, None for a model without a data set."""
+        """Return the data set's report split; None for a model without a data set."""
         return self._read_split(REPORT)
 
     @property
     def has_report(self) -> bool:
-        """Whether there is a report split, which is not read."""
+        """Return whether there is a report split, without reading it."""
         return (self.folder / REPORT).exists()
 
     @property
@@ -280,7 +285,7 @@ class ExportedModel:
             return -(-len(stored[LABELS]) // self.batch)
 
     def selection(self) -> LabelledRows | None:
-        """The calibration split with its labels: what a search may look at; None for a model without a data set."""
+        """Return the calibration split with its labels, which a search may look at; None without a data set."""
         return self._read_split(SELECTION)
 
     def _read_split(self, name: str) -> LabelledRows | None:
@@ -349,7 +354,7 @@ def _read_specs(stored: Iterable[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
 
 
 def key_in(folder: Path) -> str:
-    """The key of the exported model that was just made in a folder; its files are unchecked.
+    """Return the key of the exported model that was just made in a folder, without checking its files.
 
     Raises:
         OSError, ValueError: it has no whole manifest.
@@ -382,7 +387,7 @@ def load_sets(path: Path, names: Sequence[str]) -> list[dict[str, Array]]:
 
 
 def aligned(array: Array) -> Array:
-    """A copy in C order that begins on a multiple of ALIGNMENT."""
+    """Copy an array in C order to a multiple of ALIGNMENT."""
     memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     first = -memory.__array_interface__["data"][0] % ALIGNMENT
     copy: Array = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)

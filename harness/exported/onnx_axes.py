@@ -18,7 +18,7 @@ from shootout.contract import TensorSpec
 from shootout.errors import ModelError, UsageError, unknown
 
 BATCH_AXES = ("batch", "batch_size", "N")
-"""The first of these that is a free axis gets the batch size; where there is none, each input's first axis is taken."""
+"""The first of these names that is a free axis gets the batch size; without one, each input's first axis gets it."""
 DTYPES = frozenset(
     "FLOAT DOUBLE FLOAT16 BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()  # noqa: SIM905
 )
@@ -30,7 +30,7 @@ _EXAMPLE_PIXELS, _EXAMPLE_LENGTH = 224, 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisSizes:
-    """The sizes of a file's free axes.
+    """Hold the sizes of a file's free axes.
 
     Attributes:
         sizes: by axis.
@@ -44,7 +44,7 @@ class AxisSizes:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a row has to say of them."""
+        """Return the notes on a row about these sizes."""
         return (f"{', '.join(self.guessed)} taken for the batch",) if self.guessed else ()
 
 
@@ -80,7 +80,7 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
 
 
 def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The sizes of free axes that whole shapes tell.
+    """Return the sizes of free axes that whole shapes give.
 
     Args:
         shapes: by input, "" for the only one; a size of 0 leaves its axis as it is.
@@ -110,7 +110,7 @@ def sizes_of_shapes(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> d
 def sizes_asked(
     model: ModelProto, shapes: Mapping[str, Sequence[int]], sets: Mapping[str, int], batch: int
 ) -> tuple[dict[str, int], int]:
-    """Sizes by axis and the batch, of what is given as whole shapes and what is given axis by axis.
+    """Combine whole shapes and sizes of single axes into sizes by axis and the batch.
 
     Raises:
         UsageError: as `sizes_of_shapes`; or both give an axis, not alike.
@@ -127,7 +127,7 @@ def sizes_asked(
 
 
 def sizes_beside(model: ModelProto, inputs: Sequence[TensorSpec], called: str, original: str) -> dict[str, int]:
-    """The sizes of the file's free axes with which it takes the original's inputs.
+    """Return the sizes of the file's free axes with which it takes the original's inputs.
 
     Args:
         model: the parsed file, weights or not.
@@ -164,7 +164,7 @@ def fix_axes(model: ModelProto, sizes: Mapping[str, int]) -> None:
 
 
 def true_inputs(model: ModelProto) -> list[ValueInfoProto]:
-    """The inputs that a caller gives (older files list their weights among the inputs too).
+    """Return the inputs that a caller gives (older files list their weights among the inputs too).
 
     Raises:
         ModelError: there is none, or one isn't a tensor of a known shape and a supported type.
@@ -191,7 +191,7 @@ def require_tensor_outputs(model: ModelProto) -> None:
 
 
 def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tuple[TensorSpec, ...]:
-    """The inputs of a model whose axes are all fixed, in the file or by `sizes`."""
+    """Return the inputs of a model whose axes are all fixed, in the file or by `sizes`."""
     known = sizes or {}
     return tuple(
         TensorSpec(
@@ -202,24 +202,24 @@ def input_specs(model: ModelProto, sizes: Mapping[str, int] | None = None) -> tu
 
 
 def input_texts(model: ModelProto) -> dict[str, str]:
-    """Each input as people read it, e.g. `images float32[batch, 3, height, width]`."""
+    """Write each input for people, such as `images float32[batch, 3, height, width]`."""
     return {info.name: _input_text(info) for info in true_inputs(model)}
 
 
 def free_axes(model: ModelProto) -> dict[str, tuple[int, ...]]:
-    """Where each input's shape is left open."""
+    """Return the positions of the free axes in each input's shape."""
     return {
         info.name: tuple(at for at, (axis, _) in enumerate(_list_axes(info)) if axis) for info in true_inputs(model)
     }
 
 
 def open_axes(model: ModelProto) -> list[str]:
-    """The names of the axes that the file leaves open, each once."""
+    """Return the names of the axes that the file leaves open, each once."""
     return list(dict.fromkeys(axis for info in true_inputs(model) for axis, _ in _list_axes(info) if axis))
 
 
 def example_shapes(model: ModelProto) -> list[str]:
-    """A shape for each input that leaves sizes open, as `--shape` takes it; a guess, to be edited."""
+    """Guess a shape, to be edited, for each input that leaves sizes open, as `--shape` takes it."""
     return list(_example_shapes(open_axes(model), true_inputs(model), {}))
 
 
@@ -236,7 +236,7 @@ def _dtype_of(info: ValueInfoProto) -> str:
 
 
 def _batch_axes(inputs: Sequence[ValueInfoProto]) -> list[str]:
-    """The free axes that are rows of a call: the one that is called so, else the first of each input."""
+    """Return the free axes that are rows of a call: the one with such a name, else the first of each input."""
     firsts = [dims[0][0] for info in inputs if (dims := _list_axes(info)) and dims[0][0]]
     every = {axis for info in inputs for axis, _ in _list_axes(info)}
     named = next((name for name in BATCH_AXES if name in every), None)
@@ -252,7 +252,7 @@ def _not_an_axis(name: str, axes: Sequence[str], inputs: Sequence[ValueInfoProto
 def _missing_sizes(
     missing: Sequence[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int], called: str
 ) -> str:
-    """What is missing, all inputs, and what gives it behind any command that takes a model."""
+    """Say which size is missing, list all inputs, and name the options of any command that give it."""
     words = [word for shape in _example_shapes(missing, inputs, sizes) for word in ("--shape", shape)]
     lines = [
         f"{called} has axes without a size: {', '.join(missing)}. Its inputs:",
@@ -279,13 +279,13 @@ def _example_shapes(
 
 
 def _list_axes(info: ValueInfoProto) -> list[tuple[str, int]]:
-    """Each axis as (its name, 0) where it is free, else as ("", its size)."""
+    """Return each axis as (its name, 0) if it is free, else as ("", its size)."""
     dims = enumerate(info.type.tensor_type.shape.dim)
     return [("", dim.dim_value) if dim.dim_value > 0 else (_axis_name(dim) or f"{info.name}.{i}", 0) for i, dim in dims]
 
 
 def _axis_name(dim: TensorShapeProto.Dimension) -> str:
-    """The axis's own name; two that are called "?", as some exporters do, aren't the same axis."""
+    """Return the axis's own name; "?", which some exporters give to different axes, is none."""
     return "" if dim.dim_param == "?" else dim.dim_param
 
 

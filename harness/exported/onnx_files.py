@@ -32,12 +32,12 @@ from shootout.errors import ModelError, UsageError, one_line
 from shootout.exported.model import INLINE_BYTES
 
 KEPT_BYTES = 1 << 12
-"""Shapes, thresholds and normalisations are smaller, weights that matter for time are larger."""
+"""Shapes, thresholds and normalizations are smaller; weights that matter for time are larger."""
 _DATA = frozenset("raw_data float_data int32_data int64_data double_data uint64_data string_data".split())  # noqa: SIM905
 _COMMENTS = frozenset(
     "doc_string metadata_props external_data quantization_annotation producer_name producer_version".split()  # noqa: SIM905
 )
-"""Fields that nobody here shows or looks anything up by, or whose words are checked where they are read."""
+"""Fields that nothing here shows or uses as a key, or whose text is checked when it is read."""
 _SHOWN = frozenset(
     f"onnx.{name}"
     for name in (
@@ -48,11 +48,11 @@ _SHOWN = frozenset(
         "TensorShapeProto.Dimension.dim_param",
     )
 )
-"""Names that people get to read."""
+"""Names that people read."""
 _STEERING = frozenset(("Cc", "Cs", "Zl", "Zp"))
 """Unicode's categories of controls, halves of pairs, and ends of lines and paragraphs."""
 _DIRECTIONS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Which turn around the order in which a text is shown."""
+"""Characters that reverse the order in which a text is shown."""
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 """Protobuf's wire types, https://protobuf.dev/programming-guides/encoding/."""
 _FLOATS: Mapping[int, Precision] = {
@@ -67,13 +67,13 @@ _NARROWEST = frozenset({TensorProto.INT4, TensorProto.UINT4})
 _QUANTIZED = re.compile("Quantize|Integer|^QLinear|^QGemm$|^QAttention$|^MatMulNBits$|^MatMulBnb4$|BlockQuantized$")
 """Operators that read or write numbers of a few bits, ONNX's own and those of ONNX Runtime's domain."""
 _IN_BLOCKS = re.compile("^MatMulNBits$|^MatMulBnb4$|^GatherBlockQuantized$")
-"""Those whose weights are packed into bytes, so that no type tells their bits."""
+"""Operators whose weights are packed into bytes, so that no type shows their bits."""
 _BITS = 4
-"""Where such an operator doesn't say."""
+"""The bits of such an operator if it doesn't say."""
 
 
 def header(path: Path) -> ModelProto:
-    """The model without the contents of its larger tensors, kept for the next who asks: not to be changed.
+    """Read the model without the contents of its larger tensors. The result is cached: don't change it.
 
     Raises:
         UsageError: `path` can't be read.
@@ -106,12 +106,12 @@ def _read_header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
 
 
 def _is_misleading(text: str) -> bool:
-    """Whether it would steer a terminal, or show something else than is written."""
+    """Return whether a text would steer a terminal, or show something else than is written."""
     return not text.isprintable() and any(one in _DIRECTIONS or category(one) in _STEERING for one in text)
 
 
 def _names_in(message: Any) -> Iterator[tuple[str | bytes, bool]]:
-    """Every name in a message, and whether it is shown; bytes where it isn't Unicode, which protobuf lets pass.
+    """Yield every name in a message, and whether it is shown; bytes if it isn't Unicode, which protobuf permits.
 
     Comments are none.
     """
@@ -129,7 +129,7 @@ def _is_repeated(value: Any) -> bool:
 
 
 def _without_data(data: mmap.mmap, at: int, end: int, kind: Any) -> bytearray:
-    """A message of this kind (a protobuf descriptor) as it was written, but for what large tensors hold."""
+    """Copy a message of this kind (a protobuf descriptor) as written, but without the contents of large tensors."""
     slim = bytearray()
     while at < end:
         start = at
@@ -148,7 +148,7 @@ def _without_data(data: mmap.mmap, at: int, end: int, kind: Any) -> bytearray:
 
 
 def _contents_of_field(data: mmap.mmap, at: int, end: int, wire: int) -> tuple[int, int]:
-    """Where the contents of a field begin and end, in a message that ends at `end`.
+    """Find the start and the end of a field's contents, in a message that ends at `end`.
 
     Raises:
         ValueError: they reach beyond it, or are of a kind that ONNX doesn't have.
@@ -168,7 +168,7 @@ def _contents_of_field(data: mmap.mmap, at: int, end: int, wire: int) -> tuple[i
 
 
 def _read_varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    """The number at this place, and where it ends.
+    """Read the number at this place; return it and its end.
 
     Raises:
         ValueError: it doesn't end.
@@ -191,13 +191,13 @@ def _write_varint(value: int) -> bytearray:
 
 
 def parse(path: Path) -> ModelProto:
-    """The model without its external data; raises as `external_files` does for the file itself."""
+    """Read the model without its external data; raise as `external_files` does for the file itself."""
     header(path)
     return onnx.load(path, load_external_data=False)
 
 
 def load(path: Path) -> ModelProto:
-    """The model with all its weights in memory; raises as `external_files` does."""
+    """Read the model with all its weights into memory; raise as `external_files` does."""
     external_files(path)
     model = parse(path)
     load_external_data_for_model(model, str(path.parent))
@@ -205,7 +205,7 @@ def load(path: Path) -> ModelProto:
 
 
 def external_files(path: Path) -> dict[str, Path]:
-    """The files beside `path` that hold its weights, by the name it calls them.
+    """Return the files beside `path` that hold its weights, by the names that the model gives them.
 
     Raises:
         UsageError: `path` can't be read.
@@ -244,9 +244,9 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
 
 
 def is_big(path: Path) -> bool:
-    """Whether a model's weights lie beside it, or are so many that they should; raises as `external_files` does.
+    """Return whether a model's weights lie beside it, or are so many that they should; raise as `external_files` does.
 
-    What is made of such a model has its own beside it too: runtimes leave untouched tensors where they lie.
+    Files that are made from such a model have external weights too: runtimes leave untouched tensors in their files.
     """
     return path.stat().st_size > INLINE_BYTES or bool(external_files(path))
 
@@ -266,7 +266,7 @@ def save(model: ModelProto, path: Path) -> None:
 
 
 def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array]]:
-    """The outputs of the file at `path` as it is written: no optimisation, one thread.
+    """Run the file at `path` as it is written, without optimization and in one thread; return its outputs.
 
     Raises:
         ModelError: it can't be loaded or run; calls it `name`.
@@ -290,7 +290,7 @@ def run(path: Path, inputs: Sequence[Arrays], name: str) -> list[dict[str, Array
 
 
 def tensors(model: ModelProto) -> Iterator[TensorProto]:
-    """Every tensor that the file holds, weights or others: some exporters write theirs as constant nodes."""
+    """Yield every tensor that the file holds, weights or others: some exporters write theirs as constant nodes."""
     inside = [graph for nodes in _main_nodes(model) for graph in graphs_inside(nodes)]
     for graph in (model.graph, *inside):
         yield from graph.initializer
@@ -301,7 +301,7 @@ def tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 
 def every_node(model: ModelProto) -> Iterator[NodeProto]:
-    """All nodes, those inside branches, loops and the model's own functions too."""
+    """Yield all nodes, those inside branches, loops and the model's own functions too."""
     for nodes in _main_nodes(model):
         yield from nodes
         for graph in graphs_inside(nodes):
@@ -309,7 +309,7 @@ def every_node(model: ModelProto) -> Iterator[NodeProto]:
 
 
 def graphs_inside(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
-    """The graphs inside nodes, such as branches and a loop's body, and those inside these."""
+    """Yield the graphs inside nodes, such as branches and a loop's body, and those inside these."""
     for attribute in (attribute for node in nodes for attribute in node.attribute):
         for graph in (*([attribute.g] * attribute.HasField("g")), *attribute.graphs):
             yield graph
@@ -317,19 +317,19 @@ def graphs_inside(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
 
 
 def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:
-    """The nodes of the main graph, and those of each of the model's own functions."""
+    """Yield the nodes of the main graph, and those of each of the model's own functions."""
     yield model.graph.node
     for function in model.functions:
         yield function.node
 
 
 def parameter_count(model: ModelProto) -> int:
-    """Elements of all that the file stores."""
+    """Count the elements of all that the file stores."""
     return sum(math.prod(tensor.dims) for tensor in tensors(model))
 
 
 def own_precisions(model: ModelProto) -> tuple[Precision, ...]:
-    """The precisions other than FP32 that the file's values are stored or computed in, in alphabetical order.
+    """Return the precisions, besides FP32, in which the file's values are stored or computed, in alphabetical order.
 
     Args:
         model: parsed; its weights are not looked at, only their types.
@@ -351,14 +351,14 @@ def own_precisions(model: ModelProto) -> tuple[Precision, ...]:
 
 
 def _quantized_type(node: NodeProto, kinds: Mapping[str, int]) -> int:
-    """The type that QuantizeLinear makes: its zero point's, or else the one it names."""
+    """Return the type that QuantizeLinear makes: its zero point's, or else the one that it names."""
     zero = node.input[2] if len(node.input) > 2 else ""
     named = (attribute.i for attribute in node.attribute if attribute.name == "output_dtype")
     return kinds.get(zero, 0) or next(named, 0) or TensorProto.UINT8
 
 
 def _precision_of(node: NodeProto, types: list[int]) -> Precision:
-    """What a quantized operator's numbers are, by the types of those that it reads and makes."""
+    """Return a quantized operator's precision, from the types that it reads and makes."""
     if _IN_BLOCKS.search(node.op_type):
         bits = next((attribute.i for attribute in node.attribute if attribute.name == "bits"), _BITS)
         return Precision.INT4 if bits <= _BITS else Precision.INT8

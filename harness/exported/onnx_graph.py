@@ -1,4 +1,6 @@
-"""An ONNX graph read once for all: types and shapes by ONNX's own inference, what follows from the inputs, the work."""
+"""Read an ONNX graph once: types and shapes by ONNX's own inference, the values that follow from the inputs, the
+work.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from shootout.exported.onnx_files import graphs_inside, parse
 from shootout.exported.workload import PRODUCTS, Shape, Work, is_product, node_flops
 
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16})
-"""Types that a rounding can be given to."""
+"""Types that can be rounded."""
 BYTES = 4
-"""Of an element; see `Work`."""
+"""The bytes of an element; see `Work`."""
 MOVES = frozenset(
     (
         *("Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten", "Gather"),
@@ -25,12 +27,12 @@ MOVES = frozenset(
 )
 """Operators that compute nothing."""
 BY_ROWS = frozenset({"Gather", "GatherElements", "GatherND"})
-"""Those of them that read parts of their first input."""
+"""The operators among `MOVES` that read parts of their first input."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnnxGraph:
-    """A graph, the main one or a body, with what is known of it.
+    """Hold a graph, the main one or a body, with what is known of it.
 
     Attributes:
         types: ONNX's element type of every value, stored weights among them; those that inference can't find are
@@ -49,27 +51,27 @@ class OnnxGraph:
 
     @property
     def floats(self) -> dict[str, int]:
-        """Element types of the values that a rounding can be given to."""
+        """Return the element types of the values that can be rounded."""
         return {name: kind for name, kind in self.types.items() if kind in FLOATS}
 
     def flops(self, node: NodeProto) -> float | None:
-        """Operations of a matrix product; None where they can't be told."""
+        """Count the operations of a matrix product; None if they aren't known."""
         if not self.known((*node.input, *node.output[:1])):
             return None
         shapes = [self.shapes.get(name, ()) for name in node.input]
         return node_flops(node, shapes, self.shapes.get(node.output[0], ()))
 
     def known(self, names: Sequence[str]) -> bool:
-        """Whether all these values' shapes are known; a value left out ("") is."""
+        """Return whether all these values' shapes are known; an omitted value ("") counts as known."""
         return all(name in self.shapes for name in names if name)
 
     def bytes_of(self, names: Sequence[str]) -> int:
-        """Bytes of all these values; one whose shape isn't known counts nothing."""
+        """Sum the bytes of all these values; one of unknown shape counts nothing."""
         return BYTES * sum(math.prod(self.shapes[name]) for name in names if name in self.shapes)
 
 
 def read_graph(model: ModelProto, *, data_prop: bool = False) -> OnnxGraph:
-    """Read a model; its own functions are looked into only where they were inlined before.
+    """Read a model, and its own functions only if they were inlined before.
 
     Args:
         data_prop: let inference follow the values of shapes too.
@@ -81,7 +83,7 @@ def read_scope(graph: GraphProto, outer: OnnxGraph | None = None) -> OnnxGraph:
     """Read one graph after inference.
 
     Args:
-        outer: where it is a body of If, Loop or Scan, the graph around it, whose values it sees.
+        outer: the graph around a body of If, Loop or Scan, which sees that graph's values.
     """
     infos = [info for info in (*graph.input, *graph.output, *graph.value_info) if info.type.HasField("tensor_type")]
     tensors = {info.name: info.type.tensor_type for info in infos}
@@ -111,7 +113,7 @@ def _live_values(graph: GraphProto) -> frozenset[str]:
 
 
 def count(model: Path | ModelProto) -> Work | None:
-    """One call of a model, or of that in a file, its axes fixed; None where the graph can't be read at all."""
+    """Count the work of one call of a model or file whose axes are fixed; None if the graph can't be read at all."""
     try:
         return work_of(parse(model) if isinstance(model, Path) else model)
     except Exception:  # a stranger's graph may break anything, and an export works without this
@@ -119,7 +121,7 @@ def count(model: Path | ModelProto) -> Work | None:
 
 
 def work_of(model: ModelProto) -> Work:
-    """One call of `model`, whose axes are fixed."""
+    """Count the work of one call of `model`, whose axes are fixed."""
     flat, found = inliner.inline_local_functions(model) if model.functions else model, model.graph
     graph = read_graph(flat, data_prop=True)
     flops, uncounted = _sum_flops(graph)
@@ -145,7 +147,7 @@ def _constant_outputs(nodes: Sequence[NodeProto]) -> set[str]:
 
 
 def _read_values(nodes: Sequence[NodeProto]) -> set[str]:
-    """Every value that some node reads as a whole."""
+    """Return every value that some node reads as a whole."""
     return {name for node in nodes for at, name in enumerate(node.input) if at or node.op_type not in BY_ROWS}
 
 
@@ -154,7 +156,7 @@ def _activations_of(graph: OnnxGraph, node: NodeProto) -> list[str]:
 
 
 def _sum_flops(graph: OnnxGraph) -> tuple[float, tuple[str, ...]]:
-    """Operations of all products, and the operators of those that can't be counted."""
+    """Sum the operations of all products, and list the operators of those that can't be counted."""
     total, uncounted = 0.0, set[str]()
     for node in graph.nodes:
         operations = _operations_of(graph, node)
@@ -176,12 +178,12 @@ def _is_product_node(node: NodeProto) -> bool:
 
 
 def _has_stored_weight(graph: OnnxGraph, node: NodeProto) -> bool:
-    """Whether it is a product of an activation and a stored weight."""
+    """Return whether a node multiplies an activation by a stored weight."""
     return _is_product_node(node) and any(name and name not in graph.live for name in node.input)
 
 
 def _count_elements(graph: OnnxGraph, node: NodeProto) -> int:
-    """Elements of the largest value that a node which is no product reads or writes, in one call."""
+    """Count the elements of the largest value that a node other than a product reads or writes in one call."""
     names = [*_activations_of(graph, node)]
     idle = node.op_type in MOVES or _is_product_node(node) or not set(node.input) & graph.live
     return 0 if idle else max((math.prod(graph.shapes[name]) for name in names if name in graph.shapes), default=0)

@@ -1,6 +1,7 @@
-"""A shipped folder: an arm of a run as whoever deploys it mounts it; docs/shipping.md has its form.
+"""Read and write a shipped folder: an arm of a run in the form that is deployed; docs/shipping.md describes it.
 
-`shootout ship` writes one, and whoever reads one comes through `open_shipped`. It imports NumPy at most, for workers.
+`shootout ship` writes one, and every reader opens it with `open_shipped`. This module imports NumPy at most, for
+workers.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ ONNX = ".onnx"
 MANIFEST, RUNTIME = "manifest.json", "runtime.json"
 LOAD, CHECK, REQUIREMENTS = "load.py", "check.py", "requirements.txt"
 CODE = (".py", ".pyc", ".pyw", ".so", ".pyd", ".dll", ".dylib", ".pth", ".egg", ".whl", ".zip")
-"""Endings of the names of files that Python, or a library, could run."""
+"""The endings of names of files that Python, or a library, could run."""
 MODEL, EVIDENCE = "model", "evidence"
 INPUTS, EXPECTED = f"{EVIDENCE}/inputs.npz", f"{EVIDENCE}/expected.npz"
 """What `check.py` gives the model, and the right answers, as the exported model stores them."""
 DOCUMENT = f"{EVIDENCE}/document.json"
-"""The whole run that it was shipped from."""
+"""The document of the whole run that the arm was shipped from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedArm:
-    """The arm that was shipped; its words are those of `Arm` and `Target`.
+    """Describe the arm that was shipped, in the words of `Arm` and `Target`.
 
     Attributes:
         instances: how many worked at once; the folder is one of them.
@@ -52,7 +53,7 @@ class ShippedArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedRuntime:
-    """How it was measured, and is loaded.
+    """Describe how the arm was measured, and how it is loaded.
 
     Attributes:
         affinity: how many CPUs an instance had.
@@ -69,7 +70,7 @@ class ShippedRuntime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShippedFolder:
-    """A shipped folder, every file of which is as it was written.
+    """Describe a shipped folder whose files were all found as they were written.
 
     Attributes:
         made_with: `shootout` and its version.
@@ -80,8 +81,8 @@ class ShippedFolder:
             none.
         gpu: the name of the GPU that it needs; None: none.
         machine: `key` and `name` of the machine that measured it.
-        median_ns: of a call there, end to end; None where calls were not timed one after the other.
-        run: where it was measured, as it was named; `group`: in which of its cells, "" of older folders.
+        median_ns: of a call there, end to end; None if calls weren't timed one after the other.
+        run: the run that measured it, by name; `group`: its group there, "" of older folders.
         error_limit: the largest relative L2 error against the FP64 reference outputs that `check.py` accepts.
         mismatches: so many elements of integer outputs may differ from the reference's.
     """
@@ -106,7 +107,7 @@ class ShippedFolder:
 
     @property
     def target(self) -> Target:
-        """What runs it, without the name of another interpreter: its own is as good."""
+        """Return the target that runs it, without the name of another interpreter: this one is as good."""
         arm = self.arm
         return Target(
             backend=arm.backend,
@@ -117,10 +118,9 @@ class ShippedFolder:
         )
 
     def misfit(self, exported: ExportedModel) -> str:
-        """Why this isn't a folder of the model in an exported model, "" where it is.
+        """Return why this isn't a folder of the model in an exported model; "" if it is.
 
-        Another export of a file may be the same function, which its outputs tell: they are held to this one's reference
-        outputs.
+        Another export of a file may be the same function; then its outputs fit this one's reference outputs.
         """
         named, digest = self.model["name"], self.model["sha256"]
         is_export = named.endswith(ONNX) and exported.model.endswith(ONNX)
@@ -170,7 +170,7 @@ def open_shipped(folder: Path) -> ShippedFolder:
 
 
 def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
-    """The arm's row in the document of the run, which may hold it at several sizes.
+    """Return the arm's row in the document of the run, which may hold it at several sizes.
 
     Raises:
         UsageError: it isn't there.

@@ -1,4 +1,5 @@
-"""A training step as something that can be proven: what goes in, what must come out, and how wrong a gradient may be.
+"""Define a training step so that it can be proven: its inputs, its right outputs, and the error that a gradient may
+have.
 
 A step is forward, backward and optimiser (SGD with momentum). It gives the loss, and nothing else, in a timed call. Its
 learning rate is an input, and 0 in every input buffer: the optimiser reads and writes all weights and momenta, since no
@@ -28,17 +29,17 @@ TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
 MOMENTUM = 0.9
 PRECISIONS = (Precision.FP32, Precision.TF32)
 BUCKETS = 64
-"""Numbers that stand for one gradient; of a wrong gradient they show the relative error to within about a fifth."""
+"""So many numbers stand for one gradient; they show a wrong gradient's relative error to within about a fifth."""
 SMALLEST = 1e-3
-"""A gradient this much smaller than the largest one is judged as if it were so large: zero is never exact."""
+"""Judge a gradient that is smaller than this share of the largest one as if it were so large: zero is never exact."""
 MOVE = 0.1
-"""How far the one step that moves the weights moves them, as a share of their own norm: float32 shows it."""
+"""The share of their own norm by which the one moving step moves the weights: float32 shows it."""
 STEP_TOLERANCE = 1e-2
-"""An optimiser that leaves out a term is off by a third at least, float32 by 1e-3 at most."""
+"""An optimizer that leaves out a term is off by a third at least, float32 by 1e-3 at most."""
 
 
 def obstacle(target: Target) -> tuple[str, str] | None:
-    """Why this target has no training step, and what to do; None where its backend decides."""
+    """Return why this target has no training step, and what to do; None if its backend decides."""
     if target.precision not in PRECISIONS or target.scheme:
         wanted = f"{target.precision}{f'/{target.scheme}' if target.scheme else ''}"
         return f"a training step keeps its weights in float32: there is none in {wanted}", "ask for fp32"
@@ -65,10 +66,10 @@ def _sum_buckets(name: str, array: Array) -> Array:
 
 
 def off(got: Arrays, wanted: Arrays) -> float | None:
-    """The largest relative L2 error of any tensor (see SMALLEST); None where one isn't finite."""
+    """Return the largest relative L2 error of any tensor (see SMALLEST); None if one isn't finite."""
     least = SMALLEST * max(float(np.linalg.norm(array)) for array in wanted.values())
     found = [
-        float(np.linalg.norm(_widen(got[name]) - _widen(array))) / max(float(np.linalg.norm(array)), least)
+        float(np.linalg.norm(_as_float64(got[name]) - _as_float64(array))) / max(float(np.linalg.norm(array)), least)
         for name, array in wanted.items()
     ]
     return max(found) if np.isfinite(found).all() else None
@@ -77,7 +78,7 @@ def off(got: Arrays, wanted: Arrays) -> float | None:
 def judged(
     found: Fidelity, session: TrainingSession, exported: ExportedModel, buffers: Sequence[Arrays]
 ) -> tuple[Fidelity, str | None]:
-    """Losses that were compared already, with the gradients' error; and what is wrong with the step itself, or None.
+    """Add the gradients' error to losses that were compared already; return also what is wrong with the step, or None.
 
     A ReLU that float32 rounds to the other side of zero changes a gradient by percents, and both are right. It does so
     for one input in many, a wrong gradient is wrong for all: the middle one of the buffers' errors is judged.
@@ -133,13 +134,13 @@ def _moved_at_rest(weights: Arrays, at_rest: Arrays) -> str | None:
 
 def _step_fault(session: TrainingSession, inputs: Arrays, slot: int, weights: Arrays, gradients: Arrays) -> str | None:
     """Take a second step, on the same inputs, which moves the weights: m is (1 + MOMENTUM) g, w moves by -rate m."""
-    wanted = {name: (1 + MOMENTUM) * _widen(gradient) for name, gradient in gradients.items()}
+    wanted = {name: (1 + MOMENTUM) * _as_float64(gradient) for name, gradient in gradients.items()}
     size, length = _whole_norm(weights), _whole_norm(wanted)
     rate = np.float32(MOVE * (size or 1.0) / length) if length else np.float32(MOVE)
     moved, momenta = _state_after(session, {**inputs, RATE: np.asarray(rate)}, slot)
     if not _is_near(momenta, wanted):
         return f"a second step on the same inputs should leave {1 + MOMENTUM} gradients in the momentum, it doesn't"
-    moves = {name: _widen(moved[name]) - _widen(array) for name, array in weights.items()}
+    moves = {name: _as_float64(moved[name]) - _as_float64(array) for name, array in weights.items()}
     if not _is_near(moves, {name: -float(rate) * array for name, array in wanted.items()}):
         return f"a step with a learning rate of {rate:.3g} doesn't move the weights by that times the momentum"
     return None
@@ -154,7 +155,7 @@ def _whole_norm(tensors: Arrays) -> float:
     return float(np.sqrt(sum(float(np.linalg.norm(array)) ** 2 for array in tensors.values())))
 
 
-def _widen(array: Any) -> Array:
+def _as_float64(array: Any) -> Array:
     return np.asarray(array, dtype=np.float64)
 
 

@@ -1,7 +1,7 @@
-"""What one call of a model takes, whoever runs it: operations, and the bytes that can't be avoided.
+"""Count what one call of a model takes on any runtime: operations, and the bytes that can't be avoided.
 
-Everybody counts operations by the functions here, two for each multiply-add; bias and activation are not counted.
-Workers and readers of results load this, so it imports nothing at its top.
+All counts of operations use the functions here, two for each multiply-add; bias and activation don't count. Workers and
+readers of results load this module, so it imports nothing at its top.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ COMPUTE_OPS = r"(?i)mm$|matmul|gemm|conv(?!ert)|einsum|(?<!quantize)linear$|atte
 """Matches the names, in ATen and in ONNX, of operations that multiply matrices or convolve; QuantizeLinear doesn't."""
 Shape = tuple[int, ...]
 Count = Callable[["NodeProto", Sequence[Shape], Shape], float]
-"""Operations of a product from its node, the shapes of its inputs (() for one left out) and of its first output."""
+"""Counts a product's operations from its node, the shapes of its inputs (() for an omitted one) and of its first
+output.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One call of a model at its batch size. All bytes are at four an element, whatever the file stores: what a runtime
-    really moves depends on the precision that it runs in.
+    """Describe one call of a model at its batch size, in bytes at four an element, whatever the file stores.
+
+    What a runtime really moves depends on the precision that it runs in.
 
     Attributes:
         flops: operations of matrix products and convolutions, two for each multiply-add; None where some can't be
@@ -54,22 +57,22 @@ class Work:
 
 
 def is_product(operation: str) -> bool:
-    """Whether an operation of this name, in ATen or in ONNX, multiplies matrices or convolves."""
+    """Return whether an operation of this name, in ATen or in ONNX, multiplies matrices or convolves."""
     return re.search(COMPUTE_OPS, operation) is not None
 
 
 def product_flops(output: Sequence[int], inner: int) -> float:
-    """A (batched) matrix product with the output shape `output`, summing over `inner` terms."""
+    """Count a (batched) matrix product with the output shape `output`, summing over `inner` terms."""
     return 2.0 * math.prod(output) * inner
 
 
 def convolution_flops(output: Sequence[int], weight: Sequence[int]) -> float:
-    """A convolution with the output shape `output`; `weight` is (out channels, in channels ÷ groups, *window)."""
+    """Count a convolution; `output` is its shape, `weight` is (out channels, in channels ÷ groups, *window)."""
     return 2.0 * math.prod(output) * math.prod(weight[1:])
 
 
 def flops_by_precision(products: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    """The operations of (precision, operations) pairs by precision; empty as soon as one's are unknown."""
+    """Sum (precision, operations) pairs by precision; empty as soon as one pair's operations are unknown."""
     found: dict[str, float] = {}
     for precision, operations in products:
         if operations is None:
@@ -79,7 +82,7 @@ def flops_by_precision(products: Iterable[tuple[str, float | None]]) -> dict[str
 
 
 def node_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float | None:
-    """Operations of an ONNX node that is a matrix product; None where they can't be told.
+    """Count the operations of an ONNX node that is a matrix product; None if they aren't known.
 
     Args:
         inputs: their shapes, () for one left out.
@@ -120,14 +123,16 @@ def _recurrent_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) ->
 
 
 def _attention_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:  # noqa: ARG001 - a `Count`
-    """Scores and their product with the values; the heads are an axis of Q, K and V or part of their last one."""
+    """Count the scores and their product with the values; heads are an axis of Q, K and V or part of their last one."""
     past = inputs[4][-2] if len(inputs) > 4 and inputs[4] else 0
     keys = inputs[1][-2] + past
     return product_flops(inputs[0], keys) + product_flops(output, keys)
 
 
 def _einsum_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> float:
-    """Two operands: all letters' sizes multiplied; one: only moved or summed; how more are paired isn't told.
+    """Count two operands as the product of all letters' sizes; one operand is only moved or summed.
+
+    More operands can be paired in several ways.
 
     Raises:
         LookupError: more than two operands.
@@ -143,7 +148,7 @@ def _einsum_flops(node: NodeProto, inputs: Sequence[Shape], output: Shape) -> fl
 
 
 def _axis_letters(letters: str, rank: int) -> list[str]:
-    """An operand's axes by name; those behind `...` are counted from the right, as broadcasting does."""
+    """Return an operand's axes by name; those behind `...` count from the right, as in broadcasting."""
     before, dots, after = letters.partition("...")
     hidden = rank - len(before) - len(after) if dots else 0
     return [*before, *(f"...{index}" for index in reversed(range(hidden))), *after]
@@ -163,4 +168,4 @@ PRODUCTS: Mapping[str, Count] = {
     "Attention": _attention_flops,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent_flops),
 }
-"""How the operations of each kind of matrix product in an ONNX graph are counted."""
+"""The counting function for each kind of matrix product in an ONNX graph."""

@@ -18,18 +18,18 @@ from shootout.constants import E4M3_MAX, INT4_GROUP, INT4_LEVELS, INT8_LEVELS
 from shootout.contract import Array, Precision
 
 Weights = Callable[[Array, int], Array]
-"""(a weight, the axis of its output channels) → the weight on a grid."""
+"""Puts a weight, with the axis of its output channels, on a grid."""
 E4M3_BITS = 3
-"""Of the mantissa; the leading one is not stored."""
+"""The bits of the mantissa; the leading one is not stored."""
 E4M3_SMALLEST = -6
-"""Exponent of the smallest normal number; below it numbers are spaced as they are there."""
+"""The exponent of the smallest normal number; smaller numbers have the spacing of that one's."""
 Ranges = TypeVar("Ranges")
 Way = TypeVar("Way")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways(Generic[Ranges, Way]):
-    """How a predictor makes one way of rounding to integers.
+    """Make the ways of rounding to integers for one predictor.
 
     Attributes:
         static: rounds every activation that a static quantizer would, to the given ranges.
@@ -44,7 +44,9 @@ class Ways(Generic[Ranges, Way]):
     float8: Callable[[Ranges, Weights], Way]
 
     def by_precision(self, widest: Ranges, mean: Ranges) -> dict[str, list[Way]]:
-        """The ways of each precision that a quantizer makes; apart those of words in a scheme that change the error."""
+        """Return the ways of each precision that a quantizer makes, those of a scheme's words listed apart if they
+        change the error.
+        """
         found: dict[str, list[Way]] = {
             Precision.INT4: [self.weights_only(by_group)],
             f"{Precision.INT4}/activations-8": [self.dynamic(widest, by_group)],
@@ -58,7 +60,7 @@ class Ways(Generic[Ranges, Way]):
 
 
 def largest(errors: Iterable[float | None]) -> float | None:
-    """The largest of some errors or error bounds; None (overflow) as soon as one of them is."""
+    """Return the largest of some errors or error bounds; None (overflow) if one of them is None."""
     known = list(errors)
     return None if None in known else max(error for error in known if error is not None)
 

@@ -60,11 +60,11 @@ from shootout.exported.workload import PRODUCTS
 from shootout.quantize.error_bounds import Ways, Weights, largest, with_floor
 
 BROADCAST_OPSET = 8
-"""The first in which Max and Min broadcast."""
+"""The first opset in which Max and Min broadcast."""
 STORED_APART = 4
 """The first version of ONNX's own format in which stored tensors aren't inputs as well."""
 OWN = "shootout/"
-"""Starts the name of every value that is added."""
+"""The prefix of every added value's name."""
 _RECURRENT = ((0, 0), (1, 1), (2, 1))
 OPERANDS: Mapping[str, tuple[tuple[int, int], ...]] = {
     "MatMul": ((0, -2), (1, -1)),
@@ -81,19 +81,19 @@ Spot = tuple[int, int]
 Steps = Callable[["Chain"], None]
 Rounding = Callable[[Array], Array]
 Run = Callable[[], float | None]
-"""A rounded run; gives the relative L2, None where the model overflows."""
+"""Makes a rounded run; returns the relative L2, None if the model overflows."""
 Runs = Mapping[str, Run]
-"""By precision."""
+"""Rounded runs by precision."""
 NUDGE_SEED = 3
 FLOAT_BITS = 24
 FUNCTION_BITS = 22
-"""Rounding to so many errs by up to 2^-22, four units of round-off."""
+"""Rounding to so many bits errs by up to 2^-22, four units of round-off."""
 LEVEL = 3.0
-"""From 2 to 4 floats are 2^-22 apart: what lies between -1 and 1 is rounded to that by adding this for a moment."""
+"""Round a number between -1 and 1 to 2^-22 by adding this for a moment: floats from 2 to 4 are so far apart."""
 LANES = 8
-"""Of the narrowest vector unit that the backends here use, AVX2."""
+"""The lanes of the narrowest vector unit that the backends here use, AVX2."""
 UNKNOWN_TERMS = 1024
-"""Of a sum whose shapes can't be told."""
+"""The terms of a sum whose shapes aren't known."""
 LEVELLING = frozenset({"Sigmoid", "Tanh", "Erf", "Gelu", "FastGelu", "BiasGelu", "QuickGelu", "Softsign"})
 RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 FUNCTIONS = LEVELLING | frozenset(
@@ -114,7 +114,7 @@ SUMMING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ReferenceRun:
-    """What a prediction is made from and held against.
+    """Hold what a prediction is made from and compared with.
 
     Attributes:
         path: the file, its axes fixed.
@@ -133,7 +133,7 @@ class ReferenceRun:
 def float32_error_bound(
     model: ModelProto, buffers: Sequence[Arrays], reference_outputs: Sequence[Arrays], *, name: str, workshop: Path
 ) -> float:
-    """The largest relative L2 error of a runtime that computes the file in float32, margin included.
+    """Predict the largest relative L2 error of a runtime that computes the file in float32, margin included.
 
     Args:
         model: the file, its axes fixed; its weights are moved.
@@ -154,7 +154,7 @@ def float32_error_bound(
 
 
 def coarsened(model: ModelProto) -> ModelProto:
-    """A copy of the model whose functions and sums err as runtimes' do."""
+    """Copy the model so that its functions and sums err as runtimes' do."""
     copy = ModelProto()
     copy.CopyFrom(model)
     changed = prepared(copy)
@@ -163,14 +163,14 @@ def coarsened(model: ModelProto) -> ModelProto:
 
 
 def nudged(array: Array, rng: np.random.Generator) -> Array:
-    """A float array with every element moved by one unit in the last place of float32, up or down."""
+    """Move every element of a float array by one unit in the last place of float32, up or down."""
     step = max(float(np.finfo(array.dtype).eps), float(np.finfo(np.float32).eps))
     moved = array.astype(np.float64) * (1 + step * rng.choice([-1.0, 1.0], array.shape))
     return np.asarray(moved, dtype=array.dtype)
 
 
 def sum_bits(terms: float) -> int:
-    """The significant bits of an operand whose rounding errs by as much as a float32 sum of so many terms."""
+    """Return the significant bits of an operand whose rounding errs by as much as a float32 sum of so many terms."""
     return FLOAT_BITS - max(math.ceil(math.log2(max(terms / LANES, 1.0)) / 2), 1)
 
 
@@ -202,7 +202,7 @@ def _coarsen_graph(graph: GraphProto, inferred: GraphProto, outer: OnnxGraph | N
 
 
 def _as_runtimes_do(graph: GraphProto, scope: OnnxGraph, node: NodeProto) -> list[NodeProto]:
-    """The node between chains that round what it reads and what it gives, as far as float32 does."""
+    """Return the node between chains of nodes that round its inputs and outputs as far as float32 runtimes do."""
     kind, sums = node.op_type, node.op_type in SUMMING or node.op_type in PRODUCTS
     before, after = list[NodeProto](), list[NodeProto]()
     if sums and scope.types.get(node.input[0]) == TensorProto.FLOAT:
@@ -229,7 +229,7 @@ def _with_numbers(graph: GraphProto, chain: Chain) -> list[NodeProto]:
 
 
 def _count_terms(scope: OnnxGraph, node: NodeProto) -> float:
-    """How many terms each sum of the node has."""
+    """Count the terms of each of the node's sums."""
     shapes, read, given = scope.shapes, node.input[0], node.output[0]
     if node.op_type in RECURRENT:
         known = [math.prod(shapes[name][-1:]) for name in node.input[1:3] if name in shapes]
@@ -318,7 +318,7 @@ def _largest_of(runs: Iterable[Run]) -> float | None:
 
 
 def _observe_extremes(reference_outputs: ReferenceRun, model: ModelProto, spots: set[Spot]) -> dict[str, list[float]]:
-    """The largest magnitude in each input set, of every value that is read at `spots`."""
+    """Return the largest magnitude in each input set, of every value that is read at `spots`."""
     names = observe(model, spots)
     seen = _run_model(
         reference_outputs, model, [*reference_outputs.calibration[:RANGE_SETS], *reference_outputs.buffers]
@@ -369,8 +369,9 @@ def _run_model(reference_outputs: ReferenceRun, model: ModelProto, inputs: Seque
 
 
 def prepared(model: ModelProto) -> ModelProto:
-    """The model, which may change, at an opset whose elementwise operators broadcast, its own functions inlined and its
-    tensors stored: some exporters write weights as constant nodes.
+    """Prepare the model, in place: a modern opset, its own functions inlined, its tensors stored.
+
+    Elementwise operators broadcast at that opset. Some exporters write weights as constant nodes.
     """
     flat = inliner.inline_local_functions(model) if model.functions else model
     old = any(used.domain in {"", "ai.onnx"} and used.version < BROADCAST_OPSET for used in flat.opset_import)
@@ -387,7 +388,9 @@ def prepared(model: ModelProto) -> ModelProto:
 
 
 def operands(node: NodeProto) -> Iterator[tuple[int, int]]:
-    """Of a matrix product: each operand's position and, should it be a weight, the axis of its output channels."""
+    """Yield the position of each operand of a matrix product and, should it be a weight, the axis of its output
+    channels.
+    """
     flipped = [attribute.name for attribute in node.attribute if attribute.i and attribute.name in {"transA", "transB"}]
     for position, axis in OPERANDS.get(node.op_type, ()):
         if position < len(node.input):
@@ -395,7 +398,7 @@ def operands(node: NodeProto) -> Iterator[tuple[int, int]]:
 
 
 def weights(model: ModelProto) -> dict[str, int]:
-    """The stored weights of matrix products, with the axis of their output channels."""
+    """Return the stored weights of matrix products, with the axis of their output channels."""
     stored = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) > 1}
     reads = ((node.input[position], axis) for node in model.graph.node for position, axis in operands(node))
     return {name: axis for name, axis in reads if name in stored}
@@ -410,14 +413,14 @@ def read_by_products(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
 
 
 def read_by_sums(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
-    """Operands of sums and products of two activations."""
+    """Return the operands of sums and products of two activations."""
     found = {name for name in graph.floats if name in graph.live and graph.ranks.get(name, 2) > 1}
     nodes = ((i, node) for i, node in enumerate(model.graph.node) if node.op_type in SUMS)
     return {(i, at) for i, node in nodes if found.issuperset(node.input) for at in (0, 1)}
 
 
 def read_anywhere(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
-    """Every float value that follows from the inputs' values, wherever it is read."""
+    """Return every place where a float value that follows from the inputs' values is read."""
     found = {name for name in graph.floats if name in graph.live}
     return {(i, at) for i, node in enumerate(model.graph.node) for at, name in enumerate(node.input) if name in found}
 
@@ -525,8 +528,10 @@ def to_grid(largest: Mapping[str, float]) -> Steps:
 
 
 def to_e4m3(largest: Mapping[str, float]) -> Steps:
-    """Rounding to E4M3 with the range of each value by name: to 4 significant bits, and below 2^-6 to the grid of its
-    smallest numbers, 2^-9 apart, which float32's own are from 2^14 on.
+    """Round to E4M3 with each value's range by name.
+
+    Numbers keep 4 significant bits. Below 2^-6 they lie on the grid of E4M3's smallest numbers, 2^-9 apart, which is
+    the spacing of float32's own from 2^14 on.
     """
 
     def steps(chain: Chain) -> None:

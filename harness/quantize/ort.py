@@ -1,6 +1,6 @@
-"""What everything that uses ONNX Runtime's quantizers needs: a prepared graph, calibration sets, and silence.
+"""Prepare ONNX Runtime's quantizers: a graph as they need it, calibration sets, and silence.
 
-Adapters import this too, so ONNX and its runtime come in with the first call.
+Adapters import this too, so ONNX and its runtime are imported at the first call.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class CalibrationReader:
         self._left = iter(self._sets[start_index:end_index])
 
     def get_next(self) -> dict[str, Any] | None:
-        """The next set; None after the last."""
+        """Return the next set; None after the last."""
         found = next(self._left, None)
         return None if found is None else dict(found)
 
 
 def prepared(source: Path, folder: Path) -> Path:
-    """The model at `source` as quantizers want it: constants folded, BatchNorm inside convolutions, shapes known."""
+    """Prepare the model at `source` for quantizers: constants folded, BatchNorm inside convolutions, shapes known."""
     import onnx
     from onnx import version_converter
     from onnxruntime.quantization import quant_pre_process
@@ -66,7 +66,7 @@ def prepared(source: Path, folder: Path) -> Path:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """The quantizers log advice to the root logger and print their progress to stdout."""
+    """Silence the quantizers, which log advice to the root logger and print their progress to stdout."""
     logging.disable(logging.WARNING)
     try:
         with redirect_stdout(StringIO()):

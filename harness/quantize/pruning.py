@@ -1,4 +1,4 @@
-"""Pruning by magnitude: what thinned-out weights cost in accuracy, and which runtime gains anything by them.
+"""Prune by magnitude, to show what thinned-out weights cost in accuracy and which runtime gains anything by them.
 
 `pruned-50` zeroes the half of each weight's elements that is smallest in magnitude (Han et al. 2015, arXiv:1506.02626);
 `pruned-2of4` keeps the two largest of every four neighbours along the input channels, the pattern that sparse tensor
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PRUNED, TWO_OF_FOUR = "pruned-", "pruned-2of4"
 GROUP, DROPPED = 4, 2
 INPUT_AXIS = {"MatMul": -2, "Gemm": 0, "Conv": 1, "ConvTranspose": 0}
-"""Of an ONNX node's stored weight, which is its second operand: the axis that is summed over."""
+"""The axis that is summed over, of an ONNX node's stored weight (its second operand)."""
 
 
 def prune_module(module: nn.Module, variant: str) -> None:
@@ -45,7 +45,7 @@ def prune_module(module: nn.Module, variant: str) -> None:
 
 
 def prune_file(path: Path, folder: Path, variant: str) -> Path:
-    """A pruned copy of an ONNX file, under the same name in `folder`.
+    """Write a pruned copy of an ONNX file, under the same name in `folder`.
 
     Pruned are the stored weights that matrix products and convolutions read as their second operand.
 

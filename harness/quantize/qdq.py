@@ -50,13 +50,13 @@ SETTINGS = {
     "OpTypesToExcludeOutputQuantization": list(PRODUCTS),
 }
 SCALES = "shootout.scales"
-"""The metadata with the scale of each activation that a pair may stand on, by name, as JSON; see `scales_of`."""
+"""The metadata's key for the scales of activations that a pair may stand on, by name, as JSON; see `scales_of`."""
 Read = tuple[str, int]
 """A node's name and the index of one of its inputs."""
 OPSET, IR = 19, 9
 """The first in which ONNX has E4M3."""
 STORED = "_quantized"
-"""What ONNX Runtime's quantizer adds to the name of a weight."""
+"""The suffix that ONNX Runtime's quantizer adds to a weight's name."""
 ROUND, WIDEN = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -93,13 +93,13 @@ def write_float8(source: Path, calibration: Sequence[Arrays], target: Path) -> N
 
 
 def scales_of(model: ModelProto) -> dict[str, float]:
-    """The scales of activations by name that `write` left in a model; none in another's file."""
+    """Return the scales of activations by name that `write` left in a model; empty for another's file."""
     found = next((one.value for one in model.metadata_props if one.key == SCALES), "{}")
     return dict(json.loads(found))
 
 
 class Quantizer:
-    """A float model with its ranges: calibrated once, written with any choice of its layers quantized.
+    """Hold a float model with its ranges: calibrate it once, and write it with any choice of its layers quantized.
 
     Attributes:
         layers: the nodes that can be quantized, by name, in the graph's order.
@@ -118,7 +118,7 @@ class Quantizer:
         """
         self._reduced = reduced
         with tempfile.TemporaryDirectory() as folder, quietly():
-            prepared = _prepare(source, Path(folder))
+            prepared = _prepare_model(source, Path(folder))
             self._model = load_model_with_shape_infer(prepared)
             self._shape_facts()
             if not any(node.op_type in PRODUCTS for node in self.layers.values()):
@@ -178,8 +178,8 @@ class Quantizer:
         return node.op_type in PRODUCTS and stored == [False, True] and not (scaled and len(node.input) > 2)
 
 
-def _prepare(source: Path, folder: Path) -> Path:
-    """The model as quantizers want it, its nodes named and without operator sets that it doesn't use."""
+def _prepare_model(source: Path, folder: Path) -> Path:
+    """Prepare the model for quantizers, name its nodes, and drop operator sets that it doesn't use."""
     path = ort.prepared(source, folder)
     model = onnx.load(path)
     _name_nodes(model)
@@ -220,9 +220,9 @@ def _share_ranges(model: ModelProto, ranges: TensorsData) -> None:
 
 
 def _find_residuals(graph: GraphProto, layers: Collection[str], ranges: TensorsData) -> Iterator[tuple[Read, str]]:
-    """Of each sum with a quantized convolution's result its other branch: where it is read, and its name.
+    """Yield the other branch of each sum with a quantized convolution's result: where it is read, and its name.
 
-    Where both are convolutions' (a shortcut that changes the size), the one with fewer of them behind it.
+    If both branches come from convolutions (a shortcut that changes the size), the one with fewer of them behind it.
     """
     depths: dict[str, int] = {}
     makers: dict[str, NodeProto] = {}
@@ -264,7 +264,7 @@ def _symmetric_scales(ranges: TensorsData) -> Mapping[str, float]:
 
 
 def _retype_to_e4m3(model: ModelProto, weights: Mapping[str, TensorProto]) -> ModelProto:
-    """The INT8 model in E4M3; `weights` are the float ones by name."""
+    """Convert the INT8 model to E4M3; `weights` are the float ones by name."""
     opset = next(used.version for used in model.opset_import if used.domain in {"", "ai.onnx"})
     newer = version_converter.convert_version(model, OPSET) if opset < OPSET else model
     newer.ir_version = max(newer.ir_version, IR)
@@ -289,7 +289,7 @@ def _retype_to_e4m3(model: ModelProto, weights: Mapping[str, TensorProto]) -> Mo
 
 
 def _e4m3_scale(int8: Array) -> Array:
-    """E4M3's scale for the range of an INT8 one."""
+    """Return E4M3's scale for the range of an INT8 one."""
     found = int8.astype(np.float64) * INT8_LEVELS / E4M3_MAX
     return np.maximum(found, np.finfo(np.float16).tiny).astype(np.float16).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""A torch module in another float dtype, where an exported program states dtypes and devices outright."""
+"""Convert a torch module to another float dtype if its exported program states dtypes and devices outright."""
 
 from __future__ import annotations
 

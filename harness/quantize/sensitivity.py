@@ -1,8 +1,9 @@
-"""What quantizing a layer alone does to the model's outputs: which layers a quantized model owes its error to.
+"""Measure what quantizing one layer alone does to the model's outputs: the layers that cause the quantized model's
+error.
 
-Ranges are calibrated once; then each layer in turn is quantized by itself and the model runs on its input buffers, with
-all optimisations off, so that the figures are the model's and not some runtime's. The caller's process reads
-what was found, so ONNX and its runtime come in with the first call.
+Ranges are calibrated once. Then each layer in turn is quantized by itself, and the model runs on its input buffers with
+all optimizations off, so that the figures are the model's and not some runtime's. The caller's process reads the
+result, so ONNX and its runtime are imported at the first call.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSensitivity:
-    """One layer's share in the error of the quantized model.
+    """Hold one layer's share in the error of the quantized model.
 
     Attributes:
         name: of the node, in the graph that quantizers see (constants folded, BatchNorm inside convolutions).
@@ -46,7 +47,7 @@ class LayerSensitivity:
 
 
 def ranked(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
-    """Every layer that can be quantized, the one that hurts most first."""
+    """Rank every layer that can be quantized, the most harmful first."""
     flops = {name: flops_of(quantizer, node) for name, node in quantizer.layers.items()}
     whole = math.fsum(flops.values())
     found = [
@@ -64,7 +65,9 @@ def ranked(quantizer: Quantizer, base: ExportedModel) -> list[LayerSensitivity]:
 
 
 def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ExportedModel) -> float:
-    """The outputs' signal to quantization noise on the input buffers with these layers quantized; inf: no error."""
+    """Return the outputs' signal to quantization noise on the input buffers with these layers quantized; inf: no
+    error.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         quantizer.write(path, layers)
@@ -72,7 +75,7 @@ def sqnr_db(quantizer: Quantizer, layers: Sequence[str], base: ExportedModel) ->
 
 
 def sqnr_of(path: Path, base: ExportedModel) -> float:
-    """The same of a file; -inf where an output has NaN or infinity."""
+    """Return a file's signal to quantization noise as `sqnr_db` does; -inf if an output has NaN or infinity."""
     from shootout.exported import onnx_files
 
     found = compare(onnx_files.run(path, base.input_buffers(), base.model), base.reference_outputs())
@@ -82,13 +85,13 @@ def sqnr_of(path: Path, base: ExportedModel) -> float:
 
 
 def weight_bytes(quantizer: Quantizer, node: NodeProto) -> int:
-    """Bytes of the layer's stored float32 weight; 0 where it has none."""
+    """Return the bytes of the layer's stored float32 weight; 0 if it has none."""
     name = _weight_name(quantizer, node)
     return 4 * math.prod(quantizer.weights[name].dims) if name else 0
 
 
 def flops_of(quantizer: Quantizer, node: NodeProto) -> float:
-    """Operations in one call; 0 where a shape isn't known."""
+    """Return the operations in one call; 0 if a shape isn't known."""
     shapes = {**quantizer.shapes, **{name: tuple(one.dims) for name, one in quantizer.weights.items()}}
     found = [shapes.get(name, ()) for name in (*node.input[:2], node.output[0])]
     return (node_flops(node, found[:2], found[2]) or 0.0) if all(found) else 0.0

@@ -1,5 +1,5 @@
-"""Predict the error that each precision explains, for a torch module: fixed error bounds would fail true rows and pass
-false ones.
+"""Predict the error that each precision explains, for a torch module; fixed bounds would fail true rows and pass false
+ones.
 
 The float64 module runs again with every operation's inputs and results rounded to the precision. Integers and FP8 run
 in float32, which is fine enough. Weights are rounded where they are used, one layer at a time, so that no second copy
@@ -39,9 +39,11 @@ from shootout.quantize.error_bounds import Ways, Weights, by_channel, largest, w
 from shootout.quantize.retyping import retype_programs
 
 Weight = Callable[[Tensor, int], Tensor]
-"""(a weight, the axis of its output channels) → the value to go on with."""
+"""Takes (a weight, the axis of its output channels) and returns the value to go on with."""
 Activation = Callable[[int, Tensor, bool], Tensor]
-"""(which operand of the run, its value, whether a matrix product reads it) → the value to go on with."""
+"""Takes (the index of the run's operand, its value, whether a matrix product reads it) and returns the value to go on
+with.
+"""
 OPERANDS: dict[str, tuple[tuple[int, int], ...]] = {
     "mm": ((0, -2), (1, -1)),
     "bmm": ((0, -2), (1, -1)),
@@ -52,18 +54,18 @@ OPERANDS: dict[str, tuple[tuple[int, int], ...]] = {
     "convolution": ((0, 0), (1, 0)),
     "_scaled_dot_product_flash_attention_for_cpu": ((0, -1), (1, -1), (2, -1)),
 }
-"""Matrix products: the position of each operand and, should it be a weight, the axis of its output channels."""
+"""For matrix products, the position of each operand and, should it be a weight, the axis of its output channels."""
 SUMS = frozenset({"add", "sub", "mul"})
 Rounding = Callable[[Tensor], Tensor]
 Modes = Mapping[str, Sequence[TorchDispatchMode]]
-"""By precision (or `precision/word`) the ways in which it may round; the largest error gives the error bound."""
+"""The ways in which a precision (or `precision/word`) may round; the largest error gives the error bound."""
 PRODUCTS = frozenset(OPERANDS)
 """The operations whose inputs tensor cores round to TF32."""
 FP32_ROUND_OFF = 2.0**-24
 """The largest relative error of one rounding to float32."""
 RUN_BYTES = 64 << 20
-"""One run takes so many bytes of inputs: several buffers at once where they are small, since each run rounds every
-weight anew, and a few rows at a time where they are large, since all that a row needs is a multiple of it.
+"""The bytes of inputs that one run takes. Small buffers run several at once, since each run rounds every weight anew;
+large ones run a few rows at a time, since all that a row needs is a multiple of it.
 """
 
 
@@ -148,7 +150,7 @@ def _error_bound(
 def _predict_each(
     modes: Modes, error_bound: Callable[[TorchDispatchMode], float | None], effort: Effort
 ) -> dict[str, float | None]:
-    """The error bound of each precision that there is time for; FP32's, on which the others stand, always."""
+    """Predict the error bound of each precision that there is time for; FP32's, the base of the others, always."""
     return {
         name: effort.predict(lambda ways=ways: largest(map(error_bound, ways)))  # type: ignore[misc]
         for name, ways in modes.items()
@@ -157,7 +159,7 @@ def _predict_each(
 
 
 def fp32_floor(error_bound: float | None, longest_sum: int) -> float:
-    """FP32's own error bound, below which no other one goes.
+    """Return FP32's own error bound, the least that any other precision gets.
 
     Args:
         error_bound: as predicted.
@@ -185,7 +187,7 @@ def outputs(
     by_rows: bool,
     names: Sequence[str] = ("y",),
 ) -> Iterator[dict[str, Array]]:
-    """The module's outputs for each input set in order, in runs of about RUN_BYTES.
+    """Return the module's outputs for each input set in order, in runs of about RUN_BYTES.
 
     Args:
         module: see `run`.
@@ -209,7 +211,7 @@ def outputs(
 def _in_parts(
     module: nn.Module, inputs: Arrays, parts: int, rounding: TorchDispatchMode | None, names: Sequence[str]
 ) -> dict[str, Array]:
-    """The outputs for a whole batch, `parts` parts of its rows after each other."""
+    """Return the outputs for a whole batch, run as `parts` parts of its rows."""
     rows = len(next(iter(inputs.values())))
     edges = np.linspace(0, rows, min(max(parts, 1), rows) + 1).astype(int)
     found = [
@@ -222,7 +224,9 @@ def _in_parts(
 def run(
     module: nn.Module, inputs: Arrays, rounding: TorchDispatchMode | None = None, names: Sequence[str] = ("y",)
 ) -> dict[str, Array]:
-    """The module's outputs, called `names`, on one input buffer; every operation rounded if `rounding` is given."""
+    """Return the module's outputs, called `names`, on one input buffer, rounding every operation if `rounding` is
+    given.
+    """
     tensors = [torch.from_numpy(array) for array in inputs.values()]
     dtype = next((weight.dtype for weight in module.parameters()), torch.float64)
     wide = [tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors]
@@ -263,7 +267,7 @@ def to_tf32(x: Tensor) -> Tensor:
 
 
 class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't annotate it
-    """Rounds every operation's float inputs and results; those of matrix products by `products`, where it differs."""
+    """Round every operation's float inputs and results; those of matrix products by `products`, if it differs."""
 
     def __init__(self, everywhere: Rounding, products: Rounding | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -283,7 +287,7 @@ class Rounded(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn
 
 
 def _count_terms(name: str, operands: Sequence[Any]) -> int:
-    """How many products each element of a matrix product's result sums up."""
+    """Count the products that each element of a matrix product's result sums up."""
     if name == "convolution":
         return int(operands[1][0].numel())
     return int(operands[OPERANDS[name][0][0]].shape[-1])
@@ -302,7 +306,7 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
         self._activation, self._weight, self._seen = activation, weight, 0
 
     def __enter__(self) -> Any:
-        """The operands of each run are counted anew."""
+        """Count the operands of each run anew."""
         self._seen = 0
         return super().__enter__()  # type: ignore[no-untyped-call]
 
@@ -330,7 +334,7 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
 
 @dataclass(slots=True)
 class Extremes:
-    """The largest magnitude in each row (axis 0) of one activation, over all rows seen."""
+    """Keep the largest magnitude in each row (axis 0) of one activation, over all rows seen."""
 
     widest: float = 0.0
     total: float = 0.0
@@ -338,11 +342,11 @@ class Extremes:
 
     @property
     def mean(self) -> float:
-        """The mean over rows."""
+        """Return the mean over rows."""
         return self.total / self.rows
 
     def add(self, x: Tensor) -> None:
-        """Some more rows."""
+        """Add some more rows."""
         largest = x.abs().flatten(1).amax(1) if x.ndim > 1 else x.abs().amax().reshape(1)
         self.widest = max(self.widest, float(largest.max()))
         self.total += float(largest.sum())
@@ -350,7 +354,7 @@ class Extremes:
 
 
 def observer(seen: dict[int, Extremes]) -> Activation:
-    """Leaves activations as they are and keeps the extremes of each in `seen`."""
+    """Leave activations as they are and keep the extremes of each in `seen`."""
 
     def observe(which: int, x: Tensor, _: bool) -> Tensor:
         seen.setdefault(which, Extremes()).add(x)
@@ -360,27 +364,27 @@ def observer(seen: dict[int, Extremes]) -> Activation:
 
 
 def static(ranges: Mapping[int, float]) -> Activation:
-    """Rounds every activation, as static quantization does; what is beyond its range is clipped."""
+    """Round every activation, as static quantization does; what is beyond its range is clipped."""
     return lambda which, x, _: _round_symmetric(x, x.new_tensor(ranges[which]))
 
 
 def dynamic(ranges: Mapping[int, float]) -> Activation:
-    """Rounds the activations that matrix products read, and no others: sums stay float in dynamic quantization."""
+    """Round the activations that matrix products read, and no others: sums stay float in dynamic quantization."""
     return lambda which, x, product: _round_symmetric(x, x.new_tensor(ranges[which])) if product else x
 
 
 def float8(ranges: Mapping[int, float]) -> Activation:
-    """Rounds the activations that matrix products read to E4M3, and no others; what is beyond the range is clipped."""
+    """Round the activations that matrix products read to E4M3, and no others; what is beyond the range is clipped."""
     return lambda which, x, product: _round_e4m3(x, ranges[which]) if product else x
 
 
 def weights_by(rounding: Weights) -> Weight:
-    """Rounds weights by a grid of `error_bounds`."""
+    """Round weights by a grid of `error_bounds`."""
     return lambda weight, axis: torch.from_numpy(rounding(weight.detach().numpy(), axis))
 
 
 def untouched(which: int, x: Tensor, product: bool) -> Tensor:  # noqa: ARG001 - an `Activation`
-    """Leaves activations as they are: only weights are quantized."""
+    """Leave activations as they are: only weights are quantized."""
     return x
 
 

@@ -1,5 +1,5 @@
-"""Export the quantized variants of a model: its ONNX file gets quantized weights, and all else is the plain exported
-model's, file by file.
+"""Export the quantized variants of a model: the plain exported model, file by file, but with quantized weights in the
+ONNX file.
 
 So every runtime runs the same graph, on the same inputs, against the same reference outputs as the plain model's rows.
 The outputs of that graph as it is written, without any optimization, are kept too: all runtimes have to agree with it.
@@ -52,8 +52,9 @@ SAME = (INPUTS, REFERENCE, CALIBRATION, REPORT, SELECTION, UNSEEN, UNSEEN_REFERE
 
 
 def quantized(plain: Path, variant: str, folder: Path, *, reduced: bool) -> ExportedModel:
-    """The exported model of a quantized variant, in `folder`, with the key of the plain one, which is in the folder
-    `plain`.
+    """Make the exported model of a quantized variant in `folder`.
+
+    It has the key of the plain one, which is in the folder `plain`.
 
     Args:
         reduced: weights get 7 bits; the exported model's notes say so.
@@ -120,7 +121,7 @@ def write_mixed(base: ExportedModel, variant: str, target: Path, *, reduced: boo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedModel:
-    """A model that was written and run with its first `kept` layers in float.
+    """Hold the figures of a model that was written and run with its first `kept` layers in float.
 
     Attributes:
         sqnr_db: of the outputs on the input buffers.
@@ -158,7 +159,7 @@ def _bisect_mix(kind: str, limit: float, measure: Callable[[int], MixedModel], m
 
 
 def _merit_of(kind: str, one: MixedModel) -> float:
-    """What the limit is on, the larger the better."""
+    """Return the figure that the limit is on, the larger the better."""
     return {"sqnr": one.sqnr_db, "size": -one.size, "drop": -(one.drop or 0.0)}[kind]
 
 
@@ -208,5 +209,5 @@ def _measure_accuracy(path: Path, base: ExportedModel, split: LabelledRows) -> f
 
 
 def _bytes_on_disk(path: Path) -> int:
-    """Of the file and of the weights beside it."""
+    """Sum the bytes of the file and of the weights beside it."""
     return sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))

@@ -52,7 +52,7 @@ def keys(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch) -> set[s
     found = set()
     for gpu in (H200, B200):
         install(monkeypatch, NamedDriver(*gpu), None)
-        found.add(builder._key(arm, exported, "1", True))  # type: ignore[arg-type]
+        found.add(builder._cache_key(arm, exported, "1", True))  # type: ignore[arg-type]
     return found
 
 
