@@ -20,7 +20,7 @@ from shootout.clock import Deadline, Stopwatch
 from shootout.commands.run import measure
 from shootout.journal import journal
 from shootout.report import dry_run
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.study import schema
 from shootout.study.plan import make_plan, plan_groups
@@ -77,7 +77,7 @@ def _ran(out: Path, cells: int) -> dict[str, Any]:
         },
         "the bench",
     )
-    with Progress(Console(stderr=True, quiet=True)) as progress, Stopwatch() as whole:
+    with ProgressDisplay(Console(stderr=True, quiet=True)) as progress, Stopwatch() as whole:
         planned = make_plan(asked)
         document = measure(planned, out, fresh=False, limit=Deadline(None), progress=progress)
     with Stopwatch() as reading:

@@ -23,7 +23,7 @@ from shootout.export.client import Request, obtain_all
 from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.messages import Scope
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document
 from shootout.stats.verdicts import Verdict
 from shootout.study import schema
@@ -72,7 +72,7 @@ def race(bench: Bench, name: str, steps: Sequence[int], restarts: int) -> tuple[
     group = PlannedGroup(record=record, request=Request(model=model), skips={})
     with Stopwatch() as wall:
         planned = dataclasses.replace(make_plan(asked), groups=[group], identity=f"{name} {steps}")
-        with Progress(Console(quiet=True)) as progress:
+        with ProgressDisplay(Console(quiet=True)) as progress:
             found = measure(planned, bench.folder / name, fresh=True, limit=Deadline(None), progress=progress)
     return found, wall.seconds
 

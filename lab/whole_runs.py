@@ -21,7 +21,7 @@ from shootout.clock import Stopwatch
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.messages import Scope
-from shootout.report.answer import screen
+from shootout.report.answer import render_answer
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Ratio, Row, ratio_of
 from shootout.results.group import Group, group_of
@@ -82,7 +82,7 @@ class Run:
     def sure(self) -> str:
         """How sure it said that it was."""
         answer = self.document.answer[0]
-        lines = map(str, screen(answer, self.document.rows, self.document, WIDTH))
+        lines = map(str, render_answer(answer, self.document.rows, self.document, WIDTH))
         return next((line.removeprefix("Sure?").strip() for line in lines if line.startswith("Sure?")), "")
 
     @cached_property

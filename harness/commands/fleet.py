@@ -40,7 +40,7 @@ from shootout.journal.merged import write_index
 from shootout.journal.records import Header
 from shootout.journal.run_folder import header, new_folder
 from shootout.report import dry_run as preview
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.study import points, selection
 from shootout.study.options import RunOptions
@@ -121,7 +121,7 @@ def _make_job(parcel: Parcel, options: RunOptions) -> dict[str, Any]:
     }
 
 
-def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: Progress) -> list[FleetNode]:
+def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: ProgressDisplay) -> list[FleetNode]:
     """Ask every node what it is and what it would measure, all at once; a node that can't tell is named and left out.
 
     Raises:
@@ -179,7 +179,7 @@ def measure_parts(
     kinds: Sequence[NodeKind],
     parts: Sequence[FleetPart],
     limit: Deadline,
-    progress: Progress,
+    progress: ProgressDisplay,
 ) -> int:
     """Let the nodes measure the parts, and keep each run folder that comes back; returns the exit code.
 
@@ -240,7 +240,7 @@ def _zip_begun(folder: Path) -> bytes:
 
 
 def _keep_part(
-    cluster: RayCluster, job: RayJob, folder: Path, part: FleetPart, node: FleetNode, progress: Progress
+    cluster: RayCluster, job: RayJob, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
 ) -> int:
     """Write the run folder that a part's node returned; returns its exit code.
 
@@ -364,7 +364,7 @@ def answer_job(job: Mapping[str, Any]) -> dict[str, Any]:
             "cells": dict(
                 Counter(group.record.name for group in plan.groups for arm in group.playing if not arm.control)
             ),
-            "estimate_s": preview.seconds(plan) + preview.preparing_s(plan),
+            "estimate_s": preview.least_seconds(plan) + preview.preparing_s(plan),
         }
     mine = narrow(plan, job["groups"])
     with show_progress() as progress:

@@ -26,7 +26,7 @@ from shootout.host.placement import pass_on
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.run_folder import CANDIDATE, ELSEWHERE, START_OVER, is_from_here, new_folder, refuse_foreign
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 
 
@@ -80,7 +80,7 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
 
 
 def pack_candidate(
-    contest: Contest, limits: Limits, out: Path, *, limit: Deadline, progress: Progress, fresh: bool
+    contest: Contest, limits: Limits, out: Path, *, limit: Deadline, progress: ProgressDisplay, fresh: bool
 ) -> Contest:
     """Make a shipped folder of the candidate, if it isn't one, and plan the race of folder against folder.
 
@@ -145,7 +145,7 @@ def race(
     out: Path,
     *,
     limit: Deadline,
-    progress: Progress,
+    progress: ProgressDisplay,
     fresh: bool = False,
 ) -> Gate:
     """Measure until the limit is decided, the exact evidence is red, or the time is up; what that says.

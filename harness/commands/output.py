@@ -12,7 +12,7 @@ from rich.segment import Segment
 from shootout.errors import ExitCode, printable
 from shootout.formats.data import json_text
 from shootout.report import table
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document
 
 
@@ -35,9 +35,9 @@ class PlainConsole(Console):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
-def show_progress() -> Progress:
+def show_progress() -> ProgressDisplay:
     """Show progress for people on stderr."""
-    return Progress(PlainConsole(stderr=True))
+    return ProgressDisplay(PlainConsole(stderr=True))
 
 
 def print_document(document: Document, *, full: bool, as_json: bool) -> int:

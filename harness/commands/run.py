@@ -28,7 +28,7 @@ from shootout.journal.run_folder import choose_folder, header, note_interrupts, 
 from shootout.race.runner import Bars, Breach, RaceRunner, no_bars, no_breach
 from shootout.report import dry_run as preview
 from shootout.report import notes
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.report.screen import NAMED, fold
 from shootout.results.analysis import analyse, find_nearest
 from shootout.results.document import Document
@@ -114,7 +114,7 @@ def measure_run(
     out: Path,
     options: RunOptions,
     limit: Deadline,
-    progress: Progress,
+    progress: ProgressDisplay,
     command: Sequence[str] = (),
 ) -> Document:
     """Measure what `plan_run` planned, as `measure`; arms that are proven to break the policy's limits play no more."""
@@ -137,7 +137,7 @@ def measure(
     *,
     fresh: bool,
     limit: Deadline,
-    progress: Progress,
+    progress: ProgressDisplay,
     trace: bool = False,
     breach: Breach = no_breach,
     bars: Bars = no_bars,
@@ -245,7 +245,7 @@ def _describe_end(runner: RaceRunner, *, played: bool, complete: bool, settled: 
     return Ended(complete=complete, settled=settled, why=why, wall_s=wall_s, planning_s=planning_s, budget_s=budget_s)
 
 
-def _check_undecided(document: Document, options: RunOptions, progress: Progress) -> int:
+def _check_undecided(document: Document, options: RunOptions, progress: ProgressDisplay) -> int:
     """Return `ExitCode.UNDECIDED` and say so if a required verdict is missing; else 0."""
     if not document.open_questions or not options.get("require_verdict"):
         return ExitCode.OK

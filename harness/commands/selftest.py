@@ -29,7 +29,7 @@ from shootout.host import gpu
 from shootout.host.placement import pass_on
 from shootout.host.scratch import scratch
 from shootout.host.store import write_bias_floor
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Verdict, smallest_visible
 from shootout.study.group import GroupRecord, with_control
@@ -119,7 +119,9 @@ def selftest(
     return ExitCode.ERROR if any(ratio.wrong for ratio in report.planted) else ExitCode.OK
 
 
-def run(*, quick: bool, progress: Progress, device: Device = Device.CPU, out: Path | None = None) -> SelfTestReport:
+def run(
+    *, quick: bool, progress: ProgressDisplay, device: Device = Device.CPU, out: Path | None = None
+) -> SelfTestReport:
     """Measure; store the CPU's bias floor unless `quick`, or where it isn't known to lie below `SAME_WITHIN`.
 
     As wide a floor would be noise stored as bias, and no two arms could be called the same ever after.
@@ -160,7 +162,7 @@ def _spin_steps(steps: int) -> list[dict[str, str]]:
 
 
 def _race_spins(
-    out: Path, target: Target, options: Sequence[Mapping[str, str]], restarts: int, progress: Progress
+    out: Path, target: Target, options: Sequence[Mapping[str, str]], restarts: int, progress: ProgressDisplay
 ) -> Document:
     """Race spin arms with these options, the first one as the baseline."""
     study = Study(name="selftest", model=("identity",), targets=(str(target),), max_restarts=restarts)

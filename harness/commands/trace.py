@@ -17,7 +17,7 @@ from shootout.errors import ArmFailed, SkippedArm
 from shootout.host.placement import Placement, child_environment, on_cpus
 from shootout.journal.run_folder import LOGS, TRACES
 from shootout.messages import Looked
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.units import duration
 from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.process import log_name, worker
@@ -36,7 +36,7 @@ def trace_arms(
     placement: Placement,
     out: Path,
     others: Mapping[str, PythonInterpreter],
-    progress: Progress,
+    progress: ProgressDisplay,
     limit: Deadline,
 ) -> None:
     """Trace every arm that was built, one after the other; controls and second copies are left out.

@@ -11,7 +11,7 @@ from shootout.commands.show import show
 from shootout.errors import ExitCode, Interrupted
 from shootout.host import gpu
 from shootout.host.placement import pass_on
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.document import Document
 from shootout.study import points, selection
 from shootout.study.options import TuneOptions
@@ -37,7 +37,7 @@ def tune(options: TuneOptions, *, as_json: bool) -> int:
     return code or exit_code(read_tuning(out), named=bool(options.get("backends")))
 
 
-def measure_settings(options: TuneOptions, progress: Progress) -> Tuning:
+def measure_settings(options: TuneOptions, progress: ProgressDisplay) -> Tuning:
     """Tune without a word on stdout, for Python."""
     limit = Deadline(options.get("max_time_s"))
     wanted = _make_search(options)
@@ -67,7 +67,9 @@ def _choose_folder(wanted: TuningSearch, options: TuneOptions) -> Path:
     return Path(options.get("out") or search.choose_folder(wanted, fresh=options.get("fresh", False)))
 
 
-def _measure_stages(wanted: TuningSearch, out: Path, options: TuneOptions, progress: Progress, limit: Deadline) -> None:
+def _measure_stages(
+    wanted: TuningSearch, out: Path, options: TuneOptions, progress: ProgressDisplay, limit: Deadline
+) -> None:
     def stage(plan: Plan, out: Path, *, limit: Deadline) -> Document:
         return measure(plan, out, fresh=False, limit=limit, progress=progress)
 

@@ -167,7 +167,8 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
         return Decision(
             **facts,
             outcome="undecided",
-            reason=f"nobody is known to meet every limit; {short(best.label)}: {why or measures[best.label].reason}",
+            reason=f"no candidate is known to meet every limit; {short(best.label)}: "
+            f"{why or measures[best.label].reason}",
             settle=_command_to_settle(best, measures[best.label], findings[best.label]),
             candidates=tuple(judged),
             misses=_find_misses(judged),
@@ -175,7 +176,7 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
     return Decision(
         **facts,
         outcome="infeasible",
-        reason="nobody meets every limit",
+        reason="no candidate meets every limit",
         candidates=tuple(judged),
         misses=_find_misses(judged),
     )

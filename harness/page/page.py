@@ -17,13 +17,13 @@ from shootout.page import charts, intervals, plots
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.report import decision, table
 from shootout.report.answer import WIDEST, render_answers
-from shootout.report.figures import BY_HEADER, FIGURES, Cell
+from shootout.report.figures import BY_HEADER, COLUMNS, Cell
 from shootout.report.screen import lines_of
 from shootout.results.document import Document, Row
 
-COLUMNS, FEW_COLUMNS = WIDEST, 42
+WIDTH, PHONE_WIDTH = WIDEST, 42
 """The width of the first screen on a desktop and on a phone, in letters."""
-_LEFT = {figure.header for figure in FIGURES if figure.left}
+_LEFT = {column.header for column in COLUMNS if column.left}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +93,7 @@ def write(sections: Sequence[Section], front: Front | None = None) -> str:
 
 def _lay_out_answer(found: PolicyAnswer) -> Front:
     wide, narrow = (
-        render_html(decision.render(found.decision, found.question, columns), columns)
-        for columns in (COLUMNS, FEW_COLUMNS)
+        render_html(decision.render(found.decision, found.question, width), width) for width in (WIDTH, PHONE_WIDTH)
     )
     figure = _draw_twice(
         "Objective and limits",
@@ -111,8 +110,8 @@ def lay_out(run: MeasuredRun) -> Section:
     document = run.document
     return Section(
         name=f"{document.study} ({document.run})" if document.study else document.run,
-        screen=render_screen(document, COLUMNS),
-        narrow_screen=render_screen(document, FEW_COLUMNS),
+        screen=render_screen(document, WIDTH),
+        narrow_screen=render_screen(document, PHONE_WIDTH),
         intervals=_draw_kind(run, plots.FIRST),
         tables=list(_tabulate_groups(document)),
         figures=list(_list_figures(run)),

@@ -11,7 +11,7 @@ from shootout.errors import UsageError
 from shootout.journal.records import Added
 from shootout.messages import Scope
 from shootout.results import crossovers
-from shootout.results.crossovers import At, Key, Sweep
+from shootout.results.crossovers import At, Key, SizeSweep
 from shootout.results.group import Group
 from shootout.study import points
 from shootout.study.feasibility import Here
@@ -50,7 +50,7 @@ class Search:
 
     axis: str | None
     _records: list[GroupRecord] = field(default_factory=list)
-    _sweeps: list[Sweep] = field(default_factory=list)
+    _sweeps: list[SizeSweep] = field(default_factory=list)
     _known: dict[tuple[str, Pair, Scope], At] = field(default_factory=dict)
 
     def add(self, records: Iterable[GroupRecord]) -> None:
@@ -88,7 +88,7 @@ class Search:
                 _join_asks(found.setdefault(key, []), Ask(like=like, sizes=sizes, pairs={sweep.pair: {scope}}))
         return [ask for asks in found.values() for ask in asks]
 
-    def _open_lines(self) -> Iterator[tuple[Sweep, Scope, list[At]]]:
+    def _open_lines(self) -> Iterator[tuple[SizeSweep, Scope, list[At]]]:
         for sweep in self._sweeps:
             for scope in scopes_of(sweep.scenario):
                 yield sweep, scope, [self._known[one.name, sweep.pair, scope] for one in sweep.groups.values()]
@@ -101,7 +101,7 @@ class Search:
             taken.setdefault(crossovers.key_of(record, self.axis or ""), set()).add(size)
         return taken
 
-    def _busiest(self, sweep: Sweep) -> GroupRecord:
+    def _busiest(self, sweep: SizeSweep) -> GroupRecord:
         return max(sweep.groups.values(), key=lambda record: len(record.arms))
 
 

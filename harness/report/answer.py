@@ -1,4 +1,4 @@
-"""The first screen: what to ship of one cell, how sure that is, what was not raced, and what would change it."""
+"""The first screen: what to ship in one cell, how sure that is, what was not raced, and what would change it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ from shootout.units import counted, duration, points, seconds, size
 
 
 def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
-    """`litert (not installed: pip install ...)` and `ncnn (not asked for)`; first those that could win.
+    """Name the backends that weren't tried and why; first those that could win.
+
+    For example `litert (not installed: pip install ...)` and `ncnn (not asked for)`.
 
     Args:
         rows: of the whole run.
@@ -52,7 +54,7 @@ def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def _could_win(name: str, rows: Iterable[Row]) -> bool:
-    """Whether a backend that ships runs anything of what was raced, on a device that has a time: the CPU is one."""
+    """Return whether a shipped backend runs anything of what was raced, on a device that has a time; the CPU counts."""
     if name not in backends.SHIPPED:
         return False  # only a process of its own could say
     can = backends.capabilities(name)
@@ -60,24 +62,24 @@ def _could_win(name: str, rows: Iterable[Row]) -> bool:
         (row.device == Device.CPU or row.end_to_end is not None)
         and row.device in can.devices
         and row.scenario in can.scenarios
-        and not set(can.consumes).isdisjoint(_forms(row.model))
+        and not set(can.consumes).isdisjoint(_list_forms(row.model))
         for row in rows
     )
 
 
-def _forms(model: str) -> Iterable[Artifact]:
-    """What a model can be given as; a user's own at least as these."""
+def _list_forms(model: str) -> Iterable[Artifact]:
+    """List the forms in which a model can be given; a user's own has at least these."""
     return models.get(model).artifacts if model in models.names() else FROM_FILE
 
 
 SHOWN = 8
-"""Of arms that don't share a reason, so many are named; the table below has them all."""
+"""So many arms that don't share a reason are named; the table below has them all."""
 SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
 SO_FAR = ", fastest so far"
-"""Behind an arm that no verdict stands behind yet."""
+"""Follows the name of an arm that has no verdict yet."""
 CHOICES = {
     "smaller install": "smaller install",
     "smaller artifact": "smaller artifact",
@@ -86,30 +88,27 @@ CHOICES = {
 }
 
 
-def screen(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
-    """One cell's answer in so many columns; `rows` are the cell's."""
+def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
+    """Write one cell's answer in so many columns; `rows` are the cell's."""
     baselines = {one.name: one.baseline for one in document.groups}
     measured = any(row.end_to_end for row in rows)
-    yield from _head(answer, _title(answer, rows, document.environment), width)
-    yield from labelled("     ", _figures(answer, rows, baselines.get(answer.group)), width)
-    yield from labelled("Tied ", _tied(answer), width)
-    yield from labelled("Sure?", [_sure(answer, width - INDENT, measured=measured, complete=document.complete)], width)
-    yield from labelled("Not  ", fold(_passed(answer), SHOWN), width)
+    words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
+    if answer.ship and answer.reason:
+        words += SO_FAR
+    yield from write_head(words, _write_title(answer, rows, document.environment), width)
+    yield from labelled("     ", _tell_figures(answer, rows, baselines.get(answer.group)), width)
+    yield from labelled("Tied ", _tell_ties(answer), width)
+    yield from labelled(
+        "Sure?", [_tell_trust(answer, width - INDENT, measured=measured, complete=document.complete)], width
+    )
+    yield from labelled("Not  ", fold(_tell_passed(answer), SHOWN), width)
     yield from labelled("Smaller", map(tell_step, answer.smaller), width)
     yield from labelled("Not raced", tell_not_raced([answer], document.rows), width)
     yield from labelled("Would change it", tell_changes(answer.would_change), width)
 
 
-def _head(answer: Answer, title: str, width: int) -> Iterator[Text]:
-    """What to ship of what."""
-    words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
-    if answer.ship and answer.reason:
-        words += SO_FAR
-    yield from head(words, title, width)
-
-
-def head(words: str, title: str, width: int) -> Iterator[Text]:
-    """The first line: what to ship, and at the right, or below where there is no room, of what."""
+def write_head(words: str, title: str, width: int) -> Iterator[Text]:
+    """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
         yield bold(f"Ship  {words}{' ' * free}{title}", INDENT + len(words))
@@ -118,15 +117,15 @@ def head(words: str, title: str, width: int) -> Iterator[Text]:
     yield from labelled("     ", title.split(" · "), width)
 
 
-def _title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
-    """Model, batch, threads and machine."""
+def _write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
+    """Write model, batch, threads and machine."""
     threads = sorted({row.threads for row in rows})
     count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
     return " · ".join([*answer.group.split(", "), *([count] if threads else []), *tell_machine(environment)])
 
 
 def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
-    """The processor in so many words as are known of it, and the GPUs."""
+    """Name the processor, as far as it is known, and the GPUs."""
     cpu = environment.get("cpu", {})
     words = cpu.get("model", "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
     if model := " ".join(word for word in words if word not in ("CPU", "Processor")):
@@ -136,8 +135,8 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Iterator[str]:
-    """How fast the shipped arm is, and what it takes."""
+def _tell_figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Iterator[str]:
+    """List how fast the shipped arm is, and what it takes."""
     ship = answer.ship
     if ship is None:
         if timed := [(row.end_to_end.median_ns, row.arm) for row in rows if row.end_to_end]:
@@ -149,33 +148,33 @@ def _figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Itera
         yield tell_speed(ship.ratio, short(baseline), answer.reason)
     elif ship.arm == baseline and len(rows) > 1:
         yield "the baseline itself"
-    yield _time(row, ship)
+    yield _tell_time(row, ship)
     if sizes := [*tell_sizes(row)]:
         yield " + ".join(sizes)
     if ship.ready_s is not None:
         yield f"ready in {seconds(ship.ready_s)}"
-    yield from _fidelity(row, ship)
+    yield from _tell_fidelity(row, ship)
 
 
 def tell_sizes(row: Row) -> Iterator[str]:
-    """The artifact, and what runs it."""
+    """List the size of the artifact, and of what runs it."""
     if row.artifact_bytes:
         yield size(row.artifact_bytes)
     if row.install_bytes:
         yield f"{size(row.install_bytes)} installed"
 
 
-def _time(row: Row, ship: Shipped) -> str:
+def _tell_time(row: Row, ship: Shipped) -> str:
     if row.serve and row.serve.p99_ns is not None:
         return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
     return f"{rate(row.items_per_s)} items/s" if row.items_per_s else duration(ship.median_ns)
 
 
 def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
-    """`3.65x faster than torch-eager [3.2, 4.1]`: how a time compares, in the direction that it has.
+    """Compare a time with another arm's, in its direction: `3.65x faster than torch-eager [3.2, 4.1]`.
 
     Args:
-        told: why no verdict stands in the whole cell, which is said elsewhere.
+        told: a reason against a verdict in the whole cell, which is told elsewhere.
     """
     if ratio.verdict is Verdict.FASTER:
         ends = ends_of(1 / ratio.high if ratio.high else None, 1 / ratio.low if ratio.low else None)
@@ -188,42 +187,42 @@ def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
     return f"{told} {other}, {known(ratio)} of its time"
 
 
-def _fidelity(row: Row, ship: Shipped) -> Iterator[str]:
-    """What it costs where it isn't plain FP32."""
+def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
+    """List the accuracy or error of an arm that isn't plain FP32."""
     if ship.accuracy is not None:
-        yield f"accuracy {ship.accuracy:.1%}{told_change(ship.accuracy_change)}"
-    if text := error_of_ship(ship, row):
+        yield f"accuracy {ship.accuracy:.1%}{tell_accuracy_change(ship.accuracy_change)}"
+    if text := tell_error_of_ship(ship, row):
         yield f"error {text}"
     if ship.admitted == "alone":
         yield "nothing here is known to keep the model's accuracy"
 
 
-def error_of_ship(ship: Shipped, row: Row) -> str:
-    """The error of the row to ship, where it isn't plain FP32: a file in its own precisions has one to tell too."""
+def tell_error_of_ship(ship: Shipped, row: Row) -> str:
+    """Return the error of the row to ship unless it is plain FP32; a file in its own precisions has an error too."""
     is_exact = ship.admitted == "fp32" and row.precision == Precision.FP32
     return "" if is_exact or ship.relative_l2 is None else error(ship.relative_l2)
 
 
-def told_change(change: AccuracyChange | None) -> str:
-    """` (-1.8 [-3.2, -0.3] points)`, "" without one."""
+def tell_accuracy_change(change: AccuracyChange | None) -> str:
+    """Return ` (-1.8 [-3.2, -0.3] points)`, or "" without a change."""
     return f" ({points(change.value)} [{points(change.low)}, {points(change.high)}] points)" if change else ""
 
 
-def _tied(answer: Answer) -> Iterator[str]:
+def _tell_ties(answer: Answer) -> Iterator[str]:
     told = []
     if answer.tied:
         told.append(f"{', '.join(fold((short(one.arm) for one in answer.tied), SHOWN))}: {tell_within(answer.tied)}.")
     if answer.chosen_by:
         told.append(f"Chosen by: {', then '.join(CHOICES[one] for one in answer.chosen_by)}.")
     if answer.unsettled:
-        some = fold((f"{short(one.arm)} {_ratio(one.ratio)}" for one in answer.unsettled), SHOWN)
+        some = fold((f"{short(one.arm)} {_tell_ratio(one.ratio)}" for one in answer.unsettled), SHOWN)
         told.append(f"Not proven to be slower: {', '.join(some)}.")
     if told:
         yield " ".join(told)
 
 
 def tell_within(rivals: Iterable[Rival]) -> str:
-    """How far apart they can be."""
+    """Tell how far apart rivals can be."""
     ratios = [one.ratio for one in rivals]
     bounds = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]
     if len(bounds) < len(ratios):
@@ -233,13 +232,13 @@ def tell_within(rivals: Iterable[Rival]) -> str:
     return f"{'as fast' if known_same else 'not distinguished'} (within ±{percent:.{int(percent < 10)}f} %)"
 
 
-def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
-    """How well founded it is, and what would found it better.
+def _tell_trust(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
+    """Tell how well founded the answer is, and what would found it better.
 
     Args:
         room: letters in a line.
-        measured: whether any arm of the cell has a time.
-        complete: whether the run has measured all that it was to measure; where it hasn't, the last line says so.
+        measured: an arm of the cell has a time.
+        complete: the run has measured all that it was to measure; otherwise the last line says so.
     """
     sure = answer.sure
     held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.control_holds]
@@ -248,7 +247,7 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
         told = f"Not yet: {answer.reason}."
     if answer.reason:
         goes_on = not complete and sure.control_holds is not False
-        return told if goes_on else f"{told} {_way_out(measured=measured)}."
+        return told if goes_on else f"{told} {_suggest_way_out(measured=measured)}."
     if sure.nearest and sure.restarts_needed:
         takes = f"About {sure.restarts_needed} restarts would settle it with {short(sure.nearest)}"
         if not (command := sure.command):
@@ -257,22 +256,22 @@ def _sure(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
     if sure.nearest and sure.restarts > 1:
         return f"{told} It would take over 1,000 to settle it with {short(sure.nearest)}."
     if sure.nearest:
-        return f"{told} One restart tells nothing apart."
+        return f"{told} One restart can't distinguish anything."
     if answer.tied:
         return f"{told} Either may be shipped."
     if sure.told_apart:
-        return f"{told} Told apart from all others that may be shipped."
+        return f"{told} Significantly faster than all others that may be shipped."
     return f"{told} Nothing else may be shipped." if answer.passed else told
 
 
-def _way_out(*, measured: bool) -> str:
-    """What to do where no verdict stands and the run doesn't go on; no time makes up for a control that differs."""
+def _suggest_way_out(*, measured: bool) -> str:
+    """Suggest what to do if there is no verdict and the run is over; more time doesn't mend a control that differs."""
     if measured:
         return "Measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
     return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
-def _passed(answer: Answer) -> Iterator[str]:
+def _tell_passed(answer: Answer) -> Iterator[str]:
     for one in answer.passed:
         if one.because == "unsound":
             yield f"{short(one.arm)}: {(one.reason or '').removeprefix(one.arm).strip()}"
@@ -280,30 +279,30 @@ def _passed(answer: Answer) -> Iterator[str]:
             than = (
                 f" than {short(one.against)}" if one.against and answer.ship and one.against != answer.ship.arm else ""
             )
-            yield f"{short(one.arm)} slower{than} {_ratio(one.ratio)}"
+            yield f"{short(one.arm)} slower{than} {_tell_ratio(one.ratio)}"
         else:
             yield ", ".join(filter(None, [f"{short(one.arm)} {tell_cost(one)}", one.reason]))
 
 
 def tell_cost(one: Passed | WouldChange | SmallerStep) -> str:
-    """What it does to the outputs."""
+    """Tell what it does to the outputs."""
     if one.accuracy_change:
-        return f"accuracy{told_change(one.accuracy_change)}"
+        return f"accuracy{tell_accuracy_change(one.accuracy_change)}"
     return f"error {error(one.relative_l2)}" if one.relative_l2 is not None else "error unknown"
 
 
 def tell_step(one: SmallerStep) -> str:
-    """A smaller artifact than that of the arm to ship, and what it costs."""
+    """Describe a smaller artifact than that of the arm to ship, and what it costs."""
     time = f"{known(one.ratio)} of the shipped one's time" if one.ratio else "never side by side"
     return f"{short(one.arm)} {size(one.artifact_bytes)}, {time}, {tell_cost(one)}"
 
 
-def _ratio(ratio: Ratio | None) -> str:
+def _tell_ratio(ratio: Ratio | None) -> str:
     return known(ratio) if ratio else "(never side by side)"
 
 
 def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[str]:
-    """Who has no time, by reason, failures first; and the backends that were never asked.
+    """Name the targets without a time, by reason, failures first; then the backends that were never asked for.
 
     Args:
         rows: of the whole run.
@@ -313,12 +312,12 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
     for one in sorted(told, key=lambda one: one.cause not in FAILURES):
         count = told.count(one)
         cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
-        arms.setdefault((_why(one), cells), {}).update(dict.fromkeys(one.arms))
+        arms.setdefault((_tell_why(one), cells), {}).update(dict.fromkeys(one.arms))
     yield from fold((f"{name_targets(some)} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
     yield from tell_untried(rows)
 
 
-def _why(one: NotRaced) -> str:
+def _tell_why(one: NotRaced) -> str:
     if one.cause is NotRunKind.NOT_INSTALLED and one.fix:
         return f"not installed: {one.fix}"
     failed = "failed: " if one.cause in FAILURES else ""
@@ -327,10 +326,10 @@ def _why(one: NotRaced) -> str:
 
 
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
-    """What would be shipped at another size, or under another limit."""
+    """Tell what would be shipped at another size, or under another limit."""
     limits: dict[str, list[str]] = {}
     for one in changes:
-        arm = f"{short(one.arm)} {_ratio(one.ratio)}"
+        arm = f"{short(one.arm)} {_tell_ratio(one.ratio)}"
         if one.when == "size":
             where = f"≥ {one.at_least}" if one.at_least is not None else f"≤ {one.at_most}"
             limits.setdefault(f"{one.axis} {where}", []).append(short(one.arm))
@@ -349,71 +348,73 @@ NARROWEST = 40
 SHOWN_CELLS = 24
 SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "not distinguished")
 NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "not distinguished": "not distinguished from "}
-"""How these begin where there are no columns."""
+"""Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
-"""Where a cell lies: axis → value."""
+"""The place of a cell: axis → value."""
 
 
 def render_answers(document: Document, width: int) -> list[RenderableType]:
-    """What to ship, in so many columns; nothing of a run without a cell."""
+    """Render what to ship, in so many columns; a run without a cell shows nothing."""
     narrow = max(min(width, WIDEST), NARROWEST)
     rows = {answer.group: [row for row in document.rows if row.group == answer.group] for answer in document.answer}
     if len(document.answer) == 1:
         (answer,) = document.answer
-        return [*screen(answer, rows[answer.group], document, narrow), Text()]
-    return [*_grid(document, rows, width, narrow), Text()] if document.answer else []
+        return [*render_answer(answer, rows[answer.group], document, narrow), Text()]
+    return [*_render_grid(document, rows, width, narrow), Text()] if document.answer else []
 
 
-def _grid(document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int) -> Iterator[RenderableType]:
-    """A line a cell: what to ship, and what isn't distinguished from it; then what is to be said of all."""
-    places = {answer.group: _place(rows[answer.group][0]) for answer in document.answer}
+def _render_grid(
+    document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int
+) -> Iterator[RenderableType]:
+    """Render a line a cell: what to ship, and what isn't distinguished from it; then what holds for all cells."""
+    places = {answer.group: _place_row(rows[answer.group][0]) for answer in document.answer}
     axes = varied(list(places.values()))
-    where = _where(places, axes)
-    yield Text(f"What to ship, in {len(places)} cells{_baseline(document)}", style="bold")
-    yield from _cells(document.answer[:SHOWN_CELLS], rows, where, width)
+    where = _locate_cells(places, axes)
+    yield Text(f"What to ship, in {len(places)} cells{_name_baseline(document)}", style="bold")
+    yield from _render_cells(document.answer[:SHOWN_CELLS], rows, where, width)
     if len(document.answer) > SHOWN_CELLS:
         yield Text(f"and {counted(len(document.answer) - SHOWN_CELLS, 'cell')} more, which --json has")
     without = [answer for answer in document.answer if not answer.ship]
-    yield from labelled("No answer", _reasons(without, where), narrow)
-    yield from labelled("So far", _reasons([answer for answer in document.answer if answer.ship], where), narrow)
+    yield from labelled("No answer", _tell_reasons(without, where), narrow)
+    yield from labelled("So far", _tell_reasons([answer for answer in document.answer if answer.ship], where), narrow)
     for axis in axes:
-        yield from labelled(f"Changes by {axis}", _changes(axis, document.answer, places), narrow)
+        yield from labelled(f"Changes by {axis}", _tell_axis_changes(axis, document.answer, places), narrow)
     for answer in document.answer:
-        yield from labelled(f"Smaller, {_told(where[answer.group])}:", map(tell_step, answer.smaller), narrow)
+        yield from labelled(f"Smaller, {_name_cell(where[answer.group])}:", map(tell_step, answer.smaller), narrow)
     yield from labelled("Sure?", [_tell_trust_of_all(document)], narrow)
     yield from labelled("Not raced", tell_not_raced(document.answer, document.rows), narrow)
-    yield from labelled("Would change it", _looser(document.answer), narrow)
+    yield from labelled("Would change it", _tell_looser_limits(document.answer), narrow)
 
 
-def _baseline(document: Document) -> str:
-    """What the ratios are to, where that is the same in all cells."""
+def _name_baseline(document: Document) -> str:
+    """Name the arm that the ratios refer to, if it is the same in all cells."""
     cells = {answer.group for answer in document.answer}
     found = {one.baseline for one in document.groups if one.name in cells}
     baseline = found.pop() if len(found) == 1 else None
     return f"; ratios are to {short(baseline)}" if baseline else ""
 
 
-def _where(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
-    """What tells each cell from the others: its place on the axes, or its name where that doesn't."""
-    found = {group: {axis: _at(place, axis) for axis in axes} for group, place in places.items()}
+def _locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return each cell's place on the axes; if places aren't unique, its name."""
+    found = {group: {axis: _name_value(place, axis) for axis in axes} for group, place in places.items()}
     unique = len({tuple(one.values()) for one in found.values()}) == len(found)
     return found if unique else {group: {"cell": group} for group in places}
 
 
-def _at(place: Place, axis: str) -> str:
+def _name_value(place: Place, axis: str) -> str:
     value = str(place.get(axis, ""))
     return name_model(value) if axis == "model" else value
 
 
-def _told(where: Mapping[str, str]) -> str:
+def _name_cell(where: Mapping[str, str]) -> str:
     return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
 
 
-def _cells(
+def _render_cells(
     answers: Sequence[Answer], rows: Mapping[str, Sequence[Row]], where: Mapping[str, Mapping[str, str]], width: int
 ) -> Iterator[RenderableType]:
-    """A table where it fits, else a paragraph each."""
-    lines: list[dict[str, Cell]] = [{**where[one.group], **_cell(one, rows[one.group])} for one in answers]
+    """Render a table if it fits, else a paragraph each."""
+    lines: list[dict[str, Cell]] = [{**where[one.group], **_fill_cells(one, rows[one.group])} for one in answers]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     table = make_table(headers, lines, left=set(headers) - {"time", "size"})
     if fits(table, width):
@@ -422,10 +423,10 @@ def _cells(
     for answer, line in zip(answers, lines, strict=True):
         told = [(name, str(line[name])) for name in SHIP if str(line[name])]
         items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
-        yield from labelled(f"{_told(where[answer.group])}:", items, width)
+        yield from labelled(f"{_name_cell(where[answer.group])}:", items, width)
 
 
-def _cell(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
+def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     ship = answer.ship
     if ship is None:
         return dict.fromkeys(SHIP, "") | {"ship": Text("no answer", style="yellow")}
@@ -434,36 +435,36 @@ def _cell(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
         duration(ship.median_ns),
         known(ship.ratio) if ship.ratio else "1",
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
-        told_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
-        error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
+        tell_accuracy_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
+        tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
         ", ".join(fold((short(one.arm) for one in (*answer.tied, *answer.unsettled)), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))
 
 
-def _reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Why there is no answer, or none that a verdict stands behind, and where."""
+def _tell_reasons(answers: Sequence[Answer], where: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """Tell why there is no answer, or no verdict for it, and in which cells."""
     cells: dict[str, list[str]] = {}
     for answer in answers:
         if answer.reason:
-            cells.setdefault(answer.reason, []).append(_told(where[answer.group]))
+            cells.setdefault(answer.reason, []).append(_name_cell(where[answer.group]))
     for reason, groups in cells.items():
         yield f"{'; '.join(fold(groups, NAMED))}: {reason}"
 
 
-def _place(row: Row) -> Place:
+def _place_row(row: Row) -> Place:
     cell: dict[str, Value] = {"batch": row.batch, "threads": row.threads, "scenario": row.scenario}
     return {"model": row.model, **row.parameters, **cell}
 
 
 def varied(places: Sequence[Place]) -> list[str]:
-    """The axes along which some places differ, in their order."""
+    """Return the axes along which some places differ, in their order."""
     axes = dict.fromkeys(axis for place in places for axis in place)
     return [axis for axis in axes if len({place[axis] for place in places if axis in place}) > 1]
 
 
-def _changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) -> Iterator[str]:
-    """Along one axis, all else the same: what to ship from which size on, while it may be."""
+def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) -> Iterator[str]:
+    """Tell what to ship from which size on along one axis, all else the same; keep an arm while it may be best."""
     along: dict[tuple[tuple[str, Value], ...], list[tuple[int, Answer]]] = {}
     for answer in answers:
         place = dict(places[answer.group])
@@ -473,14 +474,14 @@ def _changes(axis: str, answers: Sequence[Answer], places: Mapping[str, Place]) 
     for cells in along.values():
         stretches: list[tuple[str, int]] = []
         for at, answer in sorted(cells, key=lambda cell: cell[0]):
-            if answer.ship and not (stretches and stretches[-1][0] in _may_be(answer)):
+            if answer.ship and not (stretches and stretches[-1][0] in _list_possibly_best(answer)):
                 stretches.append((answer.ship.arm, at))
         if len(stretches) > 1:
             yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)
 
 
-def _may_be(answer: Answer) -> set[str]:
-    """The arms that aren't known to be slower than the best."""
+def _list_possibly_best(answer: Answer) -> set[str]:
+    """List the arms that aren't known to be slower than the best."""
     return {one.arm for one in (*answer.tied, *answer.unsettled)} | ({answer.ship.arm} if answer.ship else set())
 
 
@@ -497,8 +498,8 @@ def _tell_trust_of_all(document: Document) -> str:
     return f"{many} restart{'' if counts == [1] else 's'}{told}."
 
 
-def _looser(answers: Sequence[Answer]) -> Iterator[str]:
-    """The fastest arms of a larger error, where that is faster, and in how many cells."""
+def _tell_looser_limits(answers: Sequence[Answer]) -> Iterator[str]:
+    """Name the arms that would be faster under a looser error limit, and in how many cells."""
     cells: dict[str, int] = {}
     for answer in answers:
         if arm := next((one.arm for one in answer.would_change if one.when == "looser"), None):

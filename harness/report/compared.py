@@ -1,4 +1,4 @@
-"""Two runs compared, as people read it: what changed between them first, then what may be said."""
+"""Two runs compared, or several merged: what changed between them first, then what may be concluded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,16 @@ from shootout.compare.document import (
     RunChange,
     SessionComparison,
 )
-from shootout.report.answer import LONGEST_REASON, NARROWEST, SHOWN, SHOWN_REASONS, SO_FAR, WIDEST, head, tell_machine
+from shootout.report.answer import (
+    LONGEST_REASON,
+    NARROWEST,
+    SHOWN,
+    SHOWN_REASONS,
+    SO_FAR,
+    WIDEST,
+    tell_machine,
+    write_head,
+)
 from shootout.report.figures import Cell, ends_of, judged, known, stack_tables
 from shootout.report.screen import INDENT, fold, labelled, name_targets, typed
 from shootout.stats.verdicts import Verdict
@@ -36,11 +45,15 @@ FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOW
 
 
 def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[RenderableType]:
-    """The whole screen, in so many columns; `full`: every cell, and every pair."""
+    """Render the whole screen in so many columns; `full`: with every cell and every pair."""
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = []
     if len(document.cells) > 1:
-        parts += [Text(f"What to ship, in {len(document.cells)} cells", style="bold"), *_grid(document, width), Text()]
+        parts += [
+            Text(f"What to ship, in {len(document.cells)} cells", style="bold"),
+            *_render_grid(document, width),
+            Text(),
+        ]
     for cell in document.cells if full or len(document.cells) == 1 else ():
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     for place in document.places:
@@ -49,8 +62,8 @@ def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[R
     return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
 
 
-def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
-    """A line a cell: what to ship everywhere, and in each place."""
+def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
+    """Render a line a cell: what to ship everywhere, and in each place."""
     places = [place.name for place in document.places]
     lines: list[dict[str, Cell]] = []
     for cell in document.cells[:SHOWN_CELLS]:
@@ -60,7 +73,7 @@ def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
             {
                 "cell": cell.group,
                 "everywhere": short(everywhere.arm) + (_SO_FAR if everywhere.reason else "") if everywhere else "-",
-                "at worst": _times(everywhere.ratio) if everywhere else "",
+                "at worst": _tell_times(everywhere.ratio) if everywhere else "",
                 **{place: ships.get(place, "-") for place in places},
             }
         )
@@ -70,51 +83,51 @@ def _grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
 
 
 def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
-    """One question in all its places."""
+    """Render one question in all its places."""
     everywhere = cell.everywhere
     words = f"no one target everywhere: {cell.reason}"
     if everywhere:
         words = f"{everywhere.arm} everywhere{_SO_FAR if everywhere.reason else ''}"
     title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
-    yield from head(words, title, narrow)
-    yield from labelled("     ", _worst(cell), narrow)
+    yield from write_head(words, title, narrow)
+    yield from labelled("     ", _tell_worst(cell), narrow)
     yield from labelled("Best ", tell_best(cell.ships), narrow)
     letters = letter_places(cell.places)
     for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
         told = (tell_pair(one, letters) for one in cell.pairs if one.fate is fate)
         yield from labelled(word, fold(told, SHOWN), narrow)
-    yield from labelled("Pairs", _counts(cell), narrow)
-    yield from labelled("Not everywhere", _missing(cell), narrow)
+    yield from labelled("Pairs", _count_fates(cell), narrow)
+    yield from labelled("Not everywhere", _tell_missing(cell), narrow)
     yield from labelled("Not raced", fold(_not_raced(cell), SHOWN_REASONS), narrow)
-    yield from _table(cell, width, full=full)
+    yield from _tabulate_targets(cell, width, full=full)
     if full:
         for one in cell.pairs:
             yield Text(f"  {one.fate}: {tell_pair(one, letters)}")
 
 
-def _worst(cell: MergedCell) -> Iterator[str]:
-    """How much the one target costs where it costs most."""
+def _tell_worst(cell: MergedCell) -> Iterator[str]:
+    """Tell what the one target costs in the place in which it costs most."""
     everywhere = cell.everywhere
     if everywhere is None:
         return
     if everywhere.ratio is None:
         yield "what every place ships by itself"
     elif everywhere.ratio.value <= 1:
-        yield f"no place's own best measured faster: {_times(everywhere.ratio)} of it at worst"
+        yield f"no place's own best measured faster: {_tell_times(everywhere.ratio)} of it at worst"
     else:
-        yield f"{_times(everywhere.ratio)} of what a place's own best takes, at worst ({everywhere.place})"
+        yield f"{_tell_times(everywhere.ratio)} of what a place's own best takes, at worst ({everywhere.place})"
     if everywhere.tied:
         yield f"not distinguished from {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
     if everywhere.reason:
         yield everywhere.reason
 
 
-def _times(ratio: Regret | None) -> str:
+def _tell_times(ratio: Regret | None) -> str:
     return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
 
 
 def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
-    """What each place ships by itself, by its letter and, if `named`, its name."""
+    """Name what each place ships by itself, by the place's letter and, if `named`, its name."""
     letters = letter_places([one.place for one in ships])
     for one in ships:
         place = f"{letters[one.place]}{f' {one.place}' if named else ''}"
@@ -126,19 +139,19 @@ def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[s
 
 
 def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
-    """`a ÷ b: 0.8 [0.7, 0.9] faster on A, 1.3 [1.1, 1.5] slower on B`."""
+    """Tell a pair's ratio in each place: `a ÷ b: 0.8 [0.7, 0.9] faster on A, 1.3 [1.1, 1.5] slower on B`."""
     told = ", ".join(f"{known(ratio)} {ratio.verdict} on {letters[place]}" for place, ratio in pair.ratios.items())
     return f"{short(pair.a)} ÷ {short(pair.b)}: {told}"
 
 
-def _counts(cell: MergedCell) -> Iterator[str]:
+def _count_fates(cell: MergedCell) -> Iterator[str]:
     if cell.pairs:
         found = Counter(one.fate for one in cell.pairs)
         yield ", ".join(f"{found[fate]} {word}" for fate, word in FATES.items() if found[fate])
 
 
-def _missing(cell: MergedCell) -> Iterator[str]:
-    """Who may be the best of one place, and has no time in another."""
+def _tell_missing(cell: MergedCell) -> Iterator[str]:
+    """Name arms that may be the best of one place and have no time in another."""
     best = {one.arm for one in cell.ships}
     for target in cell.targets:
         for one in target.at if target.arm in best else ():
@@ -147,7 +160,7 @@ def _missing(cell: MergedCell) -> Iterator[str]:
 
 
 def _not_raced(cell: MergedCell) -> Iterator[str]:
-    """Who has no time anywhere, by reason."""
+    """Name arms without a time in any place, by reason."""
     why: dict[str, list[str]] = {}
     for target in cell.targets:
         if all(one.median_ns is None for one in target.at):
@@ -156,8 +169,11 @@ def _not_raced(cell: MergedCell) -> Iterator[str]:
         yield f"{name_targets(arms)} ({reason if len(reason) <= LONGEST_REASON else '--json says why'})"
 
 
-def _table(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableType]:
-    """Target × place: time, and that ÷ the time of what the place ships; unless `full`, of one place its best alone."""
+def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableType]:
+    """Tabulate target × place: time, and time ÷ that of what the place ships.
+
+    Unless `full`, targets with a time in one place alone have a line only if a place ships them.
+    """
     letters = letter_places(cell.places)
     ships = {one.place: one.arm for one in cell.ships}
     timed = [(one, sum(at.median_ns is not None for at in one.at)) for one in cell.targets]
@@ -167,7 +183,10 @@ def _table(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableTy
         line: dict[str, Cell] = {"target": short(target.arm)}
         for one in target.at:
             letter = letters[one.place]
-            line |= {letter: _time(one), f"{letter} to its best": _against(one, ships[one.place] == target.arm)}
+            line |= {
+                letter: _tell_time(one),
+                f"{letter} to its best": _compare_to_best(one, is_shipped=ships[one.place] == target.arm),
+            }
         if len(cell.places) > 1:
             line["at worst"] = f"{target.worst:.3g}" if target.worst else ""
         lines.append(line)
@@ -178,20 +197,20 @@ def _table(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableTy
 
 
 def letter_places(places: Sequence[str]) -> dict[str, str]:
-    """A short name for each place: A, B, …"""
+    """Give each place a short name: A, B, …"""
     return {place: f"{chr(ord('A') + index % 26)}{index // 26 or ''}" for index, place in enumerate(places)}
 
 
 _STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
-def _time(one: ArmInPlace) -> Cell:
+def _tell_time(one: ArmInPlace) -> Cell:
     if one.median_ns is None:
         return Text("-" if one.outcome is None else str(one.outcome), style="dim")
     return duration(one.median_ns)
 
 
-def _against(one: ArmInPlace, is_shipped: bool) -> Cell:
+def _compare_to_best(one: ArmInPlace, *, is_shipped: bool) -> Cell:
     if is_shipped:
         return Text("best", style="bold")
     return Text(known(one.ratio), style=_STYLES[one.ratio.verdict]) if one.ratio else ""
@@ -202,24 +221,24 @@ _TITLES = {
     2: "Two machines: what holds and what flips; neither is called slower",
 }
 _MANY = 20
-"""So many changes are shown."""
+"""The number of changes that are shown."""
 _LONGEST = 40
-"""Letters of a changed value; --json has it whole."""
+"""Most letters of a changed value; --json has it whole."""
 
 
 def render_compared(document: ComparedDocument, width: int, *, full: bool) -> list[RenderableType]:
-    """The whole screen, in so many columns."""
+    """Render the whole screen in so many columns."""
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = [Text(_TITLES[document.level], style="bold")]
     parts += labelled("A    ", _tell_place(document.a), narrow)
     parts += labelled("B    ", _tell_place(document.b), narrow)
-    parts += labelled("Changed", _changes(document.changes, full=full), narrow)
+    parts += labelled("Changed", _tell_changes(document.changes, full=full), narrow)
     parts.append(Text())
     for session in document.sessions:
-        parts += [*_session(session, width, narrow), Text()]
+        parts += [*_render_session(session, width, narrow), Text()]
     moved = [one for session in document.sessions for one in session.moved]
     if moved:
-        parts += [*labelled("B ÷ A", _floors(moved), narrow), Text()]
+        parts += [*labelled("B ÷ A", _explain_floors(moved), narrow), Text()]
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
@@ -238,8 +257,8 @@ def _tell_place(place: Place) -> Iterator[str]:
         yield "not over"
 
 
-def _changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
-    """What both tell of, then what only one does."""
+def _tell_changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
+    """Tell changes of what both runs have, then what only one has."""
     if not changes:
         yield "nothing that the runs tell of: versions, system, processor, options"
     shown = len(changes) if full else _MANY
@@ -253,18 +272,18 @@ def _changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
 
 
 def tell_change(one: RunChange) -> str:
-    """`onnxruntime 1.22 → 1.23`."""
-    return f"{one.what} {_cut(one.a)} → {_cut(one.b)}"
+    """Tell one change: `onnxruntime 1.22 → 1.23`."""
+    return f"{one.what} {_shorten_value(one.a)} → {_shorten_value(one.b)}"
 
 
-def _cut(text: str) -> str:
+def _shorten_value(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
+def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
     yield from labelled("Ships", tell_best(session.ships, named=False), narrow)
-    lines = [_line(one) for one in session.moved]
+    lines = [_tabulate_move(one) for one in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(one[name]) for one in lines)]
         yield from stack_tables(headers, lines, width, first=headers[:4], left={"target", "against", "changed"})
@@ -272,10 +291,10 @@ def _session(session: SessionComparison, width: int, narrow: int) -> Iterator[Re
         yield Text("no target has a time in both")
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
         yield from labelled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
-    yield from labelled("No verdict", _reasons(session.moved), narrow)
+    yield from labelled("No verdict", _tell_reasons(session.moved), narrow)
 
 
-def _line(one: Moved) -> dict[str, Cell]:
+def _tabulate_move(one: Moved) -> dict[str, Cell]:
     return {
         "target": short(one.arm),
         "A": duration(one.a_ns),
@@ -287,8 +306,8 @@ def _line(one: Moved) -> dict[str, Cell]:
     }
 
 
-def _floors(moved: Sequence[Moved]) -> Iterator[str]:
-    """What stands behind the ratios."""
+def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
+    """Explain the ratios and their floors."""
     if not any(one.ratio for one in moved):
         return
     yield "time ÷ that of `against`, in B ÷ in A; widened by how far sessions differ though nothing changed (floor)"
@@ -300,7 +319,7 @@ def _floors(moved: Sequence[Moved]) -> Iterator[str]:
         yield f"±10 % where nothing is known of earlier sessions, and no α stands behind it: {known}"
 
 
-def _reasons(moved: Sequence[Moved]) -> Iterator[str]:
+def _tell_reasons(moved: Sequence[Moved]) -> Iterator[str]:
     why: dict[str, list[str]] = {}
     for one in moved:
         if one.reason:

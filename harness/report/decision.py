@@ -17,12 +17,12 @@ from shootout.decide.policy import Objective
 from shootout.report.answer import (
     CHOICES,
     SHOWN,
-    head,
     tell_machine,
     tell_not_raced,
     tell_sizes,
     tell_speed,
     tell_within,
+    write_head,
 )
 from shootout.report.figures import known, share
 from shootout.report.screen import INDENT, NAMED, fold, labelled, typed
@@ -32,52 +32,56 @@ from shootout.study.group import short
 from shootout.units import counted, duration, number, size
 
 STABLE = 0.995
-"""From here on a choice counts as the same in all resamples."""
+"""From this share on, a choice counts as the same in all resamples."""
 
 
 def render(decision: Decision, question: Question, width: int) -> list[Text]:
-    """The screen, in so many columns."""
+    """Render the screen in so many columns."""
     chosen = decision.of(decision.chosen) if decision.chosen else None
     rows = {one.label: one.row for one in question.candidates}
     environments = {document.environment.get("machine"): document.environment for document in question.documents}
     lines = [
-        *head(_words(decision), " · ".join(_title(decision, rows, list(environments.values()))), width),
-        *labelled("     ", _figures(decision, chosen, rows, _baselines(question)), width),
-        *labelled("Met  ", _met(decision, chosen), width),
-        *labelled("Cost ", _cost(decision, chosen), width),
-        *labelled("Tied ", _tied(decision), width),
-        *labelled("Sure?", [_sure(decision, question, width - INDENT)], width),
-        *labelled("Not  ", fold(_passed(decision), SHOWN), width),
-        *labelled("Unknown", fold(_unknown(decision), SHOWN), width),
-        *labelled("Nearest", _nearest(decision), width),
+        *write_head(
+            _tell_outcome(decision), " · ".join(_list_title_parts(decision, rows, list(environments.values()))), width
+        ),
+        *labelled("     ", _tell_figures(decision, chosen, rows, _find_baselines(question)), width),
+        *labelled("Met  ", _tell_met_limits(decision, chosen), width),
+        *labelled("Cost ", _tell_chosen_cost(decision, chosen), width),
+        *labelled("Tied ", _tell_ties(decision), width),
+        *labelled("Sure?", [_tell_trust(decision, question, width - INDENT)], width),
+        *labelled("Not  ", fold(_tell_passed(decision), SHOWN), width),
+        *labelled("Unknown", fold(_tell_unknown(decision), SHOWN), width),
+        *labelled("Nearest", _tell_nearest_miss(decision), width),
         *labelled(
             "Not raced",
             tell_not_raced(question.answers, [row for one in question.documents for row in one.rows]),
             width,
         ),
-        *labelled("Would change it", _changes(decision), width),
+        *labelled("Would change it", _tell_changes(decision), width),
     ]
     return [*lines, *(Text(f"warning: {one}", style="yellow") for one in decision.warnings), Text()]
 
 
-def _words(decision: Decision) -> str:
+def _tell_outcome(decision: Decision) -> str:
     if decision.chosen:
         return decision.chosen
-    return "nothing: nobody meets every limit" if decision.outcome == "infeasible" else "undecided"
+    return "nothing: no candidate meets every limit" if decision.outcome == "infeasible" else "undecided"
 
 
-def _title(decision: Decision, rows: Mapping[str, Row], environments: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Model, batch, threads and machine; or how many machines."""
+def _list_title_parts(
+    decision: Decision, rows: Mapping[str, Row], environments: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """List model, batch, threads and machine; or the number of machines."""
     threads = sorted({row.threads for row in rows.values()})
     told = [f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"] if threads else []
     machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
 
 
-def _figures(
+def _tell_figures(
     decision: Decision, chosen: Judged | None, rows: Mapping[str, Row], baselines: Mapping[str, str]
 ) -> Iterator[str]:
-    """The chosen one's objective and what it takes, or why there is none."""
+    """List the chosen one's objective and what it takes, or why there is none."""
     if chosen is None:
         if decision.outcome == "undecided" and decision.reason:
             yield decision.reason
@@ -98,14 +102,14 @@ def _figures(
         yield f"accuracy {share(row.fidelity.accuracy)}"
 
 
-def _baselines(question: Question) -> dict[str, str]:
-    """What each cell's ratios refer to."""
+def _find_baselines(question: Question) -> dict[str, str]:
+    """Return the arm that each cell's ratios refer to."""
     groups = [group for document in question.documents for group in document.groups]
     return {group.name: group.baseline for group in groups if group.baseline}
 
 
 def tell_objective(decision: Decision, one: Judged) -> str:
-    """A candidate's objective with its unit."""
+    """Write a candidate's objective with its unit."""
     value = one.objective or 0.0
     told = {
         Objective.LATENCY: lambda: f"{duration(value)}{' p99 under the load' if decision.policy.load else ''}",
@@ -118,7 +122,7 @@ def tell_objective(decision: Decision, one: Judged) -> str:
 
 
 def tell_finding(one: Finding) -> str:
-    """`p99 4.1 ms ≤ 5 ms`: the bound that decides, and the limit."""
+    """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
     quantity = LIMITS[one.limit]
     is_most, met = quantity.side == "most", one.standing is Standing.MET
     bound = one.high if is_most is met else one.low
@@ -129,15 +133,15 @@ def tell_finding(one: Finding) -> str:
     return f"{one.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(one.wanted)}"
 
 
-def _met(decision: Decision, chosen: Judged | None) -> Iterator[str]:
-    """The policy's own limits."""
+def _tell_met_limits(decision: Decision, chosen: Judged | None) -> Iterator[str]:
+    """List the policy's own limits."""
     for one in chosen.limits if chosen else ():
         alone = one.limit is Limit.P99 and decision.policy.load is None
         if not one.implied:
             yield tell_finding(one) + (" one call after another" if alone else "")
 
 
-def _cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
+def _tell_chosen_cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
     if chosen is None or chosen.cost is None:
         return
     yield tell_cost(chosen.cost, decision.policy.load or 0.0)
@@ -146,7 +150,7 @@ def _cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
 
 
 def tell_cost(cost: Cost, load: float) -> str:
-    """Machines, an hour and a million requests."""
+    """Write the machines, their cost an hour, and the cost of a million requests."""
     rate = f"{number(cost.rate_low)}/s each at {cost.utilisation:.0%} utilisation"
     return (
         f"{counted(cost.machines, 'machine')} for {number(load)}/s ({rate}): {cost.per_hour:.3g} {cost.currency} "
@@ -154,7 +158,7 @@ def tell_cost(cost: Cost, load: float) -> str:
     )
 
 
-def _tied(decision: Decision) -> Iterator[str]:
+def _tell_ties(decision: Decision) -> Iterator[str]:
     if not decision.tied or not decision.chosen:
         return
     told = f"{', '.join(fold((short(one.arm) for one in decision.tied), SHOWN))}: {tell_within(decision.tied)}."
@@ -163,20 +167,20 @@ def _tied(decision: Decision) -> Iterator[str]:
     yield told
 
 
-def _sure(decision: Decision, question: Question, room: int) -> str:
+def _tell_trust(decision: Decision, question: Question, room: int) -> str:
     counts = sorted({one.sure.restarts for one in question.answers if one.sure.restarts})
     restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
     held = {one.sure.control_holds for one in question.answers}
     control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
     told = [f"{restarts if counts else 'No restart'}{control}."]
     if decision.stability:
-        told.append(_stability(decision))
+        told.append(_tell_stability(decision))
     if decision.settle:
         told.append(f"This would settle it:  {typed(decision.settle, room)}")
     return " ".join(told)
 
 
-def _stability(decision: Decision) -> str:
+def _tell_stability(decision: Decision) -> str:
     parts = [(label, often) for label, often in decision.stability.items() if often >= 1 - STABLE]
     if decision.stability.get(decision.chosen or "", 0.0) >= STABLE:
         return "Chosen in all of 1,000 resamples of the restarts."
@@ -184,8 +188,8 @@ def _stability(decision: Decision) -> str:
     return f"Of 1,000 resamples of the restarts, chosen: {told}."
 
 
-def _passed(decision: Decision) -> Iterator[str]:
-    """Who is out, and why: a fault, a broken limit, or that it lost."""
+def _tell_passed(decision: Decision) -> Iterator[str]:
+    """Name the candidates that are out, and why: a fault, a broken limit, or a lost comparison."""
     tied = {one.arm for one in decision.tied}
     for one in decision.candidates:
         if one.candidate == decision.chosen or one.candidate in tied or one.standing is Standing.UNKNOWN:
@@ -196,24 +200,23 @@ def _passed(decision: Decision) -> Iterator[str]:
         elif broken:
             yield f"{short(one.candidate)} {', '.join(map(tell_finding, broken))}"
         elif one.ratio and decision.chosen:
-            yield f"{short(one.candidate)} {_worse(decision, one.ratio)} {_told(one.ratio)}"
+            yield f"{short(one.candidate)} {_name_disadvantage(decision, one.ratio)} {_tell_ratio(one.ratio)}"
 
 
-def _told(ratio: Ratio) -> str:
-    """With its interval, where it has one."""
+def _tell_ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.3g}" if ratio.low == ratio.high else known(ratio)
 
 
-def _worse(decision: Decision, ratio: Ratio) -> str:
-    """Of two that never ran side by side nobody is called slower."""
+def _name_disadvantage(decision: Decision, ratio: Ratio) -> str:
+    """Name what is worse; a candidate that never ran beside the chosen one isn't called slower."""
     if decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts:
         return "never side by side,"
     worse = {Objective.LATENCY: "slower", Objective.RATE: "slower", Objective.COST: "dearer"}
     return worse.get(decision.policy.objective, "larger")
 
 
-def _unknown(decision: Decision) -> Iterator[str]:
-    """Who may meet every limit, by what isn't known."""
+def _tell_unknown(decision: Decision) -> Iterator[str]:
+    """Name the candidates that may meet every limit, by what isn't known."""
     why: dict[str, list[str]] = {}
     for one in decision.candidates:
         if one.standing is Standing.UNKNOWN:
@@ -226,20 +229,20 @@ def _unknown(decision: Decision) -> Iterator[str]:
         yield f"{', '.join(fold(labels, NAMED))} ({reason})"
 
 
-def _nearest(decision: Decision) -> Iterator[str]:
-    """Where nobody is chosen: the one that misses by least."""
+def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
+    """Name the candidate that misses by least, if none is chosen."""
     if decision.outcome == "infeasible" and decision.misses:
         miss = decision.misses[0]
         finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
-        yield f"{short(miss.candidate)}: {tell_finding(finding)}, {_beyond(miss.excess)}"
+        yield f"{short(miss.candidate)}: {tell_finding(finding)}, {_tell_excess(miss.excess)}"
 
 
-def _beyond(excess: float) -> str:
+def _tell_excess(excess: float) -> str:
     return f"{excess:.0%} beyond it" if excess < 1 else f"{1 + excess:.3g}x the limit"
 
 
-def _changes(decision: Decision) -> Iterator[str]:
-    """Whom one looser limit would let in: all of them where nobody is chosen, else those that are better."""
+def _tell_changes(decision: Decision) -> Iterator[str]:
+    """Name the candidates that one looser limit would let in; if one is chosen, only those that are better."""
     letting: dict[str, list[str]] = {}
     for miss in decision.misses:
         ratio = decision.of(miss.candidate).ratio
@@ -247,28 +250,28 @@ def _changes(decision: Decision) -> Iterator[str]:
             letting.setdefault(miss.limit, []).append(short(miss.candidate) + (f" {known(ratio)}" if ratio else ""))
     for limit, labels in letting.items():
         yield f"a looser {limit} ({'; '.join(fold(labels, NAMED))})"
-    yield from _proofs(decision)
+    yield from _tell_needed_proofs(decision)
     for flip in decision.flips:
-        yield from _flip(flip, decision.policy.currency)
+        yield from _tell_flip(flip, decision.policy.currency)
 
 
-def _flip(flip: Flip, currency: str) -> Iterator[str]:
-    """At which load and at which price another machine would cost less."""
+def _tell_flip(flip: Flip, currency: str) -> Iterator[str]:
+    """Tell at which load and at which price another machine would cost less."""
     who = short(flip.candidate)
     if flip.load_from[0]:
-        yield f"a load of over {_bracket(*flip.load_from)}/s ({who})"
+        yield f"a load of over {_tell_bracket(*flip.load_from)}/s ({who})"
     if flip.load_to[0]:
-        yield f"a load of at most {_bracket(flip.load_to[1], flip.load_to[0])}/s ({who})"
-    yield f"under {_bracket(*flip.price)} {currency} an hour for its machine ({who})"
+        yield f"a load of at most {_tell_bracket(flip.load_to[1], flip.load_to[0])}/s ({who})"
+    yield f"under {_tell_bracket(*flip.price)} {currency} an hour for its machine ({who})"
 
 
-def _bracket(low: float | None, high: float | None) -> str:
+def _tell_bracket(low: float | None, high: float | None) -> str:
     ends = [number(one) for one in (low, high) if one is not None]
     return " to ".join(dict.fromkeys(ends))
 
 
-def _proofs(decision: Decision) -> Iterable[str]:
-    """Who is better than the chosen one, and isn't known to meet every limit."""
+def _tell_needed_proofs(decision: Decision) -> Iterable[str]:
+    """Name candidates that are better than the chosen one and aren't known to meet every limit."""
     better = [
         f"{short(one.candidate)} {known(one.ratio)}"
         for one in decision.candidates

@@ -1,4 +1,4 @@
-"""What a run would do, roughly how long it would take and how much memory, for `--dry-run`."""
+"""The plan of a run, for `--dry-run`: what it would do, and roughly how much time and memory it would take."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from shootout.units import counted, size, span
 
 EXPORT_S = 1.0
 EXPORTER_S = 6.0
-"""The one process that makes all exports imports torch first."""
+"""One process makes all exports, and imports torch first."""
 SHOWN_OPERATORS = 6
 MEASURED = {
     Scenario.LATENCY: "the time of a call, end to end and of its computing alone",
@@ -47,29 +47,29 @@ MEASURED = {
     Scenario.SERVE: "the latencies of requests that arrive by themselves",
 }
 SHOWN_GROUPS = 12
-"""A grid of more groups than this is told by its axes; `--json` has them all."""
+"""More groups than this are shown by their axes; `--json` has them all."""
 
 
-def seconds(planned: Plan) -> float:
-    """Seconds from the fewest restarts, for calls shorter than a block."""
+def least_seconds(planned: Plan) -> float:
+    """Return the seconds of the fewest restarts, for calls shorter than a block."""
     each = zip(planned.groups, _restarts_s(planned), strict=True)
-    return sum(_fewest(planned, group) * restart_s for group, restart_s in each)
+    return sum(_count_fewest(planned, group) * restart_s for group, restart_s in each)
 
 
 def most_seconds(planned: Plan, max_time_s: float | None = None) -> float:
-    """Seconds from as many restarts as the study allows, or its time: where nothing can be distinguished.
+    """Return the seconds of as many restarts as the study or its time allows: nothing can be distinguished then.
 
     Args:
-        max_time_s: that all of the command may take; the race has what exports and builds leave of it.
+        max_time_s: the time of the whole command; the race has what exports and builds leave of it.
     """
     limit_s = planned.study.most_restarts * sum(_restarts_s(planned))
     if max_time_s is not None:
         return min(limit_s, max(0.0, max_time_s - preparing_s(planned)))
-    return max(seconds(planned), min(limit_s, planned.racing_s or limit_s))
+    return max(least_seconds(planned), min(limit_s, planned.racing_s or limit_s))
 
 
 def preparing_s(planned: Plan) -> float:
-    """Seconds of exports and builds, by rule of thumb, where nothing is in the cache."""
+    """Estimate the seconds of exports and builds with an empty cache, by rule of thumb."""
     building = [group for group in planned.groups if group.building]
     arms = [arm for group in building for arm in group.building if not arm.control]
     exports = EXPORTER_S + EXPORT_S * len(building) if any(map(_needs_model, arms)) else EXPORT_S * len(building)
@@ -77,12 +77,12 @@ def preparing_s(planned: Plan) -> float:
     return exports + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
 
 
-def _fewest(planned: Plan, group: PlannedGroup) -> int:
+def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
     return min(min_restarts(group.record.comparisons), planned.study.most_restarts)
 
 
 def _restarts_s(planned: Plan) -> list[float]:
-    """Seconds of one restart of each group: its arms load side by side and play one by one."""
+    """Estimate the seconds of one restart of each group: its arms load side by side and play one by one."""
     playing = [group.playing for group in planned.groups]
     ready_s = {name: backends.entry(name).ready_s for name in {arm.target.backend for arms in playing for arm in arms}}
     beside = len(lanes_near(planned.placement))
@@ -90,7 +90,7 @@ def _restarts_s(planned: Plan) -> list[float]:
 
 
 def _rounds_s(arm: Arm) -> float:
-    """An arm's own part of all rounds; calls or windows that are longer than the least take more."""
+    """Estimate an arm's own part of all rounds; calls or windows that are longer than the least take more."""
     if arm.scenario is Scenario.SERVE:
         return SERVE_ROUNDS * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
     block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
@@ -98,8 +98,8 @@ def _rounds_s(arm: Arm) -> float:
     return ROUNDS * (len(Scope) * (block_ns + LEAD_IN_NS) + ramp_ns) / 1e9
 
 
-def _restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
-    fewest = min(_fewest(planned, group) for group in groups)
+def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
+    fewest = min(_count_fewest(planned, group) for group in groups)
     serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
     rounds = " or ".join(str(count) for count in sorted(SERVE_ROUNDS if one else ROUNDS for one in serves))
     return f"  {fewest} to {planned.study.most_restarts} restarts of {rounds} rounds"
@@ -110,48 +110,50 @@ def _needs_model(arm: Arm) -> bool:
 
 
 def needed_bytes(planned: Plan) -> int:
-    """Memory at its peak of the largest group that can run; 0 where none can."""
+    """Return the peak memory of the largest group that can run; 0 if none can."""
     return max((group.needs_bytes for group in planned.groups if group.playing), default=0)
 
 
 def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
-    """The plan as JSON values; `max_time_s`: that all of the command may take."""
+    """Return the plan as JSON values; `max_time_s`: the time of the whole command."""
     return {
         "study": planned.study.name,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
-        "cells": len(_cells(planned.groups)),
+        "cells": len(_list_arms(planned.groups)),
         "goal": planned.study.aims_at,
         "racing_s": planned.racing_s if max_time_s is None else None,
         "max_time_s": max_time_s,
-        "estimate_s": round(seconds(planned), 1),
+        "estimate_s": round(least_seconds(planned), 1),
         "most_s": round(most_seconds(planned, max_time_s), 1),
         "prepare_s": round(preparing_s(planned), 1),
         "memory_bytes": needed_bytes(planned),
         "memory_available_bytes": planned.here.memory_bytes,
         "fits": needed_bytes(planned) <= planned.here.memory_bytes,
-        "groups": [_group_data(planned, group, found) for group, found in zip_longest(planned.groups, _looks(planned))],
+        "groups": [
+            _group_data(planned, group, found) for group, found in zip_longest(planned.groups, _preview_models(planned))
+        ],
     }
 
 
-def _group_data(planned: Plan, group: PlannedGroup, found: Preview | None) -> dict[str, Any]:
+def _group_data(planned: Plan, group: PlannedGroup, model: Preview | None) -> dict[str, Any]:
     return {
         "name": group.record.name,
-        "model": found and asdict(found),
+        "model": model and asdict(model),
         "baseline": group.record.baseline,
-        "restarts": [_fewest(planned, group), planned.study.most_restarts],
+        "restarts": [_count_fewest(planned, group), planned.study.most_restarts],
         "arms": [arm.label for arm in group.playing],
         "skipped": {label: {"reason": why.reason, "fix": why.fix} for label, why in group.skips.items()},
         "memory_bytes": group.needs_bytes,
     }
 
 
-def _cells(groups: Sequence[PlannedGroup]) -> list[Arm]:
+def _list_arms(groups: Sequence[PlannedGroup]) -> list[Arm]:
     return [arm for group in groups for arm in group.record.arms if not arm.control]
 
 
 def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
-    """The axes along which the groups differ: their values, in the order of the plan."""
+    """Return the axes along which the groups differ: their values, in the order of the plan."""
     found: dict[str, dict[Any, None]] = {}
     for group in groups:
         arm = group.record.arms[0]
@@ -162,19 +164,19 @@ def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
 
 
 def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
-    """The plan for people: group by group, or by its axes where there are many; `max_time_s` as in `as_data`."""
-    lines = _each(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
-    return Group(*(Text(line) for line in [*lines, _measured(planned), *_end(planned, max_time_s)]))
+    """Render the plan group by group, or by its axes if there are many; `max_time_s` as in `as_data`."""
+    lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
+    end = [_tell_measured(planned), _tell_time(planned, max_time_s), _tell_memory(planned), "nothing was measured"]
+    return Group(*map(Text, [*lines, *end]))
 
 
-def _looks(planned: Plan) -> list[Preview]:
-    """What is known of each group's model; of the first groups, where there are many."""
+def _preview_models(planned: Plan) -> list[Preview]:
+    """Describe the model of each of the first groups."""
     return [preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
 
 
-def _model(found: Preview) -> list[str]:
-    """A model in a few lines."""
-    lines = [f"input {one.text}{_sized(one)}, {one.filled}" for one in found.inputs]
+def _describe_model(found: Preview) -> list[str]:
+    lines = [f"input {one.text}{_tell_shape(one)}, {one.filled}" for one in found.inputs]
     lines += [f"note: {note}" for note in found.notes]
     buffers = f"{counted(found.buffers, 'input set')} to rotate through; " if found.buffers else ""
     lines.append(f"{buffers}calibration where something is quantized: {found.calibration}")
@@ -188,17 +190,17 @@ def _model(found: Preview) -> list[str]:
     return [*lines, *(["; ".join(facts)] if facts else [])]
 
 
-def _sized(one: InputPreview) -> str:
+def _tell_shape(one: InputPreview) -> str:
     shape = f"[{', '.join(map(str, one.shape))}]"
     return "" if one.text.endswith(shape) else f" as {shape}"
 
 
-def _each(planned: Plan) -> list[str]:
+def _list_groups(planned: Plan) -> list[str]:
     lines: list[str] = []
     told: Preview | None = None
-    for group, found in zip(planned.groups, _looks(planned), strict=True):
+    for group, found in zip(planned.groups, _preview_models(planned), strict=True):
         lines.append(f"{group.record.name}")
-        lines += [f"  {line}" for line in _model(found)] if found != told else []
+        lines += [f"  {line}" for line in _describe_model(found)] if found != told else []
         told = found
         for arm in group.playing:
             role = " (baseline)" if arm.label == group.record.baseline else ""
@@ -206,13 +208,13 @@ def _each(planned: Plan) -> list[str]:
             lines.append(f"  {arm.label.removesuffix(COPY)}{role}")
         skips = (Reason("skipped", label, why.reason, why.fix) for label, why in group.skips.items())
         lines += [f"  {line}" for _, line in fold_reasons(skips, full=False)]
-        lines.append(_restarts(planned, [group]))
+        lines.append(_tell_restarts(planned, [group]))
     return lines
 
 
 def _as_grid(planned: Plan) -> list[str]:
     groups = planned.groups
-    lines = [f"{len(_cells(groups)):,} cells in {len(groups):,} groups"]
+    lines = [f"{len(_list_arms(groups)):,} cells in {len(groups):,} groups"]
     lines += [f"  {name}: {axes.told(values)}" for name, values in varied(groups).items()]
     playing = Counter(arm.label for group in groups for arm in group.playing if not arm.control)
     lines += [f"  {label}: in {count:,} groups" for label, count in playing.items()]
@@ -225,23 +227,19 @@ def _as_grid(planned: Plan) -> list[str]:
     if out := [group for group in groups if not group.playing]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
-    return [*lines, _restarts(planned, groups)]
+    return [*lines, _tell_restarts(planned, groups)]
 
 
-def _end(planned: Plan, max_time_s: float | None) -> list[str]:
-    return [_time(planned, max_time_s), _memory(planned), "nothing was measured"]
-
-
-def _measured(planned: Plan) -> str:
-    """What each arm's row will hold."""
+def _tell_measured(planned: Plan) -> str:
+    """List what each arm's row will hold."""
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
     labelled = any(labels_of(group.request) for group in planned.groups[:1])
     beside = ("accuracy", "error") if labelled else ("error",)
     return f"each row: {', '.join([*(MEASURED[one] for one in asked), *beside])}, what ran, sizes, memory"
 
 
-def _time(planned: Plan, max_time_s: float | None) -> str:
-    least, most, before = seconds(planned), most_seconds(planned, max_time_s), preparing_s(planned)
+def _tell_time(planned: Plan, max_time_s: float | None) -> str:
+    least, most, before = least_seconds(planned), most_seconds(planned, max_time_s), preparing_s(planned)
     runs = f"goal {planned.study.aims_at}: about {span(least)} at least, {span(most)} at most"
     limit = "" if planned.racing_s is None else " (--max-time gives it more)"
     if max_time_s is not None:
@@ -251,13 +249,13 @@ def _time(planned: Plan, max_time_s: float | None) -> str:
 
 
 def _on_top(planned: Plan) -> str:
-    """The groups that only the run itself will find."""
+    """Name the groups that only the run itself will find."""
     more = ["sizes added for crossovers"] if planned.study.crossover else []
     more += ["groups that confirm a choice"] if any(one.record.selects_for for one in planned.groups) else []
     return f"; {' and '.join(more)} come on top" if more else ""
 
 
-def _memory(planned: Plan) -> str:
+def _tell_memory(planned: Plan) -> str:
     has = f"{size(planned.here.memory_bytes)} are there"
     if needs := needed_bytes(planned):
         return f"memory: about {size(needs)} for the largest group that runs, {has}"

@@ -1,4 +1,4 @@
-"""The figures of a row that people read, each declared once: its name in the document, how it is written, its header.
+"""Columns of tables, each declared once: the figure's name in the document, how it is written, its header.
 
 The unit of a figure stands at the end of its name, so most need no more than that name.
 """
@@ -35,16 +35,16 @@ from shootout.units import duration, number, points, seconds, size
 
 Cell = str | Text
 _UNBOUNDED = Console(width=10_000)
-"""Where a table's own width is measured."""
+"""Measures a table's own width."""
 _UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
-"""How a figure is written, by the last word of its name."""
+"""Writes a figure, by the last word of its name."""
 UNCHECKED = "unchecked"
-"""Behind an error: whether the precision explains it isn't known."""
+"""Follows an error that was compared with no bound: whether the precision explains it isn't known."""
 _STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
 def verdict(ratio: Ratio) -> Text:
-    """The verdict in words, with how much."""
+    """Write the verdict in words, with how much."""
     words = {
         Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
         Verdict.SLOWER: f"{ratio.value:.3g}x slower",
@@ -55,7 +55,7 @@ def verdict(ratio: Ratio) -> Text:
 
 
 def ends_of(low: float | None, high: float | None) -> str:
-    """` [0.9, 1.2]`, behind the value; None is an end that nothing is known of, and "" stands for two such."""
+    """Write ` [0.9, 1.2]`, to follow a value; None is an unknown end, and without both nothing is written."""
     if low is not None and high is not None:
         return f" [{low:.3g}, {high:.3g}]"
     if low is not None:
@@ -64,53 +64,53 @@ def ends_of(low: float | None, high: float | None) -> str:
 
 
 def timed(timing: Timing) -> str:
-    """A time, and how far its interval goes from it to the farther side."""
+    """Write a time, and how far its interval goes from it to the farther side."""
     off = max(timing.high_ns - timing.median_ns, timing.median_ns - timing.low_ns) / timing.median_ns
     spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.restarts > 1 else ""
     return duration(timing.median_ns) + spread
 
 
 def known(ratio: Ratio) -> str:
-    """A ratio with its interval, as far as that is known."""
+    """Write a ratio with its interval, as far as that is known."""
     return f"{ratio.value:.3g}{ends_of(ratio.low, ratio.high)}"
 
 
 def judged(ratio: Ratio) -> Text:
-    """A ratio with its interval and its verdict, in one cell."""
+    """Write a ratio with its interval and its verdict, in one cell."""
     return Text(f"{known(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
 
 
 def rate(found: Rate) -> str:
-    """A rate with its interval, where it has one."""
+    """Write a rate with its interval, if it has one."""
     ends = f" [{number(found.low)}, {number(found.high)}]" if found.low < found.high else ""
     return number(found.value) + ends
 
 
 def error(relative_l2: float) -> str:
-    """A relative error."""
+    """Write a relative error."""
     return f"{relative_l2:.1e}"
 
 
 def error_of(found: FidelityFigures) -> str:
-    """A row's relative error; its outputs may be no numbers, where that doesn't keep it out.
+    """Write a row's relative error, or NaN if its outputs aren't numbers and that doesn't rule it out.
 
-    Behind an error that was held against nothing stands that it is so.
+    An error that was compared with no bound is marked as unchecked.
     """
     told = "NaN" if found.relative_l2 is None else error(found.relative_l2)
     return f"{told} {UNCHECKED}" if found.standing is BoundStanding.NOT_JUDGED else told
 
 
 def share(value: float) -> str:
-    """A share of rows, to the tenth of a percent."""
+    """Write a share of rows, to the tenth of a percent."""
     return f"{value:.1%}"
 
 
 def proven(row: Row) -> str:
-    """The precision that evidence shows: the permutation probe's, with node counts where the runtime mixes precisions;
-    for what a quantizer made the runtime's own node counts.
+    """Write the precision that evidence shows: the permutation probe's, or the runtime's node counts if quantized.
 
-    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in. A file in its own
-    precisions has nothing to prove: all counts are told.
+    `int8 126/128, rest fp32`: so many of the compute nodes, and what all other nodes run in. Node counts follow the
+    probe's precision if the runtime mixes precisions. A file in its own precisions has nothing to prove: all counts
+    are written.
     """
     executed = row.executed or {}
     counts, others = executed.get("compute_nodes_by_precision", {}), executed.get("other_nodes_by_precision", {})
@@ -126,16 +126,16 @@ def proven(row: Row) -> str:
     return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
 
 
-def _limit(found: Serving) -> str:
+def _tell_limit(found: Serving) -> str:
     told = {True: "holds", False: "BREAKS", None: "unknown:"}[found.holds]
     return f"{told} {duration(found.limit_ns)}"
 
 
-def _change(found: AccuracyChange) -> str:
+def _tell_change(found: AccuracyChange) -> str:
     return f"{points(found.value)} [{points(found.low)}, {points(found.high)}]"
 
 
-def _score(found: Metric) -> str:
+def _tell_score(found: Metric) -> str:
     return f"{found.value:.4g}"
 
 
@@ -143,12 +143,12 @@ def _score_change(found: MetricChange) -> str:
     return f"{found.value:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
 
 
-def _bare(ratio: Ratio) -> str:
+def _tell_ratio(ratio: Ratio) -> str:
     return f"{ratio.value:.3g}"
 
 
 def _bare_judged(ratio: Ratio) -> Text:
-    return Text(f"{_bare(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
+    return Text(f"{_tell_ratio(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
 
 
 def _bare_rate(found: Rate) -> str:
@@ -159,22 +159,22 @@ def _bare_change(found: AccuracyChange) -> str:
     return points(found.value)
 
 
-def _ceiling(found: Ceiling) -> str:
+def _tell_ceiling(found: Ceiling) -> str:
     return f"{found.share:.0%}" + (f" {found.binds}" if found.binds != "overhead" else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One figure of a row.
+class Column:
+    """A column of a table: one figure of each row.
 
     Attributes:
-        name: its path in a row of the document, e.g. `end_to_end.median_ns`; "" for one that takes the whole row.
-        header: of its column.
-        show: how it is written; None: by the unit in its name.
-        missing: what stands where it is null.
-        baseline: what stands there instead on the group's baseline; None: the same.
-        left: whether its column is flush left.
-        brief: how it is written where there is little room: without its interval.
+        name: the figure's path in a row of the document, e.g. `end_to_end.median_ns`; "": the whole row.
+        header: the title of the column.
+        show: writes the figure; None: by the unit in its name.
+        missing: stands in place of null.
+        baseline: stands in place of null on the group's baseline; None: as `missing`.
+        left: the column is flush left.
+        brief: writes the figure in little room, without its interval.
     """
 
     name: str
@@ -186,7 +186,7 @@ class Figure:
     brief: Callable[[Any], Cell] | None = None
 
     def of(self, row: Row, *, is_baseline: bool = False, brief: bool = False) -> Cell:
-        """The figure of a row, as people read it; `brief`: in few letters."""
+        """Write the figure of a row; `brief`: in few letters."""
         value: Any = row
         for part in filter(None, self.name.split(".")):
             value = getattr(value, part) if value is not None else None
@@ -196,11 +196,11 @@ class Figure:
         return ((brief and self.brief) or show)(value)
 
 
-FIGURES = (
-    Figure(name="arm", header="target", show=str, left=True, brief=short),
-    Figure(name="end_to_end", header="time", show=timed, brief=lambda timing: duration(timing.median_ns)),
-    Figure(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True, brief=_bare),
-    Figure(
+COLUMNS = (
+    Column(name="arm", header="target", show=str, left=True, brief=short),
+    Column(name="end_to_end", header="time", show=timed, brief=lambda timing: duration(timing.median_ns)),
+    Column(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True, brief=_tell_ratio),
+    Column(
         name="end_to_end.ratio",
         header="verdict",
         show=verdict,
@@ -208,40 +208,40 @@ FIGURES = (
         baseline=Text("baseline"),
         left=True,
     ),
-    Figure(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True, brief=_bare_judged),
-    Figure(name="end_to_end.ratio", header="to baseline", show=judged, baseline="baseline", left=True),
-    Figure(name="items_per_s", header="items/s", show=rate, brief=_bare_rate),
-    Figure(name="serve.rate_per_s", header="requests/s", show=rate, brief=_bare_rate),
-    Figure(name="serve.p99_ns", header="p99"),
-    Figure(name="serve", header="limit", show=_limit),
-    Figure(name="serve.unloaded_ns", header="idle"),
-    Figure(name="compute.median_ns", header="compute"),
-    Figure(name="ceiling", header="of peak", show=_ceiling),
-    Figure(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
-    Figure(name="", header="proven", show=proven, left=True),
-    Figure(name="fidelity", header="error", show=error_of),
-    Figure(name="fidelity.shared_l2", header="to own file", show=error),
-    Figure(name="fidelity.accuracy", header="accuracy", show=share),
-    Figure(name="fidelity.accuracy_change", header="change (points)", show=_change, brief=_bare_change),
-    Figure(name="fidelity.metric", header="metric", show=_score),
-    Figure(
+    Column(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True, brief=_bare_judged),
+    Column(name="end_to_end.ratio", header="to baseline", show=judged, baseline="baseline", left=True),
+    Column(name="items_per_s", header="items/s", show=rate, brief=_bare_rate),
+    Column(name="serve.rate_per_s", header="requests/s", show=rate, brief=_bare_rate),
+    Column(name="serve.p99_ns", header="p99"),
+    Column(name="serve", header="limit", show=_tell_limit),
+    Column(name="serve.unloaded_ns", header="idle"),
+    Column(name="compute.median_ns", header="compute"),
+    Column(name="ceiling", header="of peak", show=_tell_ceiling),
+    Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
+    Column(name="", header="proven", show=proven, left=True),
+    Column(name="fidelity", header="error", show=error_of),
+    Column(name="fidelity.shared_l2", header="to own file", show=error),
+    Column(name="fidelity.accuracy", header="accuracy", show=share),
+    Column(name="fidelity.accuracy_change", header="change (points)", show=_tell_change, brief=_bare_change),
+    Column(name="fidelity.metric", header="metric", show=_tell_score),
+    Column(
         name="fidelity.metric.change",
         header="metric change",
         show=_score_change,
         brief=lambda found: f"{found.value:+.2g}",
     ),
-    Figure(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
-    Figure(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
-    Figure(name="artifact_bytes", header="size", missing=size(0)),
-    Figure(name="rss_loaded_bytes", header="memory", missing=size(0)),
-    Figure(name="build_s", header="build"),
-    Figure(name="load_s", header="load"),
-    Figure(name="install_bytes", header="installed"),
-    Figure(name="memory_bytes", header="memory at most"),
-    Figure(name="ready_s", header="ready"),
+    Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
+    Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),
+    Column(name="artifact_bytes", header="size", missing=size(0)),
+    Column(name="rss_loaded_bytes", header="memory", missing=size(0)),
+    Column(name="build_s", header="build"),
+    Column(name="load_s", header="load"),
+    Column(name="install_bytes", header="installed"),
+    Column(name="memory_bytes", header="memory at most"),
+    Column(name="ready_s", header="ready"),
 )
-"""All that have a column; each table chooses among them by header."""
-BY_HEADER = {figure.header: figure for figure in FIGURES}
+"""All columns; each table chooses among them by header."""
+BY_HEADER = {column.header: column for column in COLUMNS}
 
 
 def make_table(
@@ -251,16 +251,16 @@ def make_table(
     left: Iterable[str] = (),
     long: Collection[str] = (),
 ) -> Table:
-    """A table in the house's one style: a rule below the headers, and no figure ever cut or wrapped.
+    """Make a table in the one style: a rule below the headers, and no figure ever cut or wrapped.
 
-    Where it is wider than the console, the names in its first column go on in a second line.
+    If it is wider than the console, the names in its first column go on in a second line.
 
     Args:
-        lines: by header, the cells of each.
-        left: headers whose columns are flush left, besides the figures that always are.
+        lines: the cells of each line, by header.
+        left: headers whose columns are flush left, besides `Column.left`.
         long: headers of other columns that may go on in a second line.
     """
-    flush = {*left, *(figure.header for figure in FIGURES if figure.left)}
+    flush = {*left, *(column.header for column in COLUMNS if column.left)}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for name in headers:
         may_fold = name == headers[0] or name in long
@@ -279,7 +279,7 @@ def stack_tables(
     left: Iterable[str] = (),
     long: Collection[str] = (),
 ) -> list[Table]:
-    """One table, or several below each other, each with the first column again and as many others as fit in `width`.
+    """Make one table, or several below each other that fit in `width`, each with the first column again.
 
     Args:
         first: headers that the first table has in any case; by default the first two.
@@ -296,5 +296,5 @@ def stack_tables(
 
 
 def fits(table: Table, width: int) -> bool:
-    """Whether it can be shown in so many columns with nothing cut."""
+    """Return whether a table can be shown in so many columns with nothing cut."""
     return Measurement.get(_UNBOUNDED, _UNBOUNDED.options, table).maximum <= width

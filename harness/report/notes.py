@@ -1,6 +1,6 @@
-"""Sentences below the tables: what a reader must know beside the figures, a line each.
+"""Sentences below the tables: what a reader must know beside the figures.
 
-Who has the same to tell shares a line.
+Arms with the same text share a line.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
 """Model, scenario, what stays the same, and the two arms."""
 _UNSYNCHRONISED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
-"""From this share of the time on, the work is as good as done when the call returns; some libraries wait by themselves.
-"""
+"""From this share of the time on, the work is nearly done when the call returns: some libraries wait by themselves."""
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
-"""How a line on an arm is shown, by its first word."""
+"""Style of a line on an arm, by its first word."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
 class Reason(NamedTuple):
-    """Why one arm was skipped or failed.
+    """The reason why one arm was skipped or failed.
 
     Attributes:
         outcome: see `word_of`; it begins the line.
-        who: the arm, and whatever of it alone is to be said.
+        who: the arm, and what concerns it alone.
     """
 
     outcome: str
@@ -53,20 +52,20 @@ class Reason(NamedTuple):
 
 
 def word_of(row: Row) -> str:
-    """What became of a row for which a reason is told."""
+    """Return the word for the outcome of a row that has a reason."""
     if row.outcome == "measured":
         return LEFT
     return "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
 
 
 def reason_of(row: Row, who: str) -> Reason:
-    """Why a row has no time; the way out of too little time is told once, at the end (`more_time`)."""
+    """Return why a row has no time; the remedy for too little time is told once, at the end (`tell_end`)."""
     fix = "" if row.cause is NotRunKind.NOT_REACHED else row.fix or ""
     return Reason(word_of(row), who, row.reason or "", fix)
 
 
 def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tuple[str, str]]:
-    """(outcome, line) for each reason, in the order in which they first come up; `full`: with every target's name."""
+    """Write (outcome, line) for each distinct reason, in their order; `full`: with every target's name."""
     sharing: dict[tuple[str, str, str], list[str]] = {}
     for outcome, who, reason, fix in reasons:
         sharing.setdefault((outcome, reason, fix), []).append(who)
@@ -75,7 +74,10 @@ def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tu
 
 
 def tell_crossovers(document: Document) -> list[Text]:
-    """A title, then `batch: numpy wins up to 8, onnxruntime from 16 on (end to end); compute: …` for each pair."""
+    """Write a title, then a line for each pair.
+
+    For example `batch: numpy wins up to 8, onnxruntime from 16 on (end to end); compute: …`.
+    """
     if not document.crossovers:
         return []
     pairs: dict[CrossoverKey, dict[str, list[Crossover]]] = {}
@@ -101,47 +103,47 @@ def _crossover_line(key: CrossoverKey, scopes: dict[str, list[Crossover]], *, se
 
 
 def say_crossings(crossings: Sequence[Crossover]) -> str:
-    """What one pair's crossings in one scope come to."""
+    """Sum up the crossings of one pair in one scope."""
     first = crossings[0]
     if first.outcome == Kind.BRACKET:
         times = f"they cross {len(crossings)} times: " if len(crossings) > 1 else ""
-        return times + "; ".join(_bracket(one) for one in crossings)
+        return times + "; ".join(_tell_bracket(one) for one in crossings)
     if first.outcome == Kind.NONE:
-        return f"no crossover from {first.low} to {first.high}: {_runs(first)}"
+        return f"no crossover from {first.low} to {first.high}: {_tell_winners(first)}"
     needed = [f"{size} needs about {count}" for size, count in first.restarts_needed.items() if count]
     takes = f" (restarts: {', '.join(needed)})" if needed else ""
     return f"can't tell: {first.reason}{takes}"
 
 
-def _bracket(crossing: Crossover) -> str:
+def _tell_bracket(crossing: Crossover) -> str:
     inside = f" ({crossing.reason})" if crossing.reason else ""
     return f"{crossing.below} wins up to {crossing.low}, {crossing.above} from {crossing.high} on{inside}"
 
 
-def _runs(crossing: Crossover) -> str:
-    """`numpy wins`, or where who wins changes into "the same" on the way: each stretch."""
+def _tell_winners(crossing: Crossover) -> str:
+    """Write `numpy wins`; if the winner changes into "the same" on the way, write each stretch."""
     winners = {"faster": crossing.a, "slower": crossing.b, "same": "same"}
     stretches: list[tuple[str, int]] = []
     for point in crossing.sizes:
         if not stretches or stretches[-1][0] != winners[point.verdict]:
             stretches.append((winners[point.verdict], point.size))
     if len(stretches) == 1:
-        return _wins(stretches[0][0])
-    return ", ".join(f"{_wins(winner)} from {size} on" for winner, size in stretches)
+        return _tell_winner(stretches[0][0])
+    return ", ".join(f"{_tell_winner(winner)} from {size} on" for winner, size in stretches)
 
 
-def _wins(winner: str) -> str:
+def _tell_winner(winner: str) -> str:
     return "they are the same" if winner == "same" else f"{winner} wins"
 
 
 def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
-    """A line for each row on a GPU that told something; one more where the unsynchronised timer was asked for."""
+    """Write a line for each row with readings of the GPU; one more if the unsynchronized timer was asked for."""
     for row in rows:
-        if row.gpu and (parts := [*_steps(row.gpu), *_took(row.gpu)]):
+        if row.gpu and (parts := [*_list_steps(row.gpu), *_list_usage(row.gpu)]):
             yield f"{row.arm} on the GPU: {', '.join(parts)}."
         for fault in row.gpu.faults if row.gpu else ():
             yield f"{row.arm}: the GPU's {fault}."
-        if times := _unsynchronised(row):
+        if times := _times_without_waiting(row):
             shown, waited = map(duration, times)
             right = times[0] >= _NEARLY * times[1]
             words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
@@ -149,7 +151,7 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def tell_holding(holding: Holding | None) -> Iterator[str]:
-    """How arms on the GPU were held, and why; nothing where it wasn't tried."""
+    """Tell how arms on the GPU were held, and why; nothing if it wasn't tried."""
     if holding:
         how = "stopped" if holding.mode == "stop" else "left waiting on their pipes"
         if holding.shared:
@@ -160,29 +162,29 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
 
 
 def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
-    """For a sweep: what the unsynchronised timer shows at each size, a line for each arm.
+    """Tell for a sweep what the unsynchronized timer shows at each size, a line for each arm.
 
     Args:
         rows: each with its size.
     """
     shown: dict[str, list[str]] = {}
     for at, row in sorted(rows, key=lambda one: one[0]):
-        if times := _unsynchronised(row):
+        if times := _times_without_waiting(row):
             wrong, waited = map(duration, times)
             shown.setdefault(row.arm, []).append(f"{wrong} of {waited} at {at}")
     for arm, figures in shown.items():
         yield f"{arm}: by {axis}, {_UNSYNCHRONISED} {', '.join(figures)}."
 
 
-def _unsynchronised(row: Row) -> tuple[float, float] | None:
-    """Nanoseconds that such a timer shows, and what the same work takes when it is waited for."""
+def _times_without_waiting(row: Row) -> tuple[float, float] | None:
+    """Return the nanoseconds that a timer shows without waiting, and those of the same work when waited for."""
     if row.gpu is None or row.gpu.dispatch_ns is None or row.gpu.compute_ns is None:
         return None
     return row.gpu.dispatch_ns, row.gpu.compute_ns
 
 
-def _steps(gpu: Gpu) -> Iterator[str]:
-    """Where the time of a call goes."""
+def _list_steps(gpu: Gpu) -> Iterator[str]:
+    """List the parts of a call's time."""
     if gpu.event_ns is not None:
         yield f"on the device {duration(gpu.event_ns)} (events)"
     elif gpu.compute_ns is not None:
@@ -192,8 +194,8 @@ def _steps(gpu: Gpu) -> Iterator[str]:
         yield f"copies in {duration(gpu.stage_ns)}, out {duration(gpu.fetch_ns)}{kind}"
 
 
-def _took(gpu: Gpu) -> Iterator[str]:
-    """Memory, clock and energy."""
+def _list_usage(gpu: Gpu) -> Iterator[str]:
+    """List memory, clock and energy."""
     if gpu.context_bytes is not None:
         yield f"context {size(gpu.context_bytes)}"
     if gpu.loaded_bytes is not None:
@@ -207,7 +209,7 @@ def _took(gpu: Gpu) -> Iterator[str]:
 
 
 def tell_ceilings(document: Document) -> list[str]:
-    """The ceilings that the document's shares refer to; or how to get them, where the run looked and found none."""
+    """Write the ceilings that the document's shares refer to; or how to get them, if the run found none."""
     on_cpu = [row for row in document.rows if row.device == Device.CPU and row.scenario == Scenario.LATENCY]
     asked = sorted({row.threads for row in on_cpu if row.compute})
     if "ceilings" not in document.environment:
@@ -216,7 +218,7 @@ def tell_ceilings(document: Document) -> list[str]:
     lines = [_ceilings_line(found[threads]) for threads in asked if threads in found]
     missing = [threads for threads in asked if threads not in found]
     explained = ["of peak: the share of these that a call reaches, and which of them takes half of its time or more."]
-    return [*lines, *(explained if lines else []), *([_advice(missing)] if missing else [])]
+    return [*lines, *(explained if lines else []), *([_advise_ceilings(missing)] if missing else [])]
 
 
 def _ceilings_line(found: Ceilings) -> str:
@@ -225,7 +227,7 @@ def _ceilings_line(found: Ceilings) -> str:
     return f"Ceilings at {threads_of(found.threads)}: {', '.join(rates)}; {', '.join(memory)}."
 
 
-def _advice(missing: Sequence[int]) -> str:
+def _advise_ceilings(missing: Sequence[int]) -> str:
     return f"{NO_CEILINGS} ({', '.join(f'--threads {threads}' for threads in missing)})."
 
 
@@ -233,7 +235,7 @@ RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read",
 
 
 def render_ceilings(found: Ceilings) -> RenderableType:
-    """Two tables: rates and bandwidth."""
+    """Render two tables: rates and bandwidth."""
     rates = [
         {"precision": precision, "peak": rate_of(precision, peak.giga_ops), "reached by": peak.source}
         for precision, peak in found.peaks.items()
@@ -252,29 +254,29 @@ def render_ceilings(found: Ceilings) -> RenderableType:
     words = "The best of several blocks each; a copy counts bytes read and written. See docs/ceilings.md."
     return Group(
         Text(title, style="bold"),
-        _table(RATES, rates),
+        _make_left_table(RATES, rates),
         Text(),
-        _table(MEMORY, memory),
+        _make_left_table(MEMORY, memory),
         Text(words),
         *map(Text, found.notes),
     )
 
 
-def _table(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]]) -> Table:
+def _make_left_table(headers: Sequence[str], lines: Sequence[Mapping[str, Cell]]) -> Table:
     return make_table(headers, lines, left=headers)
 
 
 def rate_of(precision: str, giga_ops: float) -> str:
-    """A rate with its unit: operations on integers are no floating-point operations."""
+    """Write a rate with its unit: operations on integers are no floating-point operations."""
     return f"{giga_ops:,.0f} {'GOP/s' if precision.startswith('int') else 'GFLOP/s'}"
 
 
 def threads_of(count: int) -> str:
-    """`1 thread`, `2 threads`."""
+    """Write `1 thread` or `2 threads`."""
     return f"{count} thread{'s' * (count != 1)}"
 
 
-_WHO = {
+_DISTURBED_BY = {
     DisturbanceKind.STEAL: "by other guests of the host",
     DisturbanceKind.FOREIGN_CPU: "by other programs",
     DisturbanceKind.THROTTLED: "by the container's CPU quota",
@@ -284,11 +286,11 @@ _WHO = {
     DisturbanceKind.PRESSURE: "by a wait for a CPU",
     DisturbanceKind.CANARY: "by a slow check loop",
 }
-"""What disturbed rounds."""
+"""Causes of disturbed rounds, in words."""
 NOISY_SHARE = 0.05
-"""From so many flagged rounds on, a reader is told what to do about it."""
+"""From this share of flagged rounds on, advice is given."""
 NOISY_SD = 0.10
-"""Likewise from so wide a spread between restarts on."""
+"""From this spread between restarts on, advice is given."""
 _WHAT_HELPS = {
     DisturbanceKind.FOREIGN_CPU: ("met other programs on the same CPUs", "close them"),
     DisturbanceKind.STEAL: ("lost CPU time to other guests of the host", "use a host alone"),
@@ -300,7 +302,7 @@ _WHAT_HELPS = {
 
 
 def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
-    """What disturbed these groups and what helps, in a line, by what flagged most rounds; none where little did."""
+    """Tell in a line what disturbed these groups most, and what helps; nothing if little did."""
     share = max(one.void_share for one in summaries)
     reasons = Counter[DisturbanceKind]()
     for category, count in (item for one in summaries for item in one.void_reasons.items()):
@@ -308,12 +310,12 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
-        return [f"Noise: {some}{share:.0%} of the rounds {_helped(most, share)}."]
+        return [f"Noise: {some}{share:.0%} of the rounds {_tell_what_helps(most, share)}."]
     sd = max((one.sd for one in summaries if one.sd is not None), default=0.0)
     return [f"Noise: restarts differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
 
 
-def _helped(kind: DisturbanceKind, share: float) -> str:
+def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
     if kind not in _WHAT_HELPS:
         return "were thrown away by the older version that made this run"
     what, helps = _WHAT_HELPS[kind]
@@ -323,25 +325,25 @@ def _helped(kind: DisturbanceKind, share: float) -> str:
 
 
 def tell_time(spent_s: Mapping[str, float]) -> list[str]:
-    """Where the seconds of the run went, in a line."""
+    """Tell in a line where the seconds of the run went."""
     parts = (f"{STEPS[name]} {spent:.1f} s" for name, spent in spent_s.items())
     return [f"Where the time went: {', '.join(parts)}."] if spent_s else []
 
 
 def tell_trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> Iterator[str]:
-    """How one group was raced and how far it is to be trusted; `rows` are those with a time."""
+    """Tell how one group was raced and how far to trust it; `rows` are those with a time."""
     noise = tell_noise([summary])
-    yield _raced(summary, full=full, why=full or not noise)
+    yield _tell_race(summary, full=full, why=full or not noise)
     yield from noise
     if summary.control.ratio is None or summary.control.holds is not False:
         yield from _without_verdict(rows)
-    yield from _undecided(rows)
+    yield from _tell_undecided(rows)
     yield from _of_rows(rows, full=full)
     yield from tell_rates(rows)
 
 
-def _raced(summary: GroupSummary, *, full: bool, why: bool) -> str:
-    counts = ", ".join(f"{count} {_who(reason)}" for reason, count in sorted(summary.void_reasons.items()))
+def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
+    counts = ", ".join(f"{count} {_name_cause(reason)}" for reason, count in sorted(summary.void_reasons.items()))
     spread = "" if summary.sd is None or not full else f", SD between restarts {summary.sd:.1%}"
     told = f"{counted(summary.restarts, 'restart')}, {summary.void_share:.0%} of the rounds disturbed"
     told += (f" ({counts})" if counts and why else "") + f"{spread}."
@@ -353,20 +355,20 @@ def _raced(summary: GroupSummary, *, full: bool, why: bool) -> str:
     return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g}{ends}, {state}."
 
 
-def _who(category: str) -> str:
+def _name_cause(category: str) -> str:
     kind, colon, causes = category.partition(": ")
-    return _WHO[recalled(kind).kind] + colon + causes
+    return _DISTURBED_BY[recalled(kind).kind] + colon + causes
 
 
 def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:
-    """Why ratios have no verdict; a row that left the race has its own line."""
+    """Tell why ratios have no verdict; a row that left the race has its own line."""
     ratios = (row.end_to_end.ratio for row in rows if row.end_to_end and not row.reason)
     for reason in sorted({ratio.reason for ratio in ratios if ratio and ratio.reason}):
         yield f"No verdict: {reason}."
 
 
-def _undecided(rows: Sequence[Row]) -> Iterator[str]:
-    """What the rows without a verdict would take; each counts from what it played, for some left the race early."""
+def _tell_undecided(rows: Sequence[Row]) -> Iterator[str]:
+    """Tell how many more restarts each row without a verdict needs; some played fewer, for they left early."""
     open_ = [
         f"{short(row.arm)} about {max(ratio.restarts_needed - ratio.restarts, 1)} more"
         for row in rows
@@ -381,7 +383,7 @@ def _undecided(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
-    """What runtimes and quantizers say of single rows; those of which the same is to be said share a line."""
+    """Tell what runtimes and quantizers say of single rows; rows with the same text share a line."""
     told: dict[str, list[str]] = {}
     for row in rows:
         for text in (*(row.executed or {}).get("fallbacks", ()), *row.notes):
@@ -394,7 +396,7 @@ def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
 
 
 def tell_rates(rows: Sequence[Row]) -> list[str]:
-    """What the times of these rows are, and how late the harness itself was."""
+    """Explain what the times of these rows are, and how late the harness itself was."""
     found = []
     if any(row.scenario == Scenario.THROUGHPUT for row in rows):
         found.append("time is wall time per item, all instances together.")
@@ -410,7 +412,7 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
 
 
 def tell_end(document: Document) -> Iterator[str]:
-    """Whether the run goes on, how, and what that would tell first: the one place that says so."""
+    """Tell whether the run goes on, how, and which pair would be decided first."""
     if document.budget_s is not None:
         yield f"It stopped after {span(document.budget_s)} of racing; with --max-time, which gives it more, it goes on."
     elif not document.complete:
@@ -420,13 +422,13 @@ def tell_end(document: Document) -> Iterator[str]:
 
 
 def _is_told_above(document: Document) -> bool:
-    """Whether the only answer has said it already, which one that no verdict stands behind doesn't."""
+    """Return whether the only answer already names the command; an answer without a verdict doesn't."""
     return len(document.answer) == 1 and bool(document.answer[0].sure.command) and not document.answer[0].reason
 
 
 def tell_nearest(nearest: NearestOpen) -> str:
-    """The nearest pair that is still open, and what it takes."""
-    takes = "nobody knows how many more restarts that would take"
+    """Name the nearest pair that is still open, and what it takes."""
+    takes = "how many more restarts that would take is unknown"
     if nearest.restarts is not None and nearest.seconds is not None:
         takes = f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}"
     others = f"; {counted(nearest.others, 'other pair')} open" if nearest.others else ""
@@ -437,5 +439,5 @@ def tell_nearest(nearest: NearestOpen) -> str:
 
 
 def tell_too_short(limit_s: float, built_s: float) -> str:
-    """Why nothing was raced: exports and builds took too much of the time."""
+    """Tell why nothing was raced: exports and builds took too much of the time."""
     return f"--max-time {span(limit_s)} was too short for a figure: exports and builds took {span(built_s)}"

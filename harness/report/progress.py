@@ -1,6 +1,6 @@
-"""What people watch while a run goes on, on stderr: a bar and a line on a terminal, elsewhere a line now and then.
+"""The progress of a run on stderr: a bar and a line on a terminal, elsewhere a line now and then.
 
-Nothing refreshes by itself: a thread that wakes up to draw would do so on the arms' CPUs.
+Nothing refreshes by itself: a thread that wakes up to draw would disturb the arms on their CPUs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from shootout.constants import COPY
 from shootout.units import span
 
 EVERY_S = 15.0
-"""Off a terminal, what goes on is told no more often than this."""
+"""Off a terminal, a line is printed no more often than this."""
 BAR_WIDTH = 20
 
 
-class Progress:
-    """Says what is going on. `with Progress(console) as progress:` clears the live line at the end.
+class ProgressDisplay:
+    """Shows what is going on. `with ProgressDisplay(console) as progress:` clears the live line at the end.
 
     Args:
         now_ns: the clock, nanoseconds.
@@ -38,7 +38,7 @@ class Progress:
         self._told_ns: int | None = None
         self._total_ns = 0.0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressDisplay:
         if self._live:
             self._live.start()
         return self
@@ -50,15 +50,15 @@ class Progress:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def restart(self, group: str, played: int, expected: int, left_s: float, standing: str = "") -> None:
-        """A restart begins.
+        """Show that a restart begins.
 
         Args:
-            left_s: what the whole run is likely to take yet, 0 where that isn't known.
-            standing: who leads so far, "" before anybody does.
+            left_s: the expected rest of the whole run, 0 if unknown.
+            standing: the arm that leads so far, "" before there is one.
         """
         self._total_ns = self._now_ns() - self._began_ns + 1e9 * left_s if left_s else 0.0
         left = f"about {span(left_s)} left" if left_s else ""
@@ -67,34 +67,34 @@ class Progress:
         self.detail("")
 
     def stage(self, headline: str) -> None:
-        """Something else that takes a while begins."""
+        """Show that something else that takes a while begins."""
         self._headline, self._total_ns = headline, 0.0
         if self._live is None:
-            self._tell(headline)
+            self._print_line(headline)
         self.detail("")
 
     def wait(self, reason: str, seconds: float) -> None:
-        """Waiting for another process goes on, for so many seconds now; told anew when it is another reason."""
+        """Show that waiting for another process goes on, for so many seconds now; print a line for a new reason."""
         if reason != self._headline:
             self.stage(reason)
         if seconds:
             self.detail(span(seconds))
 
     def detail(self, text: str) -> None:
-        """What happens right now; off a terminal only where nothing was told for a while."""
+        """Show what happens right now; off a terminal only if nothing was printed for a while."""
         text = text.replace(COPY, " (the control)")
         if self._live:
-            self._live.update(self._drawn(text), refresh=True)
+            self._live.update(self._draw_line(text), refresh=True)
         elif self._told_ns is None or self._now_ns() - self._told_ns >= 1e9 * EVERY_S:
-            self._tell(": ".join(filter(None, (self._headline, text))))
+            self._print_line(": ".join(filter(None, (self._headline, text))))
 
-    def _tell(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         self._told_ns = self._now_ns()
         if line:
             self.say(line)
 
-    def _drawn(self, detail: str) -> RenderableType:
-        """The headline and what happens right now, behind a bar where it is known how long the run takes.
+    def _draw_line(self, detail: str) -> RenderableType:
+        """Draw the headline and what happens right now, behind a bar if the run's length is known.
 
         On a narrow terminal the headline is cut first, to a third of the line.
         """

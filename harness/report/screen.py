@@ -18,16 +18,16 @@ from shootout.study.group import short
 
 INDENT = 6
 NAMED = 3
-"""So many of those that share something are named; then how many more there are."""
+"""Of targets that share something so many are named; the others are counted."""
 UNBROKEN = 60
-"""Letters; longer items are wrapped between their words."""
+"""Items of more letters are wrapped between their words."""
 _GLUE = "\xa0"
 _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
 
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
-    """`Label  one · another`, in as many lines as it takes; nothing where there is no item."""
+    """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
     text = " · ".join(glued(one) if len(one) <= min(UNBROKEN, width - INDENT - 2) else one for one in items)
     start = f"{label} " if len(label) < INDENT else f"{label}  "
     lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
@@ -36,18 +36,17 @@ def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
 
 
 def _unbroken_parts(text: str) -> str:
-    """With intervals and percentages that don't break."""
     first, *others = text.replace(" %", f"{_GLUE}%").split("[")
     return "[".join([first, *(one.replace(", ", f",{_GLUE}", 1) for one in others)])
 
 
 def glued(text: str) -> str:
-    """Text that is not wrapped while it fits in a line."""
+    """Keep text on one line if it fits in a line."""
     return text.replace(" ", _GLUE)
 
 
 def typed(command: str, room: int) -> str:
-    """A command in lines of so many letters that a shell takes as one: each but the last ends with a backslash."""
+    """Break a command into lines that a shell takes as one: each but the last ends with a backslash."""
     lines = [""]
     for word in _WORD.findall(command):
         if lines[-1] and len(lines[-1]) + len(word) + len(" \\") > room:
@@ -57,20 +56,20 @@ def typed(command: str, room: int) -> str:
 
 
 def bold(line: str, until: int) -> Text:
-    """A line whose first letters are bold."""
+    """Make the first letters of a line bold."""
     text = Text(line)
     text.stylize("bold", 0, until)
     return text
 
 
 def fold(items: Iterable[str], shown: int) -> list[str]:
-    """The first ones, and how many more there are."""
+    """Return the first items, and how many more there are."""
     every = list(items)
     return every if len(every) <= shown + 1 else [*every[:shown], f"{len(every) - shown} more"]
 
 
 def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
-    """Targets that share something: the first few, in short, unless all are asked for; many on one device by number."""
+    """Name the first few targets in short, or all if `full`; many on one device are counted."""
     every = list(labels)
     if full:
         return ", ".join(every)
@@ -81,7 +80,7 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
 
 
 def lines_of(parts: Sequence[RenderableType], width: int) -> list[list[Segment]]:
-    """What a terminal of so many columns would show, line by line; no text is markup."""
+    """Render what a terminal of so many columns would show, line by line; no text is markup."""
     console = Console(
         width=width, file=StringIO(), markup=False, emoji=False, highlight=False, color_system=None, force_jupyter=False
     )
@@ -89,7 +88,7 @@ def lines_of(parts: Sequence[RenderableType], width: int) -> list[list[Segment]]
 
 
 def as_plain(parts: Sequence[RenderableType], width: int) -> str:
-    """The letters alone, without what is blank at the right."""
+    """Render as plain text, without blanks at the right."""
     lines = ("".join(one.text for one in line).rstrip() for line in lines_of(parts, width))
     return "\n".join(lines).strip("\n")
 
@@ -97,14 +96,14 @@ def as_plain(parts: Sequence[RenderableType], width: int) -> str:
 _BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
 _BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
 _THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
-"""Of colours that can be read on white as well as on black: a notebook doesn't say which it has."""
+"""Colours that can be read on white as well as on black: a notebook doesn't say which it has."""
 NOTEBOOK_WIDTH = 120
-"""Columns; what is wider can be scrolled."""
+"""Columns; wider text can be scrolled."""
 _STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"
 
 
 def render_plain(*parts: RenderableType) -> str:
-    """What the terminal shows, as plain text."""
+    """Render what the terminal shows as plain text, for a notebook."""
     console = Console(
         width=NOTEBOOK_WIDTH, file=StringIO(), markup=False, emoji=False, highlight=False, force_jupyter=False
     )
@@ -114,7 +113,7 @@ def render_plain(*parts: RenderableType) -> str:
 
 
 def render_pre(*parts: RenderableType) -> str:
-    """What the terminal shows, as a block of text."""
+    """Render what the terminal shows as a block of text, for a notebook."""
     console = Console(
         width=NOTEBOOK_WIDTH, record=True, file=StringIO(), markup=False, emoji=False, highlight=False,
         color_system="standard", force_terminal=True, legacy_windows=False,

@@ -1,4 +1,4 @@
-"""The result as people read it: the answer, one line per arm by time, then what was skipped or failed and the fix."""
+"""The screen of a result: the answer, one line per arm by time, then what was skipped or failed and the fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shootout.units import counted, duration, seconds, size
 from shootout.worker import interpreters
 
 MANY = 3
-"""So many sizes are still shown as a table each."""
+"""Up to so many sizes have a table each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Sweep:
 
     Attributes:
         fixed: what they have in common, for people.
-        groups: by size, the group's name.
+        groups: the groups' names by size.
         selecting: groups that chose the settings which one of `groups` confirms: name → size.
     """
 
@@ -43,7 +43,7 @@ class Sweep:
 
 
 def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
-    """The document's sweeps of more than so many sizes, along the run's axis or else along the longest one."""
+    """Find the sweeps of more than so many sizes, along the run's axis or else along the longest one."""
     chose = {one.name for one in document.groups if one.selects}
     confirms = {one.name: one.confirms for one in document.groups if one.confirms}
     first: dict[str, Row] = {}
@@ -72,7 +72,7 @@ def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
 
 
 def _is_about_costs_in(document: Document, names: set[str]) -> bool:
-    """Whether precisions are compared with their own FP32: then a time alone is not the answer."""
+    """Return whether precisions are compared with their own FP32: then a time alone is not the answer."""
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in document.rows if row.group in names)
 
 
@@ -96,7 +96,7 @@ def _name_fixed(row: Row, axis: str) -> str:
 
 
 def render_sweep(line: Sweep, document: Document, width: int) -> list[RenderableType]:
-    """One sweep, in as many tables below each other as `width` (columns) needs; then what went wrong, and trust."""
+    """Render one sweep in as many tables as `width` (columns) needs; then what went wrong, and trust."""
     names = set(line.groups.values())
     rows = [row for row in document.rows if row.group in names]
     measured = [row for row in rows if row.outcome == "measured"]
@@ -147,7 +147,7 @@ def _mark_best(ns: float | None, best: float | None) -> Text:
 
 
 def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
-    """What was skipped or failed; arms that have the same to tell at several sizes tell it once."""
+    """Tell what was skipped or failed; an arm with the same reason at several sizes has one line."""
     size_of = line.selecting | {name: size for size, name in line.groups.items()}
     sizes: dict[Reason, list[str]] = {}
     for row in (row for row in rows if row.reason):
@@ -160,7 +160,7 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
 
 
 def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
-    """Restarts, disturbed rounds and the copies of the baselines, over all sizes."""
+    """Tell restarts, disturbed rounds and the copies of the baselines, over all sizes."""
     counts = sorted({one.restarts for one in groups})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(one.void_share for one in groups)
@@ -184,7 +184,7 @@ RACE = (
 )
 """The columns of a race; those without any figure are left out."""
 RACE_FIRST = (*_RACE_SHARED, "error", "accuracy", "metric")
-"""Those that are shown unasked: five of one call after the other, without labels."""
+"""The columns that are shown by default; a latency run without labels has figures in five of them."""
 COSTS_ANSWER = ("target", "time", "size", "to own fp32")
 COSTS = (
     *COSTS_ANSWER,
@@ -194,27 +194,27 @@ COSTS = (
 """The columns of a quantization study: what a precision costs and buys."""
 COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)", "metric change")
 BRIEF = ("target", "ratio", "to own fp32", "time", "items/s", "requests/s", "change (points)", "metric change")
-"""What is said in fewer letters where a table is too wide, one after the other: a target in short, all others without
-their intervals. `--full` keeps everything, in several tables.
+"""Columns that become shorter if a table is too wide, one after the other: a short target, all others without their
+intervals. `--full` keeps everything, in several tables.
 """
 DROPPED = ("ratio", "error", "limit", "size", "accuracy", "metric")
-"""Columns that go where that isn't enough, one after the other."""
+"""Columns that are left out if that isn't enough, one after the other."""
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
-"""What stands in place of a verdict, by outcome."""
+"""Stands in place of a verdict, by outcome."""
 MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."
 
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
-    """The answer, and what it rests on; see `render_tables`."""
+    """Render the answer, and what it rests on; see `render_tables`."""
     return Group(*render_answers(document, width), render_tables(document, width, full=full))
 
 
 def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
-    """A table per group, of few columns, notes below.
+    """Render a table per group, of few columns, notes below.
 
     Args:
         width: in letters; see `BRIEF` and `DROPPED`.
-        full: all columns, in several tables where `width` is too narrow; and also of a sweep over many sizes, which
+        full: all columns, in several tables if `width` is too narrow; also for a sweep over many sizes, which
             otherwise is one table of times.
     """
     sweeps = [] if full else find_sweeps(document)
@@ -222,7 +222,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     parts: list[RenderableType] = [part for line in sweeps for part in render_sweep(line, document, width)]
     for summary in (one for one in document.groups if one.name not in shown):
         mine = [row for row in document.rows if row.group == summary.name]
-        parts += _group(summary, mine, width, full=full)
+        parts += _render_group(summary, mine, width, full=full)
     parts += tell_run(document, full=full)
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
@@ -238,8 +238,8 @@ def render_notebook(document: Document) -> str:
 
 
 def tell_run(document: Document, *, full: bool) -> list[Text]:
-    """What is to be said below all tables: crossovers, the front, what was set, and how the run ended."""
-    parts = [*notes.tell_crossovers(document), *_front(document, full=full)]
+    """Write the lines below all tables: crossovers, the front, what was set, and how the run ended."""
+    parts = [*notes.tell_crossovers(document), *_tell_front(document, full=full)]
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
@@ -256,46 +256,46 @@ def tell_run(document: Document, *, full: bool) -> list[Text]:
 
 
 def tabulate(summary: GroupSummary, rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Cell]]]:
-    """All columns that have a figure, and the cells of the group's rows by column, the fastest first.
+    """Return the columns that have a figure, and the cells of the group's rows by column, the fastest first.
 
     Args:
         rows: of the group.
     """
-    known = _known(rows)
-    lines = [_cells(summary, row, COSTS if _is_about_costs(known) else RACE) for row in known]
+    known = _list_rows(rows)
+    lines = [_fill_cells(summary, row, COSTS if _is_about_costs(known) else RACE) for row in known]
     return [name for name in (lines[0] if lines else ()) if any(str(one[name]) for one in lines)], lines
 
 
 def tell_group(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[Text]:
-    """What is to be said below the group's table: why not faster, who is out and why, how far it is to be trusted."""
-    measured = [row for row in _known(rows) if row.end_to_end]
-    parts = [*_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
-    parts += _setbacks([row for row in rows if row.reason], full=full)
+    """Write the lines below the group's table: why not faster, what is out and why, how far to trust it."""
+    measured = [row for row in _list_rows(rows) if row.end_to_end]
+    parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
+    parts += _tell_setbacks([row for row in rows if row.reason], full=full)
     return [*parts, *map(Text, notes.tell_trust(summary, measured, full=full) if measured else ())]
 
 
-def _group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:
-    known = _known(rows)
+def _render_group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:
+    known = _list_rows(rows)
     costs = _is_about_costs(known)
     parts: list[RenderableType] = [Text(title(summary, rows), style="bold")]
     if known:
         headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
         if full:
-            cells = [_cells(summary, row, headers) for row in known]
-            parts += _tables(cells, COSTS_ANSWER if costs else ANSWER, width)
+            cells = [_fill_cells(summary, row, headers) for row in known]
+            parts += _make_tables(cells, COSTS_ANSWER if costs else ANSWER, width)
         else:
-            parts += _narrowed(summary, known, headers, width)
+            parts += _fit_table(summary, known, headers, width)
     return [*parts, *tell_group(summary, rows, full=full)]
 
 
-def _known(rows: Sequence[Row]) -> list[Row]:
-    """Those that a table has a line for: by time, then those of which something else is known."""
-    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _timing(row).median_ns)
+def _list_rows(rows: Sequence[Row]) -> list[Row]:
+    """List the rows that have a line in a table: by time, then those with other figures."""
+    measured = sorted((row for row in rows if row.end_to_end), key=lambda row: _get_timing(row).median_ns)
     return [*measured, *(row for row in rows if not row.end_to_end and (row.fidelity or row.serve))]
 
 
-def _front(document: Document, *, full: bool) -> list[Text]:
-    """The rows that nothing beats in accuracy and time together."""
+def _tell_front(document: Document, *, full: bool) -> list[Text]:
+    """List the rows that nothing beats in accuracy and time together."""
     if not document.pareto:
         return []
     title = "Pareto front: no other row with an accuracy beats these in accuracy and time together"
@@ -307,13 +307,13 @@ def _front(document: Document, *, full: bool) -> list[Text]:
 
 
 def title(summary: GroupSummary, rows: Sequence[Row]) -> str:
-    """The group's name, with its threads."""
+    """Write the group's name, with its threads."""
     threads = {row.threads for row in rows}
     return f"{summary.name}, {'/'.join(map(str, sorted(threads)))} thread{'' if threads == {1} else 's'}"
 
 
-def _whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
-    """Why each row isn't faster than its own FP32, or is (if `full`); those with the same reason share a line."""
+def _tell_whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
+    """Tell why each row isn't faster than its own FP32, or is (if `full`); rows with the same reason share a line."""
     arms: dict[str, list[str]] = {}
     for row in rows:
         own = row.end_to_end.own_fp32_ratio if row.end_to_end else None
@@ -323,21 +323,21 @@ def _whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
 
 
 def _is_about_costs(rows: Sequence[Row]) -> bool:
-    """Whether arms were compared with their own backend's FP32."""
+    """Return whether arms were compared with their own backend's FP32."""
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
 
 
-def _narrowed(
+def _fit_table(
     summary: GroupSummary, rows: Sequence[Row], headers: Sequence[str], width: int
 ) -> Iterator[RenderableType]:
-    """One table, as much of it as fits in `width`; then what it lost, if anything."""
+    """Make one table, as much of it as fits in `width`; then tell what it lost, if anything."""
     briefer: list[tuple[Sequence[str], Sequence[str]]] = [(BRIEF[:count], ()) for count in range(len(BRIEF) + 1)]
     fewer = [(BRIEF, DROPPED[:count]) for count in range(1, len(DROPPED) + 1)]
-    whole = [_cells(summary, row, headers) for row in rows]
+    whole = [_fill_cells(summary, row, headers) for row in rows]
     filled = [name for name in headers if any(str(one[name]) for one in whole)]
     for brief, dropped in [*briefer, *fewer]:
         shown = [name for name in filled if name not in dropped]
-        table = make_table(shown, [_cells(summary, row, shown, brief=brief) for row in rows])
+        table = make_table(shown, [_fill_cells(summary, row, shown, brief=brief) for row in rows])
         if fits(table, width):
             break
     yield table
@@ -349,8 +349,8 @@ def _narrowed(
         yield Text(f"Left out in {width} columns: {'; '.join(told)}.", style="dim")
 
 
-def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
-    """One table, its arms named in short where it must be; or several below each other, `first` the first."""
+def _make_tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
+    """Make one table, with short names of arms if needed; or several below each other, `first` the first."""
     headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
     if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
@@ -363,7 +363,9 @@ def _tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) 
     return stack_tables(headers, cells, width, first=first)
 
 
-def _cells(summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Sequence[str] = ()) -> dict[str, Cell]:
+def _fill_cells(
+    summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Sequence[str] = ()
+) -> dict[str, Cell]:
     is_baseline = row.arm == summary.baseline
     cells = {name: BY_HEADER[name].of(row, is_baseline=is_baseline, brief=name in brief) for name in headers}
     if row.serve and "items/s" in cells:
@@ -380,20 +382,20 @@ def _cells(summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Se
     return cells
 
 
-def _setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
-    built = {row.arm: _built(row) if full else "" for row in rows}
+def _tell_setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
+    built = {row.arm: _tell_built(row) if full else "" for row in rows}
     reasons = (reason_of(row, f"{row.arm}{built[row.arm]}") for row in rows)
     return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons, full=full)]
 
 
-def _built(row: Row) -> str:
-    """What was built for an arm that can't run here."""
+def _tell_built(row: Row) -> str:
+    """Tell what was built for an arm that can't run here."""
     if not row.built_nodes_by_precision:
         return ""
     nodes = " and ".join(f"{count} {name}" for name, count in row.built_nodes_by_precision.items())
     return f" (built: {size(row.artifact_bytes or 0)} in {seconds(row.build_s or 0.0)}, compute layers: {nodes})"
 
 
-def _timing(row: Row) -> Timing:
+def _get_timing(row: Row) -> Timing:
     assert row.end_to_end is not None, "only measured rows have a time"
     return row.end_to_end

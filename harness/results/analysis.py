@@ -17,7 +17,7 @@ from shootout.messages import Scope
 from shootout.results import crossovers
 from shootout.results.accuracy import add_accuracy, find_fronts, right_rows
 from shootout.results.choice import Cell, choose, make_cells
-from shootout.results.crossovers import OCTAVE, At, Kind, Sweep
+from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
 from shootout.results.crossovers import Outcome as Crossing
 from shootout.results.document import (
     SCHEMA,
@@ -193,7 +193,7 @@ def crossings(groups: Sequence[Group], axis: str | None, *, complete: bool) -> t
     return tuple(_note_nothing_left(one) for one in crossed) if complete else tuple(crossed)
 
 
-def _make_crossover(sweep: Sweep, axis: str, scope: Scope, points: Sequence[At], outcome: Crossing) -> Crossover:
+def _make_crossover(sweep: SizeSweep, axis: str, scope: Scope, points: Sequence[At], outcome: Crossing) -> Crossover:
     a, b = sweep.pair
     names: dict[Verdict | None, str] = {Verdict.FASTER: a, Verdict.SLOWER: b, Verdict.SAME: "same"}
     return Crossover(

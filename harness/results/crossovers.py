@@ -241,7 +241,7 @@ def round_sizes(low: int, high: int, target: float) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep:
+class SizeSweep:
     """One pair along the axis.
 
     Attributes:
@@ -262,7 +262,7 @@ def key_of(record: GroupRecord, axis: str) -> Key:
     return first.model, first.scenario, tuple(sorted(fixed_of(first, axis).items()))
 
 
-def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
+def sweeps(records: Iterable[GroupRecord], axis: str) -> list[SizeSweep]:
     """Return all sweeps of two sizes or more, in the order of the records."""
     found: dict[tuple[Key, Pair], dict[int, GroupRecord]] = {}
     for record in records:
@@ -270,7 +270,7 @@ def sweeps(records: Iterable[GroupRecord], axis: str) -> list[Sweep]:
             along = found.setdefault((key_of(record, axis), pair), {})
             along[size_of(record.arms[0], axis)] = record
     return [
-        Sweep(model=model, scenario=scenario, fixed=dict(fixed), pair=pair, groups=dict(sorted(along.items())))
+        SizeSweep(model=model, scenario=scenario, fixed=dict(fixed), pair=pair, groups=dict(sorted(along.items())))
         for ((model, scenario, fixed), pair), along in found.items()
         if len(along) > 1
     ]

@@ -17,7 +17,7 @@ from shootout.clock import Deadline
 from shootout.commands import run
 from shootout.host.placement import place
 from shootout.journal import journal
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study
 
@@ -73,7 +73,7 @@ def test_the_wait_for_the_machine_is_no_part_of_the_time(
     monkeypatch.setattr(run, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lock)
     how: dict[str, Any] = {"fresh": False, "limit": limit, "wait": limit if counts else None}
-    with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
+    with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
         run.measure(planned(study(1, crossover=None)), tmp_path / "out", progress=progress, **how)
     assert given["limit"] is how["wait"], "else it is waited for until it is free"
     assert given["deadline"].seconds == pytest.approx(left_s, abs=8)
@@ -90,7 +90,7 @@ def test_a_run_that_ended_while_it_waited_leaves_no_folder_behind(
     if before:
         out.parent.mkdir(parents=True)
     monkeypatch.setattr(run, "machine_lock", interrupted)
-    with pytest.raises(KeyboardInterrupt), Progress(Console(quiet=True)) as progress:
+    with pytest.raises(KeyboardInterrupt), ProgressDisplay(Console(quiet=True)) as progress:
         run.measure(planned(study(1)), out, fresh=False, limit=Deadline(None), progress=progress)
     assert [*tmp_path.rglob("*")] == ([out.parent.parent, out.parent] if before else [])
 
@@ -125,7 +125,7 @@ def test_a_race_for_the_best_gets_its_budget_where_nobody_gives_a_time(
     asked = study(1, crossover=None, **fields)
     monkeypatch.setattr(run, "RaceRunner", campaign)
     monkeypatch.setattr(run, "machine_lock", lambda *_, **__: nullcontext(0.0))
-    with pytest.raises(Seen), Progress(Console(quiet=True)) as progress:
+    with pytest.raises(Seen), ProgressDisplay(Console(quiet=True)) as progress:
         run.measure(planned(asked), tmp_path / "out", fresh=False, limit=Deadline(max_time_s), progress=progress)
     assert given["racing_s"] == racing_s
     assert given["deadline"].seconds == (max_time_s and pytest.approx(max_time_s, abs=10))
@@ -158,7 +158,7 @@ def test_a_question_without_a_verdict_fails_a_script_that_requires_one(
     required: bool, open_questions: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ):
     document: Any = SimpleNamespace(open_questions=open_questions)
-    progress = Progress(Console(stderr=True, width=100))
+    progress = ProgressDisplay(Console(stderr=True, width=100))
     code = run._check_undecided(document, {"require_verdict": required}, progress)
     assert code == (7 if required and open_questions else 0)
     assert ("undecided: a and b" in capsys.readouterr().err) == bool(code)
@@ -171,7 +171,7 @@ def test_a_finished_run_says_what_it_never_answers(
     document: Any = SimpleNamespace(open_questions=("g: the copy of the baseline failed",))
     monkeypatch.setattr(run, "open_folder", lambda *_, **__: nullcontext(SimpleNamespace(complete=True)))
     monkeypatch.setattr(run, "analyse", lambda _: document)
-    with Progress(Console(stderr=True, width=200)) as progress:
+    with ProgressDisplay(Console(stderr=True, width=200)) as progress:
         assert run.measure(nobody, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
     told = capsys.readouterr().err
     assert "finished; --fresh measures again" in told.replace("\n", "")

@@ -15,7 +15,7 @@ from rich.console import Console
 from shootout.commands import selftest
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import Unavailable, UsageError
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.study.plan import Plan
 
 
@@ -56,7 +56,7 @@ def races(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Races:
 
 
 def report_on(device: Device, *, quick: bool = False) -> selftest.SelfTestReport:
-    return selftest.run(quick=quick, progress=Progress(Console(file=StringIO())), device=device)
+    return selftest.run(quick=quick, progress=ProgressDisplay(Console(file=StringIO())), device=device)
 
 
 def words(report: selftest.SelfTestReport) -> str:
@@ -120,7 +120,7 @@ def test_a_race_goes_on_only_with_the_same_question(monkeypatch: pytest.MonkeyPa
         ran.append((planned.identity, out, fresh))
 
     monkeypatch.setattr(selftest, "measure", run)
-    progress = Progress(Console(file=StringIO()))
+    progress = ProgressDisplay(Console(file=StringIO()))
     target, options = Target(backend="spin"), [{"work": "10"}, {"work": "20"}]
     for restarts in (5, 5, 20):
         selftest._race_spins(tmp_path, target, options, restarts, progress)

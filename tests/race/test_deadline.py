@@ -33,7 +33,7 @@ from shootout.race.queue import Race
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.race.serving import LoadTest
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.results.group import group_of
 from shootout.stats.verdicts import Rules
@@ -447,7 +447,9 @@ def test_a_run_in_which_somebody_had_no_time_is_not_over(tmp_path: Path) -> None
     (group,) = plan_groups(asked, here())
     file = Journal(tmp_path)
     file.append(header(asked))
-    recorder = Recorder(out=tmp_path, file=file, history=journal.read(tmp_path), progress=Progress(Console(quiet=True)))
+    recorder = Recorder(
+        out=tmp_path, file=file, history=journal.read(tmp_path), progress=ProgressDisplay(Console(quiet=True))
+    )
     recorder.note(group.record.name, group.playing[0], NotRun(NotRunKind.FAILED, "broke"))
     assert not recorder.lacks
     recorder.note(group.record.name, group.playing[1], NotRun(NotRunKind.NOT_REACHED, "no time"))

@@ -27,7 +27,7 @@ from shootout.messages import RateStep, Scope
 from shootout.race import live_arm, restart, serving, stopping
 from shootout.race.queue import Race
 from shootout.race.restart import RestartContext
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results import rows
 from shootout.results.document import Timing
 from shootout.stats.verdicts import Rules
@@ -377,7 +377,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         p99_limit_ms=LONG_S * 1e3,
         max_restarts=1,
     )
-    with Progress(Console(quiet=True)) as progress:
+    with ProgressDisplay(Console(quiet=True)) as progress:
         document = run.measure(make_plan(asked), tmp_path, fresh=False, limit=Deadline(None), progress=progress)
     names = [group.name for group in document.groups]
     assert names == [

@@ -35,7 +35,7 @@ from shootout.race import arm_process, launcher, restart, runner
 from shootout.race.arm_process import ArmProcess
 from shootout.race.queue import block_medians
 from shootout.race.recording import Recorder
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.worker import __main__ as worker_main
 from shootout.worker import verification
 from shootout.worker.concurrent import Instances
@@ -238,7 +238,7 @@ def test_a_resumed_run_knows_who_is_out_and_what_was_built(tmp_path: Path):
     history = journal.read(write(tmp_path, header(), prepared(A), failure))
     told: list[Line] = []
     file: Any = SimpleNamespace(append=lambda *lines: told.extend(lines))
-    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=ProgressDisplay(Console(quiet=True)))
     found: Any = SimpleNamespace(install_bytes=7)  # all else isn't even looked at
     assert [recorder.is_out(GROUP, arm) for arm in (A, B)] == [False, True]
     recorder.note(GROUP, B, NotRun(NotRunKind.FAILED, "broke again"))
@@ -347,7 +347,7 @@ def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
     told: list[Any] = []
     file: Any = SimpleNamespace(append=told.append)
     history = journal.read(write(tmp_path / "run", header()))
-    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=ProgressDisplay(Console(quiet=True)))
     loaded = Loaded(load_s=1.0, first_call_s=1.0, rss_before_bytes=1, rss_after_bytes=2)
     recorder.checked(GROUP, ARM_HERE, loaded, verified)
     assert told[0].scores == (Scores(name="m.py:f", rows=(1.0, 0.0, 0.0)) if first else None)

@@ -88,7 +88,10 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
-    assert screen(SLOW, FAST)["Sure?"] == "5 restarts, control passed. Told apart from all others that may be shipped."
+    assert (
+        screen(SLOW, FAST)["Sure?"]
+        == "5 restarts, control passed. Significantly faster than all others that may be shipped."
+    )
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure?"] == "5 restarts, control passed. Either may be shipped."
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure?"] == (
         "5 restarts, control passed. About 32 restarts would settle it with near: "

@@ -14,7 +14,7 @@ from rich.console import Console
 from support.races import cells
 
 from shootout.report import table
-from shootout.report.figures import BY_HEADER, FIGURES, Figure
+from shootout.report.figures import BY_HEADER, COLUMNS, Column
 from shootout.report.table import COSTS, RACE
 from shootout.results.document import Row
 
@@ -33,8 +33,8 @@ def inner(annotation: Any) -> Any:
     return annotation
 
 
-@pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure.name], ids=lambda figure: figure.header)
-def test_a_figure_is_in_the_document_and_explained(figure: Figure):
+@pytest.mark.parametrize("figure", [figure for figure in COLUMNS if figure.name], ids=lambda figure: figure.header)
+def test_a_figure_is_in_the_document_and_explained(figure: Column):
     kind: Any = Row
     for part in figure.name.split("."):
         assert part in parts_of(kind), figure.name
@@ -43,7 +43,7 @@ def test_a_figure_is_in_the_document_and_explained(figure: Figure):
 
 
 def test_every_header_is_one_figure_and_in_a_table():
-    assert len(BY_HEADER) == len(FIGURES)
+    assert len(BY_HEADER) == len(COLUMNS)
     assert set(BY_HEADER) == {*RACE, *COSTS}
 
 

@@ -40,7 +40,7 @@ def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
     assert "not timed: c, d: no time for it\n" in text
     assert found.nearest_open
     assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
-    assert f"{GROUP}: b and a are not distinguished yet; nobody knows how many more restarts" in text
+    assert f"{GROUP}: b and a are not distinguished yet; how many more restarts" in text
 
 
 def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not():

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from shootout.report import progress
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 
 
 class Clock:
@@ -28,7 +28,7 @@ def _clock() -> Clock:
 
 def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
     text = io.StringIO()
-    told = Progress(Console(file=text, width=200), clock)
+    told = ProgressDisplay(Console(file=text, width=200), clock)
     told.restart("g", 0, 5, 0.0)
     clock.s += progress.EVERY_S
     told.restart("g", 1, 5, 400.0, "onnxruntime leads, 3 targets open")
@@ -40,7 +40,7 @@ def test_a_restart_is_told_with_the_time_left_and_the_standing(clock: Clock):
 
 def test_off_a_terminal_there_is_a_line_every_15_seconds_at_most(clock: Clock):
     text = io.StringIO()
-    told = Progress(Console(file=text, width=200), clock)
+    told = ProgressDisplay(Console(file=text, width=200), clock)
     told.stage("building")
     for second in range(1, 61):
         clock.s += 1.0
@@ -55,7 +55,7 @@ def test_off_a_terminal_there_is_a_line_every_15_seconds_at_most(clock: Clock):
 
 def test_the_run_that_is_waited_for_is_named_anew_when_it_is_another_one(clock: Clock):
     text = io.StringIO()
-    told = Progress(Console(file=text, width=200), clock)
+    told = ProgressDisplay(Console(file=text, width=200), clock)
     for second, holder in enumerate(("process 1", "process 1", "process 2")):
         clock.s += 1.0
         told.wait(f"waiting for {holder}", float(second))
@@ -64,7 +64,7 @@ def test_the_run_that_is_waited_for_is_named_anew_when_it_is_another_one(clock: 
 
 def test_a_stage_is_told_at_once_and_counts_as_a_line(clock: Clock):
     text = io.StringIO()
-    told = Progress(Console(file=text, width=200), clock)
+    told = ProgressDisplay(Console(file=text, width=200), clock)
     told.stage("one")
     told.detail("of one")
     clock.s += 1.0
@@ -77,7 +77,7 @@ def test_a_stage_is_told_at_once_and_counts_as_a_line(clock: Clock):
 def test_on_a_terminal_there_is_a_bar_once_the_time_left_is_known(clock: Clock):
     text = io.StringIO()
     console = Console(file=text, width=120, force_terminal=True, legacy_windows=False, color_system=None)
-    with Progress(console, clock) as told:
+    with ProgressDisplay(console, clock) as told:
         told.stage("building")
         told.detail("numpy")
         assert "\u2501" not in text.getvalue()
@@ -99,7 +99,7 @@ def test_on_a_narrow_terminal_what_happens_now_is_not_what_is_cut(clock: Clock, 
     text = io.StringIO()
     console = Console(file=text, width=80, force_terminal=True, legacy_windows=False, color_system=None)
     names = ", ".join(["torch-compile+aoti:cpu:fp32", "openvino:cpu:int8", "executorch:cpu:fp32"])
-    with Progress(console, clock) as told:
+    with ProgressDisplay(console, clock) as told:
         told.restart("exporting and building, 12 targets", 0, 4, left_s, "--max-time leaves 55 s for all")
         told.detail(f"3 of 12 built, now {names}")
         last = text.getvalue().rstrip().splitlines()[-1]
@@ -118,13 +118,13 @@ def _bar(text: io.StringIO) -> int:
 
 def test_the_hidden_copy_is_told_by_what_it_is_for(clock: Clock):
     text = io.StringIO()
-    Progress(Console(file=text, width=200), clock).detail("loading numpy:cpu:fp32#control")
+    ProgressDisplay(Console(file=text, width=200), clock).detail("loading numpy:cpu:fp32#control")
     assert text.getvalue() == "loading numpy:cpu:fp32 (the control)\n"
 
 
 def test_a_wait_is_told_at_once_and_then_counted(clock: Clock):
     text = io.StringIO()
-    told = Progress(Console(file=text, width=200), clock)
+    told = ProgressDisplay(Console(file=text, width=200), clock)
     for second in range(31):
         told.wait("waiting for another run", float(second))
         clock.s += 1.0

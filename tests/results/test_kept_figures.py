@@ -19,7 +19,7 @@ from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Pla
 from shootout.messages import Loaded, Verified
 from shootout.race.recording import Recorder
 from shootout.report import table
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
 from shootout.stats.verdicts import Verdict
@@ -168,7 +168,7 @@ def test_a_faster_row_whose_error_is_explained_is_green_and_not_marked(tmp_path:
 def styles(found: Document, arm: str) -> set[str]:
     """The colors of a row's verdicts."""
     (mine,) = (one for one in found.rows if one.arm == arm)
-    cells = table._cells(found.groups[0], mine, table.RACE)
+    cells = table._fill_cells(found.groups[0], mine, table.RACE)
     return {str(cell.style) for cell in cells.values() if isinstance(cell, Text) and cell.style}
 
 
@@ -211,7 +211,7 @@ def test_the_first_check_of_an_arm_is_written_once_and_the_copys_never(tmp_path:
     written(tmp_path / "run", header(), checked(A))
     history = read(tmp_path / "run")
     file = Journal(tmp_path / "run", history.sound_bytes)
-    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console()))
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=ProgressDisplay(Console()))
     loaded = Loaded(load_s=1.0, first_call_s=0.1, rss_before_bytes=1, rss_after_bytes=2)
     for arm in (A, B, B, COPY):
         recorder.checked(GROUP, arm, loaded, Verified(executed=EXECUTED, fidelity=EXACT, fault="off"))

@@ -11,7 +11,7 @@ from support.races.fakes import arm
 
 from shootout.contract import Availability, Device, NotRun, NotRunKind
 from shootout.race.recording import Recorder
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.worker import availability
 
 
@@ -118,7 +118,7 @@ def test_only_a_failure_of_the_library_makes_a_run_forget_it(
     tried.clear()
     history = SimpleNamespace(lines=())
     file = SimpleNamespace(append=lambda *_: None)
-    recorder = Recorder(out=tmp_path, file=file, history=history, progress=Progress(Console(quiet=True)))
+    recorder = Recorder(out=tmp_path, file=file, history=history, progress=ProgressDisplay(Console(quiet=True)))
     recorder.note("a group", arm("numpy"), NotRun(kind, "it broke", during=during))
     availability.known_available([numpy])
     assert (tried == [numpy]) is forgotten

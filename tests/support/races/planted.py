@@ -16,7 +16,7 @@ from shootout.journal.journal import Journal
 from shootout.journal.records import Ended, Header
 from shootout.race import runner
 from shootout.race.runner import RaceRunner
-from shootout.report.progress import Progress
+from shootout.report.progress import ProgressDisplay
 from shootout.study.feasibility import Here
 from shootout.study.plan import Plan, plan_groups
 from shootout.study.schema import Study, checked
@@ -111,7 +111,7 @@ def run(
         file=file,
         history=journal.read(out),
         deadline=allowed or Deadline(None),
-        progress=Progress(Console(quiet=True)),
+        progress=ProgressDisplay(Console(quiet=True)),
         racing_s=racing_s,
         **more,
     )
