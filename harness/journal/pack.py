@@ -50,9 +50,9 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
 
 
 def _pack_run(folder: Path, into: Path) -> None:
-    found = readings_of(folder, journal.read(folder))
+    readings = readings_of(folder, journal.read(folder))
     into.mkdir(parents=True, exist_ok=True)
-    _write_samples(found, into / samples.PACKED)
+    _write_samples(readings, into / samples.PACKED)
     data = gzip.compress((folder / journal.NAME).read_bytes(), mtime=0)  # last: only then it is a run
     (into / journal.PACKED).write_bytes(data)
 
@@ -65,7 +65,7 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
     Raises:
         UsageError: there are more than a packed run may have.
     """
-    found: dict[Key, list[Array]] = {}
+    readings: dict[Key, list[Array]] = {}
     count = 0
     for line in (line for line in history.lines if isinstance(line, Played)):
         for scope, calls in line.per_reading.items():
@@ -76,18 +76,20 @@ def readings_of(folder: Path, history: History) -> dict[Key, Array]:
             whole = np.rint(latency_ns * calls)
             exact = np.array_equal(whole / calls, latency_ns)
             key = (line.group, line.arm, scope, line.restart, calls if exact else 1)
-            found.setdefault(key, []).append(whole.astype(np.int64) if exact else latency_ns)
-    return {key: np.sort(np.concatenate(arrays)) for key, arrays in sorted(found.items())}
+            readings.setdefault(key, []).append(whole.astype(np.int64) if exact else latency_ns)
+    return {key: np.sort(np.concatenate(arrays)) for key, arrays in sorted(readings.items())}
 
 
-def _write_samples(found: dict[Key, Array], path: Path) -> None:
+def _write_samples(readings: dict[Key, Array], path: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    readings_ns = np.concatenate([np.array([], dtype=np.int64), *found.values()])
+    readings_ns = np.concatenate([np.array([], dtype=np.int64), *readings.values()])
     types = (pyarrow.string(), pyarrow.string(), pyarrow.string(), pyarrow.int32(), pyarrow.int32())
     columns = {
-        name: pyarrow.array(np.repeat([key[index] for key in found], [part.size for part in found.values()]), kind)
+        name: pyarrow.array(
+            np.repeat([key[index] for key in readings], [part.size for part in readings.values()]), kind
+        )
         for index, (name, kind) in enumerate(zip((*samples.PLACE, samples.RESTART, "calls"), types, strict=True))
     }
     pyarrow.parquet.write_table(

@@ -196,11 +196,11 @@ class Played(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_canary(cls, found: Any) -> Any:
+    def _without_canary(cls, fields: Any) -> Any:
         """Drop the pace of a loop that older runs noted, and that said nothing of the arms."""
-        if isinstance(found, dict):
-            return {key: value for key, value in found.items() if not key.startswith("canary_")}
-        return found
+        if isinstance(fields, dict):
+            return {key: value for key, value in fields.items() if not key.startswith("canary_")}
+        return fields
 
 
 class Holding(Record):
@@ -219,8 +219,8 @@ class Holding(Record):
     shared: bool = False
 
 
-def _recall_reason(found: object) -> object:
-    return recalled(found) if isinstance(found, str) else found
+def _recall_reason(reason: object) -> object:
+    return recalled(reason) if isinstance(reason, str) else reason
 
 
 Reason = Annotated[Disturbance, BeforeValidator(_recall_reason)]

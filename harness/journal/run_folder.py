@@ -49,7 +49,7 @@ def new_folder(parent: Path) -> Path:
     """Name a folder under `parent` by the time, with a number if two began in the same second; it isn't made yet."""
     name = utc_now().replace(":", "").replace("+0000", "Z")
     names = (name, *(f"{name}-{count}" for count in range(2, 1_000)))
-    return next(folder for one in names if not (folder := parent / one).exists())
+    return next(folder for folder in map(parent.joinpath, names) if not folder.exists())
 
 
 @contextmanager

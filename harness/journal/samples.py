@@ -148,18 +148,18 @@ class Samples:
         Returns:
             Under None what an older version has packed: nothing tells its restarts apart.
         """
-        found, rows = dict(self._packed_readings.get((group, arm, scope), {})), _Rows()
+        readings, rows = dict(self._packed_readings.get((group, arm, scope), {})), _Rows()
         rows.take(self._packed_rows)
         for restart, name in names.items():
             try:
-                own = _read_readings(self._folder, name, arm, scope, rows)
+                own = _read_restart_file(self._folder, name, arm, scope, rows)
             except _UNREADABLE:
                 if not self._has_restart(group, restart):
                     self._lost.add(name)
                 continue
             if own.size:
-                found[restart] = own
-        return found
+                readings[restart] = own
+        return readings
 
     def _has_restart(self, group: str, restart: int) -> bool:
         """Return whether a packed run's file has readings of a restart, or doesn't tell its restarts apart."""
@@ -168,10 +168,10 @@ class Samples:
 
     @cached_property
     def _packed_restarts_by_group(self) -> dict[str, set[int | None]]:
-        found: dict[str, set[int | None]] = {}
+        by_group: dict[str, set[int | None]] = {}
         for (group, _, _), restarts in self._packed_readings.items():
-            found.setdefault(group, set()).update(restarts)
-        return found
+            by_group.setdefault(group, set()).update(restarts)
+        return by_group
 
     @cached_property
     def _packed_rows(self) -> int:
@@ -190,12 +190,12 @@ class Samples:
 
 def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Array]]:
     """Read what `Samples._packed_readings` holds; raises one of `_UNREADABLE`."""
-    found: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
+    readings: dict[tuple[str, str, str], dict[int | None, list[Array]]] = {}
     parts = 0
     for batch in _read_batches(_resolve_inside(folder, PACKED), _Rows(), PLACE, ["reading_ns", "calls"], [RESTART]):
         columns = [batch.column(name) for name in PLACE]
-        told = RESTART in batch.schema.names
-        restarts = batch.column(RESTART).to_numpy() if told else np.zeros(batch.num_rows, dtype=np.int32)
+        has_restarts = RESTART in batch.schema.names
+        restarts = batch.column(RESTART).to_numpy() if has_restarts else np.zeros(batch.num_rows, dtype=np.int32)
         codes = np.array([*(column.indices for column in columns), restarts])
         ends = [*(np.flatnonzero(np.any(np.diff(codes), axis=0)) + 1), batch.num_rows]
         if (parts := parts + len(ends)) > MOST_PARTS:
@@ -203,9 +203,9 @@ def _read_packed(folder: Path) -> dict[tuple[str, str, str], dict[int | None, Ar
         latency = batch.column("reading_ns").to_numpy() / batch.column("calls").to_numpy()
         for begin, end in pairwise([0, *map(int, ends)]):
             group, arm, scope = (column[begin].as_py() for column in columns)
-            restart = int(restarts[begin]) if told else None
-            found.setdefault((group, arm, scope), {}).setdefault(restart, []).append(latency[begin:end])
-    return {key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in found.items()}
+            restart = int(restarts[begin]) if has_restarts else None
+            readings.setdefault((group, arm, scope), {}).setdefault(restart, []).append(latency[begin:end])
+    return {key: {restart: np.concatenate(arrays) for restart, arrays in own.items()} for key, own in readings.items()}
 
 
 def read(folder: Path, name: str, arm: str, scope: str) -> Array:
@@ -216,25 +216,25 @@ def read(folder: Path, name: str, arm: str, scope: str) -> Array:
         name: the file's path inside it, as the journal has it; one that leads elsewhere counts as gone.
     """
     try:
-        return _read_readings(folder, name, arm, scope, _Rows())
+        return _read_restart_file(folder, name, arm, scope, _Rows())
     except _UNREADABLE:
         return np.array([])
 
 
-def _read_readings(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
+def _read_restart_file(folder: Path, name: str, arm: str, scope: str, rows: _Rows) -> Array:
     """Read as `read` does, but raise one of `_UNREADABLE`."""
     import pyarrow
     import pyarrow.compute
 
-    found = [np.array([])]
+    batches = [np.array([])]
     for batch in _read_batches(_resolve_inside(folder, name), rows, ["arm", "scope"], ["latency_ns"]):
         wanted = np.ones(batch.num_rows, dtype=bool)
         for column, value in (("arm", arm), ("scope", str(scope))):
             same = pyarrow.compute.equal(batch.column(column).cast(pyarrow.string()), value)
             wanted &= same.fill_null(False).to_numpy(zero_copy_only=False)
         latency = batch.column("latency_ns").cast(pyarrow.float64())
-        found.append(latency.to_numpy(zero_copy_only=False)[wanted])
-    return np.concatenate(found)
+        batches.append(latency.to_numpy(zero_copy_only=False)[wanted])
+    return np.concatenate(batches)
 
 
 def _read_batches(

@@ -40,7 +40,7 @@ def listed(given: Any) -> tuple[Any, ...]:
     """
     parts = given if isinstance(given, list | tuple) else (given,)
     try:
-        return tuple(value for one in parts for value in (expanded(one) if isinstance(one, str) else (one,)))
+        return tuple(value for part in parts for value in (expanded(part) if isinstance(part, str) else (part,)))
     except UsageError as error:
         raise ValueError(str(error)) from None
 
@@ -65,10 +65,10 @@ def expanded(text: str) -> tuple[int | float | str, ...]:
     if steps >= MAX_CELLS:
         raise UsageError(f"range {text!r} has {int(steps) + 1:,} values; a grid has {MAX_CELLS:,} cells at most")
     count = int(steps) + 1
-    found = [first * step**index if times else first + step * index for index in range(count)]
+    values = [first * step**index if times else first + step * index for index in range(count)]
     if all(_WHOLE.fullmatch(match[part]) for part in ((1, 2) if times else (1, 2, 4))):
-        return tuple(dict.fromkeys(round(value) for value in found))
-    return tuple(float(value) for value in found)
+        return tuple(dict.fromkeys(round(value) for value in values))
+    return tuple(float(value) for value in values)
 
 
 def _check_range(text: str, first: Decimal, last: Decimal, step: Decimal, *, times: bool) -> None:
@@ -110,7 +110,7 @@ def read_shapes(flag: str, texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
         UsageError: a text of another form, or an input that is given twice.
     """
     shapes: dict[str, tuple[int, ...]] = {}
-    parts = [part.strip() for one in texts for part in one.split(",")]
+    parts = [part.strip() for text_given in texts for part in text_given.split(",")]
     for text in parts:
         name, sign, shape = text.rpartition("=") if "=" in text else text.rpartition(":")
         if bool(name) is not bool(sign) or not _SHAPE.fullmatch(shape) or not (name or len(parts) == 1):
@@ -141,7 +141,7 @@ def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
 
 
 def _split_words(text: str) -> list[int | float | str]:
-    return [one for part in text.split(",") for one in expanded(part)]
+    return [word for part in text.split(",") for word in expanded(part)]
 
 
 def read_whole(flag: str, value: float | str) -> int:
@@ -177,7 +177,7 @@ def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
         UsageError: a text without `=`, an empty value, a range that makes no sense, or an axis that is given twice.
     """
     axes: dict[str, tuple[Value, ...]] = {}
-    for text in (one for several in texts for one in _NEXT_AXIS.split(several)):
+    for text in (axis for text_given in texts for axis in _NEXT_AXIS.split(text_given)):
         key, equals, values = text.partition("=")
         name, parts = key.strip(), [part.strip() for part in values.split(",")]
         if not equals or not name or not all(parts):

@@ -85,9 +85,9 @@ def _check_threads(arm: Arm, here: Here) -> NotRun | None:
 
 def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     """Explain why this arm can't run here, None if it can."""
-    found = here.available[provider(arm.target)]
-    if found.why and not found.why.builds:
-        return found.why
+    availability = here.available[provider(arm.target)]
+    if availability.why and not availability.why.builds:
+        return availability.why
     capabilities = backends.capabilities(arm.target.backend)
     if why := _check_target(arm.target, capabilities) or _check_shipped(arm):
         return why
@@ -106,7 +106,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     quantized = scheme.is_quantized
     offered = (Artifact.ONNX,) if quantized else FROM_FILE if is_file(arm.model) else models.get(arm.model).artifacts
     if Artifact.NONE in consumes or set(consumes) & set(offered):
-        return found.why
+        return availability.why
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
     has = ", ".join(_ARTIFACT_NAMES[artifact] for artifact in offered)
     return NotRun(
@@ -126,7 +126,7 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
         return NotRun(NotRunKind.UNFIT, why, f"ask for {replace(target, precision=Precision.FP32)}")
     if not holds:
         return None
-    kinds = " and ".join(one.upper() for one in holds)
+    kinds = " and ".join(precision.upper() for precision in holds)
     why = f"{Path(arm.model).name} holds {kinds} itself, so no row of it can promise {target.precision.upper()}"
     native = replace(target, precision=Precision.NATIVE, scheme="")
     return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
@@ -184,7 +184,7 @@ def _check_shapes(shipped: Sequence[TensorSpec], arm: Arm, exported: ExportedMod
     if tuple(shipped) == exported.inputs:
         return None
     theirs, ours = (
-        ", ".join(f"{one.name} {one.dtype}{[*one.shape]}" for one in some) for some in (shipped, exported.inputs)
+        ", ".join(f"{spec.name} {spec.dtype}{[*spec.shape]}" for spec in specs) for specs in (shipped, exported.inputs)
     )
     batch = open_once(arm.target.folder).arm.batch
     fix = f"--batch {batch}" if batch != arm.batch else "give the model the sizes that it was shipped with"

@@ -351,13 +351,13 @@ class TuneOptions(TargetOptions, FolderOptions, total=False):
 def flags_of(table: Any) -> dict[str, Flag]:
     """Return the flags of a table by keyword, in order, each with its name."""
     hints = get_type_hints(table, include_extras=True)
-    found = {
-        keyword: next(one for one in hint.__metadata__ if isinstance(one, Flag))
+    flags = {
+        keyword: next(part for part in hint.__metadata__ if isinstance(part, Flag))
         for keyword, hint in hints.items()
         if get_origin(hint) is Annotated
     }
     return {
-        keyword: replace(flag, name=flag.name or f"--{keyword.replace('_', '-')}") for keyword, flag in found.items()
+        keyword: replace(flag, name=flag.name or f"--{keyword.replace('_', '-')}") for keyword, flag in flags.items()
     }
 
 

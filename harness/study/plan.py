@@ -198,28 +198,28 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     asked = {model: request(study, point) for model, point in models.items()}
     for point in models.values():
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
-    checked = {model: client.check(one) for model, one in asked.items()}
+    checked = {model: client.check(export) for model, export in asked.items()}
     here = Here(
         available={},
         threads=place(None).threads,
         cpus=len(allowed_cpus()),
         memory_bytes=environment.memory_available_bytes(),
-        file_bytes={model: one.file_bytes for model, one in checked.items()},
-        holds={model: one.holds for model, one in checked.items()},
+        file_bytes={model: facts.file_bytes for model, facts in checked.items()},
+        holds={model: facts.holds for model, facts in checked.items()},
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:
         others = interpreters.examine(study.pythons)
-        found = known_available({provider(target) for target in targets}, others, fresh=fresh)
-    here = replace(here, available=found)
+        available = known_available({provider(target) for target in targets}, others, fresh=fresh)
+    here = replace(here, available=available)
     groups = plan_groups(study, here)
-    files = [digest for one in checked.values() for digest in one.hashes]
+    files = [digest for facts in checked.values() for digest in facts.hashes]
     files += [scoring.check(study.metric)] if study.metric else []
     files += shipped_hashes(targets)
     return Plan(
         study=study,
         groups=groups,
-        available=found,
+        available=available,
         placement=placement,
         here=here,
         identity=identity(study, groups, [*files, *(other.digest for other in others.values())]),
@@ -308,7 +308,7 @@ def _split_targets(study: Study, targets: Sequence[Target]) -> list[tuple[str, S
     own = [target for target in dict.fromkeys(targets) if not target.python]
     if not study.pythons or has_question or len(own) < 2:
         return [("", targets)]
-    return [(f", {one}", [twin for twin in targets if replace(twin, python="") == one]) for one in own]
+    return [(f", {target}", [twin for twin in targets if replace(twin, python="") == target]) for target in own]
 
 
 def scheme_of(target: Target) -> schemes.Scheme:
@@ -321,10 +321,10 @@ def own_fp32(arms: Sequence[Arm], arm: Arm) -> Arm | None:
 
     It is None for that arm itself.
     """
-    full = {one: replace(arm.target, precision=one, scheme="") for one in FULL}
-    if arm.target in full.values() and not arm.file:
+    full = [replace(arm.target, precision=precision, scheme="") for precision in FULL]
+    if arm.target in full and not arm.file:
         return None
-    return next((one for one in arms if one.target in full.values() and one.ordinal == 1 and not one.file), None)
+    return next((other for other in arms if other.target in full and other.ordinal == 1 and not other.file), None)
 
 
 def _name_quantizer(target: Target) -> str:
@@ -341,7 +341,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
     """
     seen: Counter[tuple[str, Target]] = Counter()
     arms = []
-    asked = [(one, target) for one in (point.model, *point.others) for target in targets[one]]
+    asked = [(model, target) for model in (point.model, *point.others) for target in targets[model]]
     for model, target in asked:
         seen[model, target] += 1
         options = {key: value for name in names_of(target) for key, value in study.options.get(name, {}).items()}
@@ -361,7 +361,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
                 cold_l2=study.l2 == "cold" and target.device.is_gpu,
             )
         )
-    return [one for arm in arms for one in spread_settings(study, arm)]
+    return [spread for arm in arms for spread in spread_settings(study, arm)]
 
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
@@ -438,9 +438,9 @@ def identity(study: Study, groups: list[PlannedGroup], files: list[str]) -> str:
     """Hash what is measured (`files`: hashes of the user's own); a run folder only goes on with the same hash."""
     silent = {"description", "ceilings", "energy", "unsynchronised"}
     silent |= set() if study.least_restarts else {"least_restarts"}  # of a folder that was begun without the key
-    told = study.model_dump(mode="json", exclude=silent)
+    fields = study.model_dump(mode="json", exclude=silent)
     content = {
-        "study": told | {"goal": study.aims_at},  # the default is the same question, whether it was said or not
+        "study": fields | {"goal": study.aims_at},  # the default is the same question, whether it was said or not
         "arms": [[arm.label for arm in group.playing] for group in groups],
         "files": files,
     }

@@ -182,9 +182,9 @@ def _refuse_too_many(parts: Sequence[Study]) -> None:
         own = [{name: len(values) for name, values in _select_axes(part, model).items()} for model in part.model]
         common = {name: len(getattr(part, name)) for name in ("batch", "threads", "scenario")}
         common["target"] = len(targets_of(part))
-        cells += sum(math.prod(one.values()) for one in own) * math.prod(common.values())
-        for one in (*own, common):
-            lengths |= one
+        cells += sum(math.prod(lengths_of_model.values()) for lengths_of_model in own) * math.prod(common.values())
+        for lengths_of_model in (*own, common):
+            lengths |= lengths_of_model
     if cells > axes.MAX_CELLS:
         raise axes.too_many(cells, lengths)
 
@@ -199,7 +199,7 @@ def _select_axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:
 def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
     own = _select_axes(study, model)
     combined = [dict(zip(own, values, strict=True)) for values in itertools.product(*own.values())]
-    return combined if is_file(model) else [models.get(model).check(one) for one in combined]
+    return combined if is_file(model) else [models.get(model).check(parameters) for parameters in combined]
 
 
 def request(study: Study, point: Point) -> Request:
@@ -278,8 +278,8 @@ def crossover_pairs(
 def _label_of_pair_target(study: Study, text: str, labels: Sequence[str], first: Describe) -> str:
     if text in labels:
         return text
-    found = parse_targets(text, first, study.pythons) if "#" not in text else []
-    for label in map(str, found):
+    targets = parse_targets(text, first, study.pythons) if "#" not in text else []
+    for label in map(str, targets):
         if label in labels:
             return label
     raise unknown("target in the crossover's pairs", text, labels)

@@ -43,15 +43,15 @@ def options(arms: Sequence[Arm], also: Sequence[str] = ()) -> list[tuple[str, st
         also: what their study was `given`; of its interpreters only the arms' own are taken.
     """
     arm = arms[0]
-    told: list[tuple[str, object]] = [("model", arm.model)]
-    told += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
-    told += [("batch", arm.batch), ("backends", ",".join(map(_write_target, arms))), ("threads", arm.threads)]
-    told += [("options", option) for option in dict.fromkeys(option for one in arms for option in _list_knobs(one))]
-    told += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
-    told += [("l2", "cold")] if arm.cold_l2 else []
-    found = [(_FLAGS[keyword], str(value)) for keyword, value in told]
+    values: list[tuple[str, object]] = [("model", arm.model)]
+    values += [("parameters", f"{key}={_write_value(value)}") for key, value in _list_parameters(arm)]
+    values += [("batch", arm.batch), ("backends", ",".join(map(_write_target, arms))), ("threads", arm.threads)]
+    values += [("options", option) for option in dict.fromkeys(option for each in arms for option in _list_knobs(each))]
+    values += [("scenario", arm.scenario)] if arm.scenario is not Scenario.LATENCY else []
+    values += [("l2", "cold")] if arm.cold_l2 else []
+    own = [(_FLAGS[keyword], str(value)) for keyword, value in values]
     given = zip(also[::2], also[1::2], strict=True)
-    return [*found, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
+    return [*own, *(option for option in given if any(_is_needed(arm, *option) for arm in arms))]
 
 
 def _write_target(arm: Arm) -> str:

@@ -209,8 +209,8 @@ class Study(BaseModel):
 
 def _drop_named(points: Sequence[dict[str, Value]], names: set[str]) -> list[dict[str, Value]]:
     """Return the points without what the command line names, each once."""
-    left = [{name: value for name, value in one.items() if name not in names} for one in points]
-    return [one for index, one in enumerate(left) if one and one not in left[:index]]
+    left = [{name: value for name, value in point.items() if name not in names} for point in points]
+    return [point for index, point in enumerate(left) if point and point not in left[:index]]
 
 
 def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
@@ -282,7 +282,7 @@ def _find_faults(study: Study) -> Iterator[str]:
         yield f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
     if study.crossover and study.goal not in (None, Aim.BASELINE):
         yield f"goal {study.goal} is no way to look for a crossover, which is told by its own verdicts: leave one out"
-    at_once = [one for one in study.scenario if one in (Scenario.THROUGHPUT, Scenario.SERVE)]
+    at_once = [scenario for scenario in study.scenario if scenario in (Scenario.THROUGHPUT, Scenario.SERVE)]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
     yield from _find_unused_options(study)

@@ -274,9 +274,9 @@ def _status_bytes(key: str) -> int:
 def answer(worker: Worker, name: str, arguments: dict[str, Any]) -> Any:
     """Run a command of the worker until its device is idle again; return its answer, or the fault that ended it."""
     try:
-        found = getattr(worker, name)(**arguments)
+        answered = getattr(worker, name)(**arguments)
         worker.settle()
-        return found
+        return answered
     except SkippedArm as error:
         return error.why
     except MemoryError as error:

@@ -84,14 +84,14 @@ def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter])
 
     with ThreadPoolExecutor(at_once()) as pool:
         try:
-            found: dict[Pair, Availability] = {}
+            availability: dict[Pair, Availability] = {}
             running = {pool.submit(ask, together) for together in _group_by_library(pairs)}
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                for asked, answers in (one.result() for one in done):
-                    found |= answers
+                for asked, answers in (future.result() for future in done):
+                    availability |= answers
                     running |= {pool.submit(ask, [pair]) for pair in asked if pair not in answers}
-            return found
+            return availability
         except BaseException:
             stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -102,13 +102,13 @@ def _probe_all(pairs: Collection[Pair], others: Mapping[str, PythonInterpreter])
 
 def _group_by_library(pairs: Collection[Pair]) -> list[list[Pair]]:
     """List the pairs of each library under each interpreter, those that take longest first."""
-    found: dict[tuple[str, str], list[Pair]] = {}
+    libraries: dict[tuple[str, str], list[Pair]] = {}
     for pair in sorted(set(pairs)):
         backend, _, python = pair[0].partition("@")
         row = backends.SHIPPED.get(backend)
         library = row.loads[""][0] if row and row.loads else backend
-        found.setdefault((library, python), []).append(pair)
-    return sorted(found.values(), key=lambda pairs: -max(_ready_s(pair[0].partition("@")[0]) for pair in pairs))
+        libraries.setdefault((library, python), []).append(pair)
+    return sorted(libraries.values(), key=lambda pairs: -max(_ready_s(pair[0].partition("@")[0]) for pair in pairs))
 
 
 def _ready_s(backend: str) -> float:
@@ -125,13 +125,13 @@ def at_once() -> int:
 
 def start_probe(pairs: Sequence[Pair], others: Mapping[str, PythonInterpreter]) -> Child:
     """Start a process that finds out whether backends of one interpreter work; it answers on standard output."""
-    other = _split_pair(pairs[0], others)[1]
-    own = passed_on(os.environ, {name for pair in pairs for name in _list_variables(pair[0])})
+    interpreter = _split_pair(pairs[0], others)[1]
+    variables = passed_on(os.environ, {name for pair in pairs for name in _list_variables(pair[0])})
     return Child(
         "shootout.worker.availability",
         [word for pair in pairs for word in (_split_pair(pair, others)[0], pair[1])],
-        environment=other.environment(own) if other else own,
-        executable=other.path if other else None,
+        environment=interpreter.environment(variables) if interpreter else variables,
+        executable=interpreter.path if interpreter else None,
     )
 
 
@@ -148,24 +148,24 @@ def _collect_answers(
     """Wait for a probe's answers. A pair without one is missing, unless it was alone in its probe."""
     ended = probe.finish(PROBE_TIMEOUT_S)
     asked = {(_split_pair(pair, others)[0], pair[1].value): pair for pair in pairs}
-    found = {}
+    answers = {}
     for line in ended.said.splitlines():
         with suppress(ValueError, TypeError, AttributeError, KeyError):
             backend, device, version, why = json.loads(line)
             answer = Availability(version=version, why=why and NotRun(NotRunKind(why.pop("kind")), **why))
-            found[asked[backend, device]] = answer
-    if len(pairs) == 1 and not found:
-        found[pairs[0]] = _make_unavailable(f"gave no answer: {ended.how}", _split_pair(pairs[0], others)[0])
-    return {pair: _adapt_fix(one, pair, others) for pair, one in found.items()}
+            answers[asked[backend, device]] = answer
+    if len(pairs) == 1 and not answers:
+        answers[pairs[0]] = _make_unavailable(f"gave no answer: {ended.how}", _split_pair(pairs[0], others)[0])
+    return {pair: _adapt_fix(answer, pair, others) for pair, answer in answers.items()}
 
 
-def _adapt_fix(found: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
+def _adapt_fix(answer: Availability, pair: Pair, others: Mapping[str, PythonInterpreter]) -> Availability:
     """Return the answer, with the installation meant for the other interpreter that it is of."""
-    backend, other = _split_pair(pair, others)
-    if other is None or found.why is None or found.why.kind not in INSTALLABLE:
-        return found
-    reason, fix = f"under @{other.name}: {found.reason}", other.install_backend(backend)
-    return replace(found, why=replace(found.why, reason=reason, fix=fix))
+    backend, interpreter = _split_pair(pair, others)
+    if interpreter is None or answer.why is None or answer.why.kind not in INSTALLABLE:
+        return answer
+    reason, fix = f"under @{interpreter.name}: {answer.reason}", interpreter.install_backend(backend)
+    return replace(answer, why=replace(answer.why, reason=reason, fix=fix))
 
 
 def _make_unavailable(reason: str, backend: str) -> Availability:
@@ -184,14 +184,14 @@ def _suggest_fix(backend: str) -> str:
         return str(error)
 
 
-def _encode_answer(backend: str, device: str, found: Availability) -> bytes:
+def _encode_answer(backend: str, device: str, answer: Availability) -> bytes:
     """Write an answer as a line of JSON; an answer of other types is the adapter's own error.
 
     Raises:
         TypeError, AttributeError: the answer is none.
     """
-    why = found.why and NotRun(NotRunKind(found.why.kind), one_line(found.why.reason), one_line(found.why.fix))
-    return json.dumps([backend, device, one_line(found.version), why and asdict(why)]).encode() + b"\n"
+    why = answer.why and NotRun(NotRunKind(answer.why.kind), one_line(answer.why.reason), one_line(answer.why.fix))
+    return json.dumps([backend, device, one_line(answer.version), why and asdict(why)]).encode() + b"\n"
 
 
 def main() -> None:
@@ -199,17 +199,17 @@ def main() -> None:
     *pairs, parent = sys.argv[1:]
     leave_with(int(parent))
     gc.disable()  # it finds nothing in what is imported, again and again
-    answer = os.dup(1)
+    out = os.dup(1)
     os.dup2(2, 1)
     for backend, device in zip(pairs[::2], pairs[1::2], strict=True):
         try:
-            found = backends.get(backend).probe(Device(device))
-            said = _encode_answer(backend, device, found)
+            answer = backends.get(backend).probe(Device(device))
+            line = _encode_answer(backend, device, answer)
         except SkippedArm as error:
-            said = _encode_answer(backend, device, Availability(why=error.why))
+            line = _encode_answer(backend, device, Availability(why=error.why))
         except (Exception, SystemExit) as error:
-            said = _encode_answer(backend, device, _make_unavailable(explained(error), backend))
-        os.write(answer, said)
+            line = _encode_answer(backend, device, _make_unavailable(explained(error), backend))
+        os.write(out, line)
     os._exit(0)  # taking a framework down takes long, and some GPU drivers crash in it
 
 
@@ -244,7 +244,7 @@ def known_available(
     found = {pair: answer for pair, key in keys.items() if (answer := _from_json(worked.get(key)))}
     found |= available(set(pairs) - set(found), others)
     new = {key: _to_json(found[pair]) for pair, key in keys.items() if _is_lasting(pair[1], found[pair])}
-    new = {key: one for key, one in new.items() if worked.get(key) != one}
+    new = {key: note for key, note in new.items() if worked.get(key) != note}
     if new:
         store.write_facts(WORKED, new)
     return found
@@ -256,16 +256,16 @@ def forget(names: Iterable[str]) -> None:
     store.keep_facts(WORKED, lambda key: key.partition(" ")[2].partition(" ")[0] not in broken)
 
 
-def _is_lasting(device: Device, found: Availability) -> bool:
+def _is_lasting(device: Device, answer: Availability) -> bool:
     """Return whether an answer stays true as long as the state is the same."""
-    if found.why is None:
+    if answer.why is None:
         return device is Device.CPU  # a GPU may be gone, or others' by now
-    return device is Device.CUDA and found.why.kind in NO_GPU and cuda_driver.library() is None
+    return device is Device.CUDA and answer.why.kind in NO_GPU and cuda_driver.library() is None
 
 
-def _to_json(found: Availability) -> list[Any]:
-    why = found.why
-    return [found.version, {"kind": why.kind.value, "reason": why.reason, "fix": why.fix} if why else None]
+def _to_json(answer: Availability) -> list[Any]:
+    why = answer.why
+    return [answer.version, {"kind": why.kind.value, "reason": why.reason, "fix": why.fix} if why else None]
 
 
 def _from_json(noted: Any) -> Availability | None:

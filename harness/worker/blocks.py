@@ -92,8 +92,8 @@ class Blocks:
 
     def computed(self, buffer: int) -> Arrays:
         """Return the outputs of a call as `compute` times it."""
-        found: Arrays = self._session.fetch(self._calls[Scope.COMPUTE](buffer))
-        return found
+        outputs: Arrays = self._session.fetch(self._calls[Scope.COMPUTE](buffer))
+        return outputs
 
     def answered(self, buffer: int) -> Arrays:
         """Return the outputs of a call as `end_to_end` times it."""
@@ -108,8 +108,8 @@ class Blocks:
         self._session.stage(self.buffers[buffer], buffer)
 
     def _estimate_call_ns(self, scope: Scope) -> float:
-        found = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
-        return float(np.median(found))
+        call_ns = self._read_calls(scope, self._readings, per_reading=1, block_ns=LEAD_IN_NS, min_calls=_GLANCE_CALLS)
+        return float(np.median(call_ns))
 
     def _play_block(self, scope: Scope) -> Array:
         assert self._tuned is not None, "tune comes first"

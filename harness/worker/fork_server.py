@@ -129,7 +129,7 @@ class _Life:
 
 
 def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None:
-    told, tells = os.pipe()
+    pid_reader, pid_writer = os.pipe()
     between = os.fork()
     if not between:  # whose end makes the worker an orphan, which the process that asked then adopts
         try:
@@ -137,19 +137,19 @@ def _fork_worker(pipe: socket.socket, files: Sequence[int], life: _Life) -> None
             if not os.fork():
                 pipe.close()
                 os.setsid()  # before its id is known: it is ended by its group
-                os.write(tells, str(os.getpid()).encode())
-                os.close(told)
-                os.close(tells)
+                os.write(pid_writer, str(os.getpid()).encode())
+                os.close(pid_reader)
+                os.close(pid_writer)
                 _run_worker(parent, files, life)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(0)
-    os.close(tells)
+    os.close(pid_writer)
     os.waitpid(between, 0)
-    pipe.send(os.read(told, 20))
-    for one in (told, *files):
-        os.close(one)
+    pipe.send(os.read(pid_reader, 20))
+    for descriptor in (pid_reader, *files):
+        os.close(descriptor)
 
 
 def _run_worker(between: int, files: Sequence[int], life: _Life) -> None:
@@ -206,7 +206,7 @@ def touched_pages() -> Array:
     Returns:
         A row for each run: the addresses of its first page and of the one behind it.
     """
-    found = [np.empty((0, 2), np.int64)]
+    runs = [np.empty((0, 2), np.int64)]
     page = mmap.PAGESIZE
     with (
         Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps,
@@ -221,8 +221,8 @@ def touched_pages() -> Array:
             entries = np.frombuffer(pagemap.read((end - start) // page * _ENTRY_BYTES), np.uint64)
             there = ((entries & _IS_FILES) == _IS_FILES).astype(np.int8)
             edges = np.flatnonzero(np.diff(there, prepend=0, append=0))  # in and out of a run, by turns
-            found.append(start + page * edges.reshape(-1, 2))
-    return np.concatenate(found)
+            runs.append(start + page * edges.reshape(-1, 2))
+    return np.concatenate(runs)
 
 
 def touch(pages: Array) -> None:
@@ -349,9 +349,9 @@ class ForkServer:
                 self._ready = None  # the next answer is this worker's, or of no worker
                 with self._ending_unless_done(), suppress(OSError, ValueError):
                     socket.send_fds(self._pipe, [message], files)
-                    found = Forked(int(self._pipe.recv(LONGEST_MESSAGE)))
+                    forked = Forked(int(self._pipe.recv(LONGEST_MESSAGE)))
                     self._ready = True
-                    return found
+                    return forked
         raise NotForked
 
     @contextmanager

@@ -142,22 +142,22 @@ class _Readings:
 
     def steps_ns(self) -> tuple[float, ...]:
         """Return the nanoseconds of staging, computing and fetching, waiting for the device after each."""
-        found = []
+        calls_ns = []
         for slot in self._rotate_slots():
             self._chill()
             read = clock.read_steps(self._list_steps(slot), self._buffers[slot])
-            found.append([ended - began for _, began, ended in read])
-        return tuple(float(median(step)) for step in zip(*found, strict=True))
+            calls_ns.append([ended - began for _, began, ended in read])
+        return tuple(float(median(step)) for step in zip(*calls_ns, strict=True))
 
     def dispatch_ns(self) -> float:
         """Return the nanoseconds until `execute` returns; the device is idle before each call."""
-        found = []
+        calls_ns = []
         for slot in self._rotate_slots():
             staged = self._stage_inputs(slot)
             ((_, began, ended),) = clock.read_steps([("execute", self._session.execute)], staged)
             self._session.synchronize()
-            found.append(ended - began)
-        return float(median(found))
+            calls_ns.append(ended - began)
+        return float(median(calls_ns))
 
     def event_ns(self, read: Callable[[Any, int], list[float]]) -> float:
         """Return the nanoseconds of `execute` by the device's own clock."""
@@ -226,9 +226,9 @@ class _Readings:
 def _read_idle_w(gpu: UsedGpu) -> float | None:
     """Return the mean power in watts while nothing runs."""
     clock.sleep(SETTLE_S)
-    found = []
+    samples = []
     for _ in range(IDLE_SAMPLES):
-        found.append(gpu.power_w())
+        samples.append(gpu.power_w())
         clock.sleep(IDLE_S / IDLE_SAMPLES)
-    told = [watts for watts in found if watts is not None]
-    return fmean(told) if told else None
+    known_w = [watts for watts in samples if watts is not None]
+    return fmean(known_w) if known_w else None

@@ -120,53 +120,55 @@ def described(facts: Mapping[str, Any]) -> list[str]:
     """Describe each other interpreter in a record's environment in one line: what differs from ours there."""
     ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
     lines = []
-    for name, one in facts.get("interpreters", {}).items():
-        theirs = {"Python": one["python"], **one["libraries"]}
+    for name, other in facts.get("interpreters", {}).items():
+        theirs = {"Python": other["python"], **other["libraries"]}
         changed = [
             f"{key} {theirs[key]} (ours {ours[key]})" for key in theirs if ours.get(key, "") not in ("", theirs[key])
         ]
-        lines.append(f"@{name} is {one['path']}: {', '.join(changed) or 'the same versions as ours'}.")
+        lines.append(f"@{name} is {other['path']}: {', '.join(changed) or 'the same versions as ours'}.")
     return lines
 
 
 def _examine_interpreter(name: str, path: str) -> PythonInterpreter:
     if not _NAME.fullmatch(name):
         raise UsageError(f"--python: the name {name!r} may have letters, digits, - and _ only")
-    found = Path(path).expanduser().absolute()
+    executable = Path(path).expanduser().absolute()
     what = f"--python {name}={path}"
-    if found.is_dir():
+    if executable.is_dir():
         raise UsageError(f"{what} is a folder: name the interpreter in it, e.g. {Path(path) / 'bin' / 'python'}")
-    said = _ask_interpreter(what, found)
-    version = tuple(said["version"])
+    answer = _ask_interpreter(what, executable)
+    version = tuple(answer["version"])
     if version < OLDEST_PYTHON:
         raise UsageError(
             f"{what} is Python {_join_version(version)}; backends need {_join_version(OLDEST_PYTHON)} or later"
         )
-    if said["numpy"] is None:
-        raise UsageError(f"{what} has no NumPy ({said['why']}): {pip_install('numpy', python=str(found))}")
-    if tuple(int(part) for part in re.findall(r"\d+", said["numpy"])[:2]) < OLDEST_NUMPY:
+    if answer["numpy"] is None:
+        raise UsageError(f"{what} has no NumPy ({answer['why']}): {pip_install('numpy', python=str(executable))}")
+    if tuple(int(part) for part in re.findall(r"\d+", answer["numpy"])[:2]) < OLDEST_NUMPY:
         needs = _join_version(OLDEST_NUMPY)
-        raise UsageError(f"{what} has NumPy {said['numpy']}: {pip_install(f'numpy>={needs}', python=str(found))}")
+        raise UsageError(
+            f"{what} has NumPy {answer['numpy']}: {pip_install(f'numpy>={needs}', python=str(executable))}"
+        )
     return PythonInterpreter(
         name=name,
-        path=str(found),
+        path=str(executable),
         version=_join_version(version),
-        libraries=said["libraries"],
+        libraries=answer["libraries"],
         lent=str(_lend_package()),
-        folders=tuple(said["folders"]),
+        folders=tuple(answer["folders"]),
     )
 
 
 def _ask_interpreter(what: str, path: Path) -> dict[str, Any]:
     names = sorted(
-        {"numpy", *environment.libraries(), *(one for name in backends.names() for one in packages_of(name))}
+        {"numpy", *environment.libraries(), *(package for name in backends.names() for package in packages_of(name))}
     )
-    own = {key: value for key, value in passed_on(os.environ).items() if key != "PYTHONHOME"}
+    variables = {key: value for key, value in passed_on(os.environ).items() if key != "PYTHONHOME"}
     try:
         done = subprocess.run(  # noqa: S603 - the user named it to be run
             [str(path), "-c", _ASK, *names],
             capture_output=True,
-            env=own,
+            env=variables,
             timeout=ASK_TIMEOUT_S,
             stdin=subprocess.DEVNULL,
         )
@@ -175,11 +177,11 @@ def _ask_interpreter(what: str, path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{what} can't be started: {error.strerror}; name a Python interpreter") from None
     try:
-        said: dict[str, Any] = json.loads(done.stdout)
-        said["version"], said["folders"], said["libraries"], said["numpy"]
+        answer: dict[str, Any] = json.loads(done.stdout)
+        answer["version"], answer["folders"], answer["libraries"], answer["numpy"]
     except (ValueError, KeyError, TypeError):
         raise UsageError(f"{what} doesn't answer as Python does; name a Python interpreter") from None
-    return said
+    return answer
 
 
 def _lend_package() -> Path:

@@ -35,7 +35,7 @@ def executed_fault(executed: Executed, arm: Arm) -> str | None:
     """
     if executed.threads is not None and executed.threads != arm.threads:
         return f"asked for {arm.threads} threads, but {executed.library} uses {executed.threads}"
-    named = next((one for one in Device if one.is_gpu and one in executed.device.lower()), Device.CPU)
+    named = next((device for device in Device if device.is_gpu and device in executed.device.lower()), Device.CPU)
     if named is not arm.target.device:
         return f"labelled {arm.target.device}, but {executed.library} computes on {executed.device}"
     if arm.target.precision is Precision.NATIVE:

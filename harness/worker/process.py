@@ -76,8 +76,8 @@ class WorkerProcess:
         """Start a worker with a pipe of its own: a worker that failed to be forked may hold an older pipe."""
         ours, theirs = socket.socketpair()
         # A worker that dies within an answer leaves half of it, and what it forked may hold the other end open.
-        most = struct.pack("ll", *divmod(int(_MOST_STALLED_S * 1e6), 10**6))
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, most)
+        longest = struct.pack("ll", *divmod(int(_MOST_STALLED_S * 1e6), 10**6))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, longest)
         with ours, theirs:
             child = Child("shootout.worker", [str(theirs.fileno())], pass_fds=(theirs.fileno(),), **how)
             return child, Connection(os.dup(ours.fileno()))

@@ -138,12 +138,12 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
     error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
     with_bound = replace(counted, error_bound=error_bound)
     reference = claim.exported.shared_outputs()
-    found = fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound
+    compared = fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound
     return Evidence(
         claim=claim,
         executed=executed,
-        fidelity=found,
-        judged=fidelity.compare(outputs, claim.exported.own_outputs()) if claim.exported.original else found,
+        fidelity=compared,
+        judged=fidelity.compare(outputs, claim.exported.own_outputs()) if claim.exported.original else compared,
         together=cache(lambda: [*_compare_instances(claim)]),
         step_fault=step_fault,
         error_bound=error_bound,
@@ -160,8 +160,8 @@ def _compare_instances(claim: Claim) -> Iterator[Fidelity | str]:
 
 def _find_standing(evidence: Evidence) -> BoundStanding:
     """Compare an arm without a fault to its error bound, by the worst of its instances."""
-    found = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
-    worst = max(found, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
+    fidelities = [evidence.judged, *(one for one in evidence.together() if not isinstance(one, str))]
+    worst = max(fidelities, key=lambda one: math.inf if one.relative_l2 is None else one.relative_l2)
     return fidelity.standing(worst, evidence.error_bound, is_judged=evidence.is_judged)
 
 
@@ -181,7 +181,7 @@ def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity
 
 
 def _shape_fault(exported: ExportedModel, outputs: Sequence[Arrays]) -> str | None:
-    return next((why for one in outputs if (why := fidelity.check_outputs(exported.outputs, one))), None)
+    return next((why for answer in outputs if (why := fidelity.check_outputs(exported.outputs, answer))), None)
 
 
 def check_place(evidence: Evidence) -> str | None:
@@ -215,8 +215,8 @@ def check_reference(evidence: Evidence) -> str | None:
 def check_instances(evidence: Evidence) -> str | None:
     """Check that instances answer at once as each does alone."""
     answers = evidence.together()
-    for one in answers:
-        if fault := one if isinstance(one, str) else _apply_gate(evidence, one):
+    for answer in answers:
+        if fault := answer if isinstance(answer, str) else _apply_gate(evidence, answer):
             return f"of {len(answers)} instances at once: {fault}"
     return None
 
@@ -336,12 +336,12 @@ class Rechecks:
         is_read = self._asked == 2 and is_short
         self._used += not is_read
         with clock.Stopwatch() as watch:
-            found = blocks.at_once(self._check_kept_answers if is_read else self._check_answers)
+            faults = blocks.at_once(self._check_kept_answers if is_read else self._check_answers)
         self._left_s -= watch.seconds
         if self._asked == 1:  # an arm that keeps answers plays short turns, which would never pay for its one real call
             self._left_s = max(self._left_s, 0.0)
         self._needs_s = 2 * self._pair_count * self.call_s if self._asked == 1 and is_short else 0.0
-        return next(filter(None, found), "")
+        return next(filter(None, faults), "")
 
     def look_once_more(self, blocks: Blocks | Instances) -> str:
         """Check once after the last round, whatever it takes; return what is wrong, or ""."""
@@ -469,11 +469,11 @@ class _CallTimer:
 
     def has_repeats(self, make: Callable[[int], Arrays]) -> bool:
         """Return whether two of the inputs that were read last get the same floats; False if outputs have none."""
-        found = list[int]()
+        hashes = list[int]()
         for number in range(self.last + 1):
             floats = [array.tobytes() for array in self._fetch_answer(make(number)).values() if array.dtype.kind == "f"]
-            found += [hash(tuple(floats))] if floats else []
-        return len({*found}) < len(found)
+            hashes += [hash(tuple(floats))] if floats else []
+        return len({*hashes}) < len(hashes)
 
     def _fetch_answer(self, inputs: Arrays) -> Arrays:
         _fill_memory(self.memory, inputs)
@@ -492,7 +492,7 @@ def _lend_memory(blocks: Blocks, slot: int) -> Iterator[tuple[Arrays, Sequence[A
     memory = blocks.buffers[slot]
     own = {name: array.copy() for name, array in memory.items()}
     try:
-        yield memory, [own if one is memory else one for one in blocks.buffers]
+        yield memory, [own if buffer is memory else buffer for buffer in blocks.buffers]
     finally:
         _fill_memory(memory, own)
         blocks.stage(slot)
