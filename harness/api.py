@@ -1,6 +1,6 @@
-"""The same from Python: `run` and `find_settings` measure, `plan` tells what a run would do, `load` reads a folder.
+"""Measure and decide from Python: `run` and `find_settings` measure, `plan` previews a run, `load` reads a folder.
 
-Their keyword arguments are those tables of `shootout.study.options` that the command line is made of.
+The keyword arguments are those tables of `shootout.study.options` that the command line is made of.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Run:
-    """One run's result."""
+    """Hold one run's result."""
 
     document: Document
     _found: Path = field(init=False, compare=False)
@@ -83,11 +83,12 @@ class Run:
     def verdict(self, arm: str, other: str, *, group: str | None = None) -> Ratio:
         """Return one arm's end-to-end time ÷ another's with its verdict, from the restarts that both played.
 
-        It errs with the α that the run gave each of its verdicts; of many pairs looked at, so many the more may err.
+        The verdict is wrong with at most the α that the run gave each of its verdicts; of many pairs, proportionally
+        more may be wrong.
 
         Args:
             arm, other: of one group, as in `rows` or as short as in tables: `numpy`.
-            group: where both are in several.
+            group: needed if both are in several.
 
         Raises:
             UsageError: there is no such arm, they are in no group together or in several, or one has no time.
@@ -100,7 +101,7 @@ class Run:
         Args:
             policy: the path of a `deploy.toml`, or its keys as a dict: `{"load": "200/s", "limits": {"p99": "5ms"}}`.
             others: further runs of the same model with the same inputs, perhaps on other machines.
-            group: the cell to decide on, where the runs have several.
+            group: the group to decide on, if the runs have several.
 
         Raises:
             UsageError: an unknown key, a value without its unit, or runs that can't be put together; says which.
@@ -172,7 +173,7 @@ def _summarize_answer(answer: Answer) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Decided:
-    """A decision, and the runs that it was made of; printed, it is what `shootout decide` prints."""
+    """Hold a decision and the runs behind it; printed, it is what `shootout decide` prints."""
 
     decision: Decision
     question: Question
@@ -184,7 +185,7 @@ class Decided:
 
     @property
     def chosen(self) -> str | None:
-        """Return the arm to ship, with what tells it from the other candidates; None where there is none."""
+        """Return the arm to ship, with what distinguishes it from the other candidates; None if there is none."""
         return self.decision.chosen
 
     def __str__(self) -> str:
@@ -215,7 +216,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Compared:
-    """One run compared with another; printed, it is what `shootout compare` prints."""
+    """Hold the comparison of one run with another; printed, it is what `shootout compare` prints."""
 
     document: ComparedDocument
 

@@ -1,4 +1,4 @@
-"""The only file that reads a clock, so that every time in this package has one scope, one unit and one source."""
+"""Read the clock. No other file does, so every time in this package has one scope, one unit and one source."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from itertools import repeat
 from typing import Any
 
 now_ns = time.perf_counter_ns
-"""Monotonic nanoseconds; meaningful as differences only."""
+"""Return monotonic nanoseconds; only their differences mean something."""
 sleep = time.sleep
-"""Seconds; the CPU is free meanwhile."""
+"""Wait for so many seconds; the CPU is free meanwhile."""
 RARE_OBJECTS = 50_000
-"""New objects between two looks for garbage: some 10 MB where all of them are."""
+"""The number of new objects between two garbage collections: at most about 10 MB of them."""
 SPIN_NS = 200_000
-"""The last part of a wait is spent awake, since a sleeper wakes up too late by up to this much."""
+"""Spend the last part of a wait awake, since a sleeper wakes up too late by up to this much."""
 
 _SCHEDULED = 2
-"""The clock of a process that counts when it ran (CPUCLOCK_SCHED)."""
+"""The kind of a process's clock that counts the time for which it ran (CPUCLOCK_SCHED)."""
 
 Call = Callable[[int], object]
-"""Runs the model once on the input buffer with this index, its result materialised on return."""
+"""Runs the model once on the input buffer with this index; its result is materialized on return."""
 
 
 def utc_now() -> str:
-    """The date and time in UTC, ISO 8601, to the second."""
+    """Return the date and time in UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -61,7 +61,7 @@ class Stopwatch:
 
 
 class Deadline:
-    """A point in time `seconds` from now; None never comes. `waited_s`: by how many seconds it was put off."""
+    """Mark a point in time `seconds` from now; None never comes. `waited_s`: the seconds by which it was put off."""
 
     def __init__(self, seconds: float | None) -> None:
         self._began = now_ns()
@@ -70,12 +70,12 @@ class Deadline:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since it was set."""
+        """Return the seconds since it was set."""
         return (now_ns() - self._began) / 1e9
 
     @property
     def left_s(self) -> float:
-        """Seconds until it comes; inf where it never does."""
+        """Return the seconds until it comes; inf if it never does."""
         return math.inf if self.seconds is None else self.seconds - self.elapsed_s
 
     def put_off(self, seconds: float) -> None:
@@ -84,18 +84,18 @@ class Deadline:
         self.waited_s += seconds
 
     def allows(self, seconds: float) -> bool:
-        """Whether work of about `seconds` still ends before it."""
+        """Return whether work of about `seconds` still ends before it."""
         return seconds <= self.left_s
 
     def part(self, share: float = 1.0) -> Deadline:
-        """One that begins now and comes after this share of the seconds left, at once where none are."""
+        """Return a deadline after this share of the seconds left, at once if none are left."""
         return Deadline(None if self.seconds is None else max(0.0, share * self.left_s))
 
 
 def cpu_ns(pid: int) -> int | None:
-    """CPU time that a process used so far, all its threads together, those that ended too; None where it isn't told.
+    """Return the CPU time that a process used so far, ended threads included; None if the system doesn't tell.
 
-    Linux makes a clock of every process (man 2 clock_gettime): in nanoseconds, where /proc/PID/stat counts 10 ms.
+    Linux has a clock for every process (man 2 clock_gettime): in nanoseconds, while /proc/PID/stat counts 10 ms.
 
     Args:
         pid: of any process; 0 for this one.
@@ -109,8 +109,10 @@ def cpu_ns(pid: int) -> int | None:
 
 
 def rare_collector() -> None:
-    """Look for garbage rarely from now on: a library that is imported, and a model that is taken apart, make millions
-    of objects that stay, and Python would scan them every 700; that is up to a fifth of a build's time.
+    """Collect garbage rarely from now on.
+
+    Importing a library and taking a model apart make millions of objects that stay. Python would scan them at every 700
+    new ones, which is up to a fifth of a build's time.
     """
     gc.set_threshold(RARE_OBJECTS, *gc.get_threshold()[1:])
 
@@ -122,12 +124,12 @@ def quiet_collector() -> None:
     the caches.
     """
     gc.disable()
-    _collect()
+    _collect_and_freeze()
 
 
 @contextmanager
 def collected_once() -> Iterator[None]:
-    """No garbage is collected inside, and all of it at the end; then the collector goes on as it was before.
+    """Collect no garbage inside, and all of it at the end; then the collector goes on as before.
 
     For imports: what a framework makes stays, so each of many scans of it finds nothing. What survives is frozen, as
     by `quiet_collector`, or the next collection would scan it again.
@@ -137,12 +139,12 @@ def collected_once() -> Iterator[None]:
     try:
         yield
     finally:
-        _collect()
+        _collect_and_freeze()
         if was_enabled:
             gc.enable()
 
 
-def _collect() -> None:
+def _collect_and_freeze() -> None:
     gc.collect()
     gc.freeze()
 
@@ -164,7 +166,7 @@ def read_block(
     Args:
         call: what to time; it gets the buffer index, which rotates over `buffers`.
         readings: preallocated 64-bit integers ("q"); receives nanoseconds per reading. A full array ends the block.
-        per_reading: calls inside one bracket (k), more than 1 where a call is too short to read alone.
+        per_reading: calls inside one bracket (k), more than 1 if a call is too short to read alone.
 
     Returns:
         How many readings were written.
@@ -191,7 +193,7 @@ def read_block(
 def read_cold_block(
     call: Call, chill: Callable[[], object], buffers: int, readings: array[int], *, block_ns: int, min_calls: int
 ) -> int:
-    """As `read_block` with one call a reading, and `chill` run before each of them, outside the bracket.
+    """Time calls as `read_block` does, one call a reading, and run `chill` before each of them, outside the bracket.
 
     The block's own time counts the chilling.
     """
@@ -211,7 +213,7 @@ def read_cold_block(
 
 
 def repeated(call: Call, buffers: int, times: int) -> Call:
-    """One call that makes `times` calls, going on through the buffers from where the last one stopped."""
+    """Return one call that makes `times` calls, going on through the buffers from where the last one stopped."""
     position = -1
 
     def several(_buffer: int) -> None:
@@ -240,7 +242,7 @@ def read_steps(steps: Sequence[tuple[str, Callable[[Any], Any]]], given: Any) ->
 
 
 def seconds_to_call(call: Call, buffer: int) -> float:
-    """Seconds that one call takes, for first-call figures and rough estimates."""
+    """Time one call in seconds, for first-call figures and rough estimates."""
     with Stopwatch() as watch:
         call(buffer)
     return watch.seconds

@@ -1,4 +1,4 @@
-"""The words that adapters and the harness share: what is asked, what ran, how right it was.
+"""Define the words that adapters and the harness share: what is asked, what ran, how right it was.
 
 Imports NumPy at most, so that any worker can load it. What `load` returns is in `shootout.session`.
 """
@@ -21,14 +21,14 @@ from shootout.errors import NotRun as NotRun
 from shootout.errors import NotRunKind as NotRunKind
 
 Value = int | float | str | bool
-"""What a model parameter may be."""
+"""The types of a model parameter."""
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 """Tensors by the model's own input or output names, in the model's order."""
 
 
 class Device(StrEnum):
-    """Where a session computes."""
+    """Name where a session computes."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -38,7 +38,7 @@ class Device(StrEnum):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether it has memory and a queue of its own, and is waited for; an NPU is handled as a GPU is."""
+        """Return whether it has memory and a queue of its own, and is waited for; an NPU is handled as a GPU is."""
         return self is not Device.CPU
 
     @classmethod
@@ -48,7 +48,7 @@ class Device(StrEnum):
 
 
 class Precision(StrEnum):
-    """What a target's label promises about its matmul-like compute nodes."""
+    """Name what a target's label promises about its matmul-like compute nodes."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -62,7 +62,7 @@ class Precision(StrEnum):
 
 
 class Scenario(StrEnum):
-    """What is measured of a model."""
+    """Name what is measured of a model."""
 
     LATENCY = "latency"  # one call after the other
     THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
@@ -71,20 +71,20 @@ class Scenario(StrEnum):
 
 
 INFERENCE = frozenset({Scenario.LATENCY, Scenario.THROUGHPUT, Scenario.SERVE})
-"""The scenarios that any session can play."""
+"""The scenarios that any session can run."""
 
 INTEGERS = (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4)
 SCALED = (*INTEGERS, Precision.FP8)
-"""Precisions that a quantizer makes: numbers of a few bits, and scales."""
+"""The precisions that a quantizer makes: numbers of a few bits, and scales."""
 
 Gemm = Callable[[], object]
-"""Computes a product of two square matrices; done on return."""
+"""Computes a product of two square matrices; it is done on return."""
 Gemms = Mapping[Precision, Callable[[int], Gemm]]
-"""By precision, what makes a product of the size given, its operands ready: 2·n³ operations."""
+"""By precision, a function that prepares a product of the given size, its operands ready: 2·n³ operations."""
 
 
 class Artifact(StrEnum):
-    """The forms in which an exported model holds a model."""
+    """Name the forms in which an exported model holds a model."""
 
     FORWARD = "forward"  # the model's `forward(xp, weights, x)` and its safetensors weights
     MODULE = "module"  # the torch module and its safetensors weights
@@ -94,7 +94,9 @@ class Artifact(StrEnum):
 
 
 _dtype = cache(np.dtype)
-"""Each call checks its inputs, and looking a dtype up by name takes longer than the rest of the check."""
+"""Cached, because each call checks its inputs, and looking a dtype up by name takes longer than the rest of the
+check.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +108,13 @@ class TensorSpec:
     dtype: str
 
     def matches(self, array: Array) -> bool:
-        """Whether `array` has this shape and dtype."""
+        """Return whether `array` has this shape and dtype."""
         return array.shape == self.shape and array.dtype == _dtype(self.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `shipped[@python]:DIR`.
+    """Name what runs a model: `backend[+mode][@python]:device:precision[/scheme]`, or `shipped[@python]:DIR`.
 
     Attributes:
         python: the name that the user gave another interpreter (`--python new=path`), "" for our own.
@@ -139,7 +141,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A target on a model at one batch with given threads and options: one table line, one process.
+    """Describe a target on a model at one batch with given threads and options: one table line, one process.
 
     Attributes:
         file: where a group races several ONNX files, the name of this arm's, unless that is the first.
@@ -171,19 +173,19 @@ class Arm:
 
     @property
     def cpus(self) -> int:
-        """How many CPUs it gets: each instance has threads of its own."""
+        """Return how many CPUs it gets: each instance has threads of its own."""
         return self.threads * self.instances
 
     @property
     def label(self) -> str:
-        """The arm's name inside its group, e.g. `numpy:cpu:fp32#2` or `openvino:cpu:fp32{threads=2}`."""
+        """Return the arm's name inside its group, such as `numpy:cpu:fp32#2` or `openvino:cpu:fp32{threads=2}`."""
         told = f"{self.target}{f'({self.file})' if self.file else ''}" + (f"{{{self.setting}}}" if self.setting else "")
         return told + (COPY if self.control else f"#{self.ordinal}" if self.ordinal > 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Availability:
-    """Whether a backend works on a device here.
+    """Say whether a backend works on a device here.
 
     Attributes:
         version: of its library; "" where that isn't installed.
@@ -195,33 +197,34 @@ class Availability:
 
     @property
     def ok(self) -> bool:
-        """Whether it can run."""
+        """Return whether it can run."""
         return self.why is None
 
     @property
     def builds(self) -> bool:
-        """Whether it can't run here, but build."""
+        """Return whether it can't run here, but build."""
         return self.why is not None and self.why.builds
 
     @property
     def reason(self) -> str:
-        """Why it can't run; "" when it can."""
+        """Return why it can't run; "" if it can."""
         return self.why.reason if self.why else ""
 
     @property
     def fix(self) -> str:
-        """What the user can do about that; "" when there is nothing to do."""
+        """Return what the user can do about that; "" if there is nothing to do."""
         return self.why.fix if self.why else ""
 
 
 def is_among(mode: str, modes: Collection[str]) -> bool:
-    """Whether these modes hold `mode`, or a beginning of it that ends in `*`."""
+    """Return whether these modes hold `mode`, or a beginning of it that ends in `*`."""
     return mode in modes or any(one.endswith("*") and mode.startswith(one[:-1]) for one in modes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One of a backend's own knobs, `--option backend.name=value`: what the adapter takes, what the tuner tries.
+    """Describe one of a backend's own knobs, `--option backend.name=value`: what the adapter takes, what the tuner
+    tries.
 
     Attributes:
         name: as the library calls it; with a `*` at its end, all names that begin so.
@@ -251,16 +254,16 @@ class Option:
 
     @property
     def expects(self) -> str:
-        """What a value may be, for people; "" where only the library knows."""
+        """Describe the possible values for people; "" if only the library knows them."""
         *others, last = self.values or (self.takes,)
         return f"{', '.join(others)} or {last}" if others else last
 
     def covers(self, name: str) -> bool:
-        """Whether an option of this name is meant."""
+        """Return whether an option of this name is meant."""
         return name.startswith(self.name[:-1]) if self.name.endswith("*") else name == self.name
 
     def is_for(self, target: Target) -> bool:
-        """Whether it means something on the target's device, in its mode and in its precision."""
+        """Return whether it has a meaning on the target's device, in its mode and in its precision."""
         return (
             target.device in self.devices
             and (self.modes is None or is_among(target.mode, self.modes))
@@ -268,17 +271,17 @@ class Option:
         )
 
     def allows(self, value: str) -> bool:
-        """Whether it may be this, as far as that can be told before the library sees it."""
+        """Return whether it may be this, as far as that is known before the library sees it."""
         return value in self.values if self.values else not self.form or re.fullmatch(self.form, value) is not None
 
 
 Rests = Mapping[tuple[Device, Precision], Precision]
-"""By device and label of a quantized model, what computes where nothing is quantized."""
+"""By device and label of a quantized model, the precision that computes the parts that aren't quantized."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an adapter can be asked.
+    """Declare what an adapter can do.
 
     Attributes:
         consumes: the artifacts it can load, the preferred one first; an exported model with none of them is skipped.
@@ -306,18 +309,18 @@ class Capabilities:
 
     @property
     def devices(self) -> frozenset[Device]:
-        """Those that it has any code for."""
+        """Return the devices that it has any code for."""
         return frozenset(device for device, _ in self.targets)
 
     def settable(self) -> dict[str, Option]:
-        """The options that are a user's, by name, each for such devices only as there is code for."""
+        """Return the options that a user can set, by name, each for the devices with code only."""
         own = [replace(option, devices=option.devices & self.devices) for option in self.options if not option.settled]
         return {option.name: option for option in own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
-    """What the runtime itself says it runs: read back from it, never an echo of the request.
+    """Hold what the runtime itself reports that it runs: read back from it, never an echo of the request.
 
     Attributes:
         device: as the runtime names it, e.g. `CPUExecutionProvider`; on a GPU with our word for its kind in it, `cuda`.
@@ -348,7 +351,7 @@ class Executed:
 
 
 class BoundStanding(StrEnum):
-    """How a row stands to the error that its label explains."""
+    """Name how a row compares with the error that its label explains."""
 
     MET = "met"
     TOLERATED = "tolerated"  # above it, within the user's own tolerance
@@ -358,7 +361,7 @@ class BoundStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
-    """Outputs against the reference outputs, over all input buffers; float outputs except where said otherwise.
+    """Compare outputs with the reference outputs, over all input buffers; float outputs unless said otherwise.
 
     Attributes:
         max_abs: largest absolute error; None when an output has NaN or infinity, as are the next four.

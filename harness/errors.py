@@ -1,4 +1,4 @@
-"""Every error a user can meet, and why an arm has no figures. Imports nothing: `shootout --help` comes through here.
+"""Define every error that a user can meet, and why an arm has no figures. Imports nothing: `shootout --help` loads it.
 
 Each message says what is wrong, the value received, and how to fix it.
 """
@@ -14,12 +14,12 @@ from enum import IntEnum, StrEnum
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
-"""Keep so many letters of a library's words: the journal holds them, and a person reads them."""
+"""Keep so many letters of a library's message: the journal stores them, and a person reads them."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class ExitCode(IntEnum):
-    """The exit codes of all commands, and nowhere else a number; docs/install.md has them for users."""
+    """Number the exit codes of all commands, here and nowhere else; docs/install.md has them for users."""
 
     OK = 0
     ERROR = 1  # it broke, or a self-test got a verdict wrong
@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 
 
 class NotRunKind(StrEnum):
-    """The kinds of reasons for an arm without figures, for programs; `NotRun.reason` has the words for people."""
+    """Name the kinds of reasons for an arm without figures, for programs; `NotRun.reason` has the words for people."""
 
     UNAVAILABLE = "unavailable"  # what it needs of this machine isn't here
     NOT_INSTALLED = "not installed"  # its library, or one that it needs, isn't here
@@ -54,14 +54,14 @@ class NotRunKind(StrEnum):
 
 
 COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.NEVER_HELD})
-"""Nothing speaks against these arms but the time and the luck of one run."""
+"""Only the time and the luck of one run speak against these arms."""
 FAILURES = frozenset({NotRunKind.KILLED, NotRunKind.FAILED})
 """All others are skips."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """The reason for which an arm was skipped or failed: one type from the probe to the table.
+    """Give the reason for which an arm was skipped or failed: one type from the probe to the table.
 
     Attributes:
         reason: why, in one line.
@@ -97,13 +97,13 @@ class ShootoutError(Exception):
 
 
 class UsageError(ShootoutError):
-    """The request itself is wrong: an unknown name, a bad value, a folder that can't be used."""
+    """Report that the request itself is wrong: an unknown name, a bad value, a folder that can't be used."""
 
     exit_code = ExitCode.USAGE
 
 
 class ModelError(ShootoutError):
-    """The model can't be measured: a broken file, a degenerate reference outputs, inputs that don't fit.
+    """Report that the model can't be measured: a broken file, degenerate reference outputs, inputs that don't fit.
 
     Args:
         reason: why, in one line.
@@ -124,13 +124,13 @@ class Interrupted(ShootoutError):
 
 
 class Unavailable(ShootoutError):
-    """The whole command needs what isn't on this machine; the message ends with the fix."""
+    """Report that the whole command needs something that isn't on this machine; the message ends with the fix."""
 
     exit_code = ExitCode.UNAVAILABLE
 
 
 class NothingMeasured(ShootoutError):
-    """No target has a time; the message says why the first one has none, and where the run is."""
+    """Report that no target has a time; the message says why the first one has none, and where the run is."""
 
     exit_code = ExitCode.NOTHING
 
@@ -146,13 +146,13 @@ class Infeasible(ShootoutError):
 
 
 class Undecided(ShootoutError):
-    """A verdict was required, and there is none; what was measured is on disk."""
+    """Report that a required verdict can't be given; what was measured is on disk."""
 
     exit_code = ExitCode.UNDECIDED
 
 
 class ArmOut(ShootoutError):
-    """One arm is out, for the reason `why`; the others go on. Raised as one of the two below."""
+    """Report that one arm is out, for the reason `why`; the others go on. Raised as one of the two below."""
 
     def __init__(self, why: NotRun) -> None:
         super().__init__(why.reason)
@@ -221,7 +221,7 @@ def install(extra: str, options: str = "") -> str:
 
 
 def pip_install(*packages: str, options: str = "", python: str = "") -> str:
-    """Return the command that installs packages: every such command that a user is told is made here.
+    """Return the command that installs packages; every such command that a user sees is made here.
 
     Args:
         packages: pip's requirements, quoted here for a shell.

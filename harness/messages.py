@@ -1,4 +1,4 @@
-"""What the harness and a worker say to each other, pickled over a pipe, and who hears what a run does.
+"""Define the messages between the harness and a worker, pickled over a pipe, and the listener to a run's progress.
 
 Imports NumPy and the contract only.
 """
@@ -19,7 +19,7 @@ from shootout.trace_events import Event
 
 
 def path_of(text: str) -> Path:
-    """A path out of a message."""
+    """Read a path from a message."""
     return Path(text)
 
 
@@ -32,13 +32,13 @@ _KNOWN = (
     "shootout.errors",
     "shootout.host",
 )
-"""Modules whose classes a message is made of."""
+"""The modules whose classes a message is made of."""
 # The two ends may run different Pythons, and Python 3.13 names the class of paths by a module that others don't have.
 ForkingPickler.register(type(Path()), lambda path: (path_of, (str(path),)))
 
 
 class _MessageReader(pickle.Unpickler):
-    """Reads messages and imports no backend's library, whose objects an adapter's answer may hold by mistake."""
+    """Read messages without importing any backend's library, whose objects an adapter's answer may hold by mistake."""
 
     def find_class(self, module: str, name: str) -> Any:
         if not f"{module}.".startswith(tuple(f"{known}." for known in _KNOWN)):
@@ -56,7 +56,9 @@ def read(answer: bytes) -> Any:
 
 
 class Scope(StrEnum):
-    """What lies inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to host."""
+    """Name what lies inside the bracket: `compute` = execute + synchronize; `end_to_end` = stage … fetch, host to
+    host.
+    """
 
     END_TO_END = "end_to_end"
     COMPUTE = "compute"
@@ -64,7 +66,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCost:
-    """What an arm took of the GPU before its first timed call, by the device's own account; None where it isn't told.
+    """Hold what an arm took of the GPU before its first timed call, by the device's own account; None if not known.
 
     Attributes:
         context_s: seconds to make the process's CUDA context, which `load_s` doesn't hold.
@@ -79,7 +81,7 @@ class GpuCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuState:
-    """The GPU right after an arm's block, while its clock is still what the block had; None where it isn't told.
+    """Hold the GPU's state right after an arm's block, while its clock is still the block's; None if not known.
 
     Attributes:
         sm_clock_mhz: of the streaming multiprocessors.
@@ -110,18 +112,18 @@ class Energy:
 
     @property
     def per_call_mj(self) -> float:
-        """Millijoules of one call, the idle GPU's share among them."""
+        """Return the millijoules of one call, the idle GPU's share included."""
         return self.total_mj / max(self.calls, 1)
 
     @property
     def above_idle_mj(self) -> float:
-        """Millijoules of one call on top of what the idle GPU takes in that time."""
+        """Return the millijoules of one call above what the idle GPU takes in that time."""
         return (self.total_mj - 1e3 * self.idle_w * self.seconds) / max(self.calls, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnGpu:
-    """Figures of a GPU arm beside its verdict; nanoseconds are medians over some calls, each step waited for.
+    """Hold a GPU arm's figures beside its verdict; nanoseconds are medians over some calls, each step waited for.
 
     Attributes:
         stage_ns, compute_ns, fetch_ns: the steps of one call.
@@ -148,7 +150,7 @@ class OnGpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """How long it took to become ready, and what that took.
+    """Hold how long an arm took to become ready, and what that took.
 
     Attributes:
         rss_before_bytes: resident memory before loading, `rss_after_bytes` likewise after the first call.
@@ -166,7 +168,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadStart:
-    """What a forked worker was spared, so that it tells the same figures as one that had to do it.
+    """Hold what a forked worker was spared, so that it reports the same figures as one that did it.
 
     Attributes:
         import_s: seconds that its library's import took, under the same loads beside it.
@@ -178,12 +180,12 @@ class HeadStart:
 
 
 MOST_SCORE = 1e100
-"""A score is smaller, or its square might be infinite."""
+"""A score has to be smaller, or its square might be infinite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """What a user's own metric makes of the report split.
+    """Hold the scores that a user's own metric gives the report split.
 
     Attributes:
         name: the metric's, for people.
@@ -200,7 +202,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The runtime's own account and the outputs' error against the reference outputs.
+    """Hold the runtime's own account and the outputs' error against the reference outputs.
 
     Attributes:
         fault: why the gate closed.
@@ -224,7 +226,7 @@ class Warming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What the timed blocks of this restart will use: calls per reading, and about how long a call takes."""
+    """Hold what the timed blocks of this restart will use: calls per reading, and about how long a call takes."""
 
     per_reading: Mapping[Scope, int]
     call_ns: Mapping[Scope, float]
@@ -252,7 +254,7 @@ class RateStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One arm's share of a round: one block per scope, in nanoseconds per call.
+    """Hold one arm's share of a round: one block per scope, in nanoseconds per call.
 
     Attributes:
         offer: what an arm that serves was asked; its latencies count from each request's arrival.
@@ -274,7 +276,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What some calls of a session look like from inside.
+    """Hold what some calls of a session look like from inside.
 
     Attributes:
         steps: of each call without a profiler, (name, began, ended) of its steps, in nanoseconds.
@@ -289,7 +291,8 @@ class Looked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A command that raised: the exception's type and message. One that can't be asked answers with its `NotRun`.
+    """Report a command that raised: the exception's type and message. A command that can't run answers with its
+    `NotRun`.
 
     Attributes:
         missing: the package that isn't installed, where that is the reason.
@@ -301,16 +304,18 @@ class Fault:
 
 
 class Progress(Protocol):
-    """Who hears what a run is doing; a fake in tests, the terminal otherwise (`shootout.report.progress`)."""
+    """Listen to a run's progress; a fake in tests, the terminal otherwise (`shootout.report.progress`)."""
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Show a line that stays."""
 
     def stage(self, headline: str) -> None:
         """Something that takes a while begins."""
 
     def detail(self, text: str) -> None:
-        """What happens right now."""
+        """Show what happens right now."""
 
     def restart(self, group: str, played: int, expected: int, left_s: float, standing: str) -> None:
-        """A restart begins; the run is sure to take `left_s` seconds yet (0: who knows), and `standing` leads."""
+        """Show that a restart begins; the run takes at least `left_s` more seconds (0: unknown), and `standing`
+        leads.
+        """

@@ -1,7 +1,7 @@
-"""Schemes: how a model was quantized or thinned out, the part of a target behind the slash, words joined by `+`.
+"""Read schemes: how a model was quantized or thinned out, the part of a target behind the slash, words joined by `+`.
 
 `int8/per-tensor+asymmetric+entropy` is one INT8; `fp32/pruned-2of4` is another model in FP32. The words are the same
-for every backend, so that rows can be compared; which of them a backend offers, its capabilities say.
+for every backend, so that rows can be compared; each backend's capabilities list the words that it offers.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ PATTERNS = {
     "search": r"accuracy-control",
     "variant": r"shared|mixed-(?:sqnr|size|drop)-\d+(?:\.\d+)?|pruned-[1-9]\d?|pruned-2of4",
 }
-"""The families of words: at most one of each. `symmetry` is that of the activations (where these stay float: of the
-weights), `granularity` the weights', `activations` whether products round theirs at run time, `rest` is what computes
-where nothing is quantized; `method`, `scales` and `ratio` are quantizers' own ways of choosing weights, by their
+"""The families of words, at most one of each. `symmetry` is that of the activations (of the weights if activations stay
+float), `granularity` the weights', `activations` whether products round theirs at run time. `rest` is what computes the
+parts that aren't quantized. `method`, `scales` and `ratio` are quantizers' own ways of choosing weights, by their
 vendors' names.
 """
 RANGED = frozenset(("granularity", "ranges", "samples", "method", "search", "own"))
-"""The families that `weights-only` leaves nothing to choose for: they are of activations' ranges, or of static INT8."""
+"""The families without a meaning beside `weights-only`: they are about activations' ranges, or static INT8."""
 GIVEN = frozenset((*PATTERNS, "own")) - {"rest", "variant"}
-"""The families that a model that comes quantized leaves nothing to choose for."""
+"""The families without a meaning for a model that comes quantized."""
 WORDS = (
     "per-channel", "per-tensor", "symmetric", "asymmetric", "minmax", "entropy", "percentile", "samples-N",
     "activations-8", "weights-only", "rest-fp32", "rest-fp16", "rest-bf16", "awq", "gptq", "hqq", "k-quant",
     "smoothquant", "scale-estimation", "ratio-0.N", "shared", "accuracy-control", "mixed-sqnr-N", "mixed-size-N",
     "mixed-drop-N", "pruned-N", "pruned-2of4",
 )  # fmt: skip
-"""What people may write; N is a number: calibration sets, decibels, percent of the size, points of accuracy, percent of
-the weights.
+"""The words that people may write; N is a number: calibration sets, decibels, percent of the size, points of accuracy,
+percent of the weights.
 """
 QUANTIZED = ("shared", "mixed-*")
 """Variants that come as an ONNX file with quantized weights: the same one for every backend."""
@@ -52,12 +52,12 @@ SHOWN_AS = {
     "int8/weights-only": "int8-weights",
     "fp16/weights-only": "fp16-weights",
 }
-"""What a product is called that is quantized so; else by its precision, a hyphen and what follows left out."""
+"""The name of a product that is quantized so; others have their precision's name up to the hyphen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """A scheme's words by family, "" where none was given: the backend's own choice.
+    """Hold a scheme's words by family, "" if none was given: the backend's own choice.
 
     Attributes:
         samples: calibration sets to use, the first ones; None: all.
@@ -85,24 +85,24 @@ class Scheme:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the exported model's ONNX file already holds the quantized model, so that the backend only has to run
-        it.
+        """Return whether the exported model's ONNX file already is the quantized model, which the backend only has to
+        run.
         """
         return _comes_quantized(self.variant)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that were given."""
+        """Return the words that were given."""
         samples = "" if self.samples is None else f"samples-{self.samples}"
         ratio = "" if self.ratio is None else f"ratio-{self.ratio}"
         chosen = (self.activations, self.rest, self.method, self.scales, ratio, self.search, self.variant, self.own)
         return tuple(word for word in (self.granularity, self.symmetry, self.ranges, samples, *chosen) if word)
 
     def for_probe(self) -> Scheme:
-        """The same on a probe's own model: it has one layer, no labels and few samples.
+        """Adapt the scheme to a probe's own model, which has one layer, no labels and few samples.
 
-        A method that looks for the best scales would give each group its own, and what the probe shows, the levels that
-        a kernel tells apart, would be theirs too.
+        A method that looks for the best scales would give each group its own, and change the levels that the probe
+        counts.
         """
         plain = replace(self, samples=None, search="", method="", scales="", ratio=None)
         return replace(plain, variant="shared" if self.is_quantized else "")
@@ -121,7 +121,7 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
     """
     found: dict[str, str] = {}
     for word in text.split("+") if text else []:
-        family = _family(word, frozenset(own))
+        family = _family_of(word, frozenset(own))
         if family in found:
             raise UsageError(f"scheme {text!r}: {found[family]!r} and {word!r} exclude each other")
         found[family] = word
@@ -134,7 +134,7 @@ def parse(text: str, own: Iterable[str] = ()) -> Scheme:
 
 
 def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
-    """The first word that is not among `offered` (which may end in `*`); None when all are.
+    """Return the first word that is not among `offered` (which may end in `*`); None if all are.
 
     Pruned weights are a model like any other, so every backend takes them.
     """
@@ -143,19 +143,20 @@ def unoffered(scheme: Scheme, offered: Iterable[str]) -> str | None:
 
 
 def promised(precision: str, scheme: str) -> str:
-    """The precision, and behind a slash the word that tells what becomes of activations, where the scheme has one."""
+    """Return the precision and, behind a slash, the word on activations, if the scheme has one."""
     words = (word for word in scheme.split("+") if re.fullmatch(PATTERNS["activations"], word))
     return "/".join((precision, *words))
 
 
 def shown_as(precision: str, scheme: str = "") -> str:
-    """What an arm's products are called in the accounts of what ran, and in the grid probe's answer."""
+    """Name an arm's products in the accounts of what ran, and in the grid probe's answer."""
     return SHOWN_AS.get(promised(precision, scheme), precision.partition("-")[0])
 
 
 def rest_of(target: Target) -> Precision:
-    """What a static INT8 target computes in where nothing is quantized: its word's, else FP16 on a GPU, as people ship
-    INT8 there, and FP32 on a CPU.
+    """Return what a static INT8 target computes in if a part isn't quantized.
+
+    That is its word's precision, else FP16 on a GPU, as people ship INT8 there, and FP32 on a CPU.
     """
     word = next((word for word in target.scheme.split("+") if re.fullmatch(PATTERNS["rest"], word)), "")
     if word:
@@ -173,7 +174,7 @@ def _require_effect(text: str, found: Mapping[str, str], needless: frozenset[str
         raise UsageError(f"scheme {text!r}: {why}, so {words} would mean nothing")
 
 
-def _family(word: str, own: frozenset[str]) -> str:
+def _family_of(word: str, own: frozenset[str]) -> str:
     for family, pattern in PATTERNS.items():
         if re.fullmatch(pattern, word):
             return family

@@ -1,4 +1,4 @@
-"""A loaded model, as an adapter writes it and a worker drives it."""
+"""Define a loaded model, as an adapter writes it and a worker drives it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSide:
-    """What only a device can tell of a session on it, and do for it; None where the library can't. Never timed.
+    """Hold what only a device can tell of a session on it, and do for it; None if the library can't. Never timed.
 
     Attributes:
         copies: `pinned` or `pageable`: the host memory that `stage` and `fetch` copy from and to; `staged` where the
@@ -31,15 +31,15 @@ class GpuSide:
 
 
 class Session(Protocol):
-    """A loaded model, ready to run. Not thread-safe; lives in one worker process."""
+    """Run a loaded model. Not thread-safe; lives in one worker process."""
 
     @property
     def gpu(self) -> GpuSide | None:
-        """The device's side of a session on a GPU; None on a CPU."""
+        """Return the device's side of a session on a GPU; None on a CPU."""
 
     @property
     def executed(self) -> Executed:
-        """The runtime's own account; may run the model once, so it is never read while timing."""
+        """Return the runtime's own account. It may run the model once, so it is never read while timing."""
 
     def stage(self, inputs: Arrays, slot: int) -> Any:
         """Host → device. One handle (binding, addresses, CUDA graph) per `slot`, reused when it is staged again.
@@ -64,11 +64,11 @@ class Session(Protocol):
         """
 
     def profile(self, call: Callable[[], object], calls: int) -> Sequence[Event]:
-        """What the runtime's own profiler sees of some calls; nothing where it has none.
+        """Return what the runtime's own profiler sees of some calls; empty without a profiler.
 
         Args:
             call: makes one call, from staging to fetching; not used by a profiler that needs a session of its own.
-            calls: how many to tell of.
+            calls: how many to profile.
         """
 
     def close(self) -> None:
@@ -76,10 +76,12 @@ class Session(Protocol):
 
 
 class TrainingSession(Session, Protocol):
-    """A loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
+    """Run a loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
 
     def reset(self) -> None:
         """Back to the weights as they were loaded, and momenta of zero."""
 
     def state(self) -> tuple[Arrays, Arrays]:
-        """Weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes them."""
+        """Return weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes
+        them.
+        """

@@ -1,4 +1,4 @@
-"""Trace events as Chrome and Perfetto read them, and what they add up to. Plain data; workers load it.
+"""Make and sum up trace events as Chrome and Perfetto read them. Plain data; workers load it.
 
 An event is a mapping with `name`, `ph` ("X": something that began at `ts` and lasted `dur`, both in microseconds),
 `pid` and `tid` (its process and thread). The format is Google's "Trace Event Format".
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"\.\d+$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationShare:
-    """What all events of one name took by themselves, without those nested in them."""
+    """Hold the time that all events of one name took by themselves, without those nested in them."""
 
     name: str
     count: int
@@ -25,13 +25,13 @@ class OperationShare:
 
 
 def spans(events: Iterable[Event]) -> list[Event]:
-    """The events that lasted, in the order in which they began; the outer one first."""
+    """Return the events with a duration, in the order of their starts; the outer one first."""
     lasting = [event for event in events if event.get("ph") == "X" and event.get("dur") is not None]
     return sorted(lasting, key=lambda event: (event["ts"], -event["dur"]))
 
 
 def shares(events: Iterable[Event]) -> list[OperationShare]:
-    """Events by name (`fusion.7` is a `fusion`), the one with the most time of its own first.
+    """Sum up events by name (`fusion.7` is a `fusion`), the one with the most time of its own first.
 
     Nesting counts within a thread only.
     """
@@ -39,11 +39,11 @@ def shares(events: Iterable[Event]) -> list[OperationShare]:
     own_us: dict[str, float] = {}
     open_spans: dict[tuple[Any, Any], list[Event]] = {}
     for event in spans(events):
-        name, outer = _kind(event), open_spans.setdefault((event.get("pid"), event.get("tid")), [])
+        name, outer = _kind_of(event), open_spans.setdefault((event.get("pid"), event.get("tid")), [])
         while outer and outer[-1]["ts"] + outer[-1]["dur"] <= event["ts"]:
             outer.pop()
         if outer:
-            own_us[_kind(outer[-1])] -= event["dur"]
+            own_us[_kind_of(outer[-1])] -= event["dur"]
         counts[name] = counts.get(name, 0) + 1
         own_us[name] = own_us.get(name, 0.0) + event["dur"]
         outer.append(event)
@@ -51,12 +51,12 @@ def shares(events: Iterable[Event]) -> list[OperationShare]:
     return sorted(found, key=lambda share: -share.us)
 
 
-def _kind(event: Event) -> str:
+def _kind_of(event: Event) -> str:
     return _NUMBER.sub("", str(event["name"]))
 
 
 def in_a_row(parts: Sequence[tuple[str, float]], began_us: float, *, track: str) -> list[Event]:
-    """Durations (name, microseconds) one after the other, for a profiler that tells no starting times."""
+    """Turn durations (name, microseconds) into events one after the other, for a profiler without starting times."""
     events: list[Event] = []
     for name, us in parts:
         events.append({"name": name, "ph": "X", "ts": began_us, "dur": us, "pid": track, "tid": track})
@@ -65,7 +65,7 @@ def in_a_row(parts: Sequence[tuple[str, float]], began_us: float, *, track: str)
 
 
 def document(label: str, tracks: Mapping[str, Sequence[Event]]) -> dict[str, Any]:
-    """One file for a viewer: each track is a process of its own there, beginning where the one before ended."""
+    """Write one file for a viewer: each track is a process of its own there, beginning at the end of the one before."""
     events: list[Event] = []
     began_us = 0.0
     for index, (track, found) in enumerate(tracks.items()):
@@ -73,12 +73,12 @@ def document(label: str, tracks: Mapping[str, Sequence[Event]]) -> dict[str, Any
         first = min((event["ts"] for event in lasting), default=0.0)
         events.append({"name": "process_name", "ph": "M", "pid": index, "args": {"name": f"{label}: {track}"}})
         moved = [{**event, "ts": event["ts"] - first + began_us, "pid": index} for event in lasting]
-        events += [{**event, "tid": thread} for event, thread in zip(moved, _threads(lasting), strict=True)]
+        events += [{**event, "tid": thread} for event, thread in zip(moved, _number_threads(lasting), strict=True)]
         began_us = max((event["ts"] + event["dur"] for event in moved), default=began_us)
     return {"displayTimeUnit": "ns", "traceEvents": events}
 
 
-def _threads(events: Sequence[Event]) -> list[int]:
-    """Threads as small numbers: viewers refuse names, and some profilers give them."""
+def _number_threads(events: Sequence[Event]) -> list[int]:
+    """Number the threads: viewers refuse names, and some profilers give them."""
     seen: dict[tuple[Any, Any], int] = {}
     return [seen.setdefault((event.get("pid"), event.get("tid")), len(seen)) for event in events]

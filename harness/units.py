@@ -1,4 +1,4 @@
-"""Figures as people read them and write them, by their unit: durations, sizes, counts a second."""
+"""Write and read figures by their unit: durations, sizes, counts a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNIT_MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 
 def duration(ns: float) -> str:
-    """Nanoseconds with a unit that keeps the number readable."""
+    """Write nanoseconds with a unit that keeps the number readable."""
     for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= scale:
             return f"{ns / scale:.3g} {unit}" if ns / scale < 1000 else f"{ns / scale:.0f} {unit}"
@@ -22,7 +22,7 @@ def duration(ns: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes with a decimal unit."""
+    """Write bytes with a decimal unit."""
     for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
@@ -30,12 +30,12 @@ def size(count: int) -> str:
 
 
 def seconds(value: float) -> str:
-    """Seconds with two digits."""
+    """Write seconds with two digits."""
     return f"{value:.2g} s"
 
 
 def span(seconds: float) -> str:
-    """Seconds as one waits for them: whole, from two minutes on in minutes, from two hours on in hours."""
+    """Write seconds as a wait: whole, from two minutes on in minutes, from two hours on in hours."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
@@ -52,7 +52,7 @@ def number(value: float) -> str:
 
 
 def points(share: float) -> str:
-    """A change of a share in percentage points, with its sign."""
+    """Write a change of a share in percentage points, with its sign."""
     return f"{100 * share:+.1f}"
 
 
