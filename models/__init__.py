@@ -1,4 +1,4 @@
-"""What is measured: the shipped models, the harness's own probes, and users' models, each as a `Model`.
+"""Register all models as `Model`s: the shipped ones, the harness's own probes, and users' models.
 
 In: a name. Out: `Model`. The registry is data: a model's module is imported when it is asked for.
 May use `exported` and the root.
@@ -33,12 +33,14 @@ HIDDEN = {
 
 
 def names() -> tuple[str, ...]:
-    """Names a user may ask for; the harness's own probes are not among them."""
+    """Return the names that a user may ask for; the harness's own probes are not among them."""
     return tuple(_SHIPPED)
 
 
 def is_own(name: str) -> bool:
-    """Whether `name` is meant as a user's own model (see `factory`); a folder of a registered one's name is not."""
+    """Return whether `name` is meant as a user's own model (see `factory`); a folder of a registered one's name
+    is not.
+    """
     return name not in _SHIPPED and name not in HIDDEN and factory.is_meant(name)
 
 

@@ -1,4 +1,4 @@
-"""What every model gives the harness, so that one export serves them all. NumPy only: workers load it."""
+"""Define what every model gives the harness, so that one export serves them all. NumPy only: workers load it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 Parameters = Mapping[str, Value]
 """A model's parameters, complete (as `Model.check` returns them)."""
 Call = Callable[[Arrays], dict[str, Array]]
-"""Inputs by name → outputs by name."""
+"""Takes inputs by name and returns outputs by name."""
 Forward = Callable[[Any, Arrays, Parameters], Call]
-"""`forward(xp, weights, parameters)`: the model in an array library `xp` (numpy or jax.numpy), as a function of its
-inputs. All that doesn't depend on them is done before: it finds its weights by name once, not in each call.
+"""`forward(xp, weights, parameters)` makes the model in an array library `xp` (numpy or jax.numpy), as a function of
+its inputs. All that doesn't depend on them is done before: it finds its weights by name once, not in each call.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntRange:
-    """A whole-number parameter from `low` to `high`."""
+    """Check a whole-number parameter from `low` to `high`."""
 
     default: int
     low: int
@@ -47,7 +47,7 @@ class IntRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A parameter that is one of a few words."""
+    """Check a parameter that is one of a few words."""
 
     default: str
     choices: tuple[str, ...]
@@ -61,7 +61,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SameType:
-    """A parameter of a user's own factory: any value of its default's type."""
+    """Check a parameter of a user's own factory: any value of its default's type."""
 
     default: Value
 
@@ -85,7 +85,7 @@ SEED = IntRange(default=0, low=0, high=2**31 - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledTask:
-    """A data set's splits that training did not see; arrays are stacked along axis 0.
+    """Hold a data set's splits that training did not see; arrays are stacked along axis 0.
 
     Attributes:
         calibration: by input name; for quantization and for the timed input buffers.
@@ -102,7 +102,7 @@ class LabelledTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One model as data and functions. All functions take complete parameters.
+    """Describe one model as data and functions. All functions take complete parameters.
 
     Attributes:
         parameter_count: number of weights, by arithmetic (nothing is allocated).
@@ -152,12 +152,12 @@ class Model:
     weights: Path | None = None
 
     def output_names(self, parameters: Parameters) -> tuple[str, ...]:
-        """The outputs' names in order."""
+        """Return the outputs' names in order."""
         return self.outputs(parameters) if self.outputs else ("y",)
 
     @property
     def defaults(self) -> dict[str, Value]:
-        """The parameters that `check({})` gives."""
+        """Return the parameters that `check({})` gives."""
         return {name: parameter.default for name, parameter in self.parameters.items()}
 
     def check(self, parameters: Parameters) -> dict[str, Value]:
@@ -173,7 +173,7 @@ class Model:
         return {name: self.parameters[name].check(name, value) for name, value in complete.items()}
 
     def count_weights(self, parameters: Parameters) -> int:
-        """How many it has with these parameters, those that are missing at their defaults.
+        """Count the weights with these parameters; missing ones get their defaults.
 
         Raises:
             UsageError: they aren't this model's.
@@ -182,24 +182,24 @@ class Model:
 
 
 def set_bytes(specs: Sequence[TensorSpec]) -> int:
-    """Bytes of one set of inputs."""
+    """Return the bytes of one set of inputs."""
     return sum(math.prod(spec.shape) * np.dtype(spec.dtype).itemsize for spec in specs)
 
 
 def buffer_count(specs: Sequence[TensorSpec]) -> int:
-    """How many input buffers calls rotate through: fewer where they are large (see BUFFERS_BYTES)."""
+    """Return how many input buffers calls rotate through: fewer if they are large (see BUFFERS_BYTES)."""
     return min(max(BUFFERS_BYTES // max(set_bytes(specs), 1), MIN_INPUT_BUFFERS), INPUT_BUFFERS)
 
 
 def buffer_notes(specs: Sequence[TensorSpec]) -> tuple[str, ...]:
-    """What a row has to say about the number of its drawn buffers: nothing where it is the usual one."""
+    """Return the notes on the number of a row's drawn buffers; none if it is the usual one."""
     if (count := buffer_count(specs)) == INPUT_BUFFERS:
         return ()
     return (f"{count} input buffers instead of {INPUT_BUFFERS}, of {set_bytes(specs) / 1e6:.4g} MB each",)
 
 
 def set_count(rows: int, batch: int, specs: Sequence[TensorSpec]) -> int:
-    """How many sets of `batch` rows hold about `rows` rows: as many as there are input buffers at least."""
+    """Return how many sets of `batch` rows hold about `rows` rows: at least as many as there are input buffers."""
     return max(-(-rows // batch), buffer_count(specs))
 
 

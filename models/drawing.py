@@ -1,4 +1,4 @@
-"""Ways to draw an input where the user gives none: numbers like those that it is made for.
+"""Draw inputs if the user gives none: numbers like those that each input is made for.
 
 Everything is seeded by the generator that comes in. NumPy only.
 """
@@ -15,11 +15,11 @@ from numpy.random import Generator
 from shootout.contract import Array, TensorSpec
 
 INT_BELOW = 2
-"""Integers of which nothing is known are 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
+"""Draw unknown integers as 0 or 1: valid as token, token type and mask alike, whatever the vocabulary."""
 SOUND_PEAK = 0.3
-"""Of full scale: speech is recorded so."""
+"""The share of full scale at which speech is recorded."""
 SHORTEST = 0.75
-"""Of a masked row: so much of it is there at least."""
+"""The least share of a masked row that is there."""
 CELLS = (3, 7, 16, 40, 96)
 """Patches along a picture's sides, from large and strong to small and faint, as amplitudes fall in photographs."""
 
@@ -40,7 +40,7 @@ Draw = Callable[[Generator, Shape], Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputWay:
-    """How one input is drawn.
+    """Describe how one input is drawn.
 
     Attributes:
         told: what comes of it, for people: "a picture in [0, 1]".
@@ -53,12 +53,12 @@ class InputWay:
     varies: bool = True
 
     def tensor(self, rng: Generator, spec: TensorSpec) -> Array:
-        """One drawn tensor."""
+        """Draw one tensor."""
         return np.asarray(self.draw(rng, spec.shape)).astype(spec.dtype)
 
 
 def usual(spec: TensorSpec) -> InputWay:
-    """For an input of which nothing is known."""
+    """Draw an input of which nothing is known."""
     if np.dtype(spec.dtype).kind == "f":
         return InputWay(told="standard normal", draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)))
     words = "true or false" if spec.dtype == "bool" else "0 or 1"
@@ -66,12 +66,12 @@ def usual(spec: TensorSpec) -> InputWay:
 
 
 def constant(value: float, told: str = "") -> InputWay:
-    """The same number everywhere, each time."""
+    """Draw the same number everywhere, each time."""
     return InputWay(told=told or f"{value:g}", draw=lambda _, shape: np.full(shape, value), varies=False)
 
 
 def among(values: Sequence[float]) -> InputWay:
-    """Any of these."""
+    """Draw any of these values."""
     told = f"one of {', '.join(f'{one:g}' for one in values)}"
     if len(values) > 4:
         told = f"from {min(values):g} to {max(values):g}"
@@ -94,7 +94,7 @@ def positions(count: int | None = None) -> InputWay:
 
 
 def token_types(count: int) -> InputWay:
-    """A first and a second text in each row."""
+    """Draw a first and a second text in each row."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
         length = shape[-1] if shape else 1
@@ -105,7 +105,7 @@ def token_types(count: int) -> InputWay:
 
 
 def mask() -> InputWay:
-    """Ones, and zeros at the end of some rows; where an axis stands before the last two, or none does, only ones."""
+    """Draw ones, and zeros at the end of some rows; only ones if an axis stands before the last two, or none does."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
         if len(shape) != 2:
@@ -117,7 +117,7 @@ def mask() -> InputWay:
 
 
 def sound(along: int) -> InputWay:
-    """Tones that come and go, and some noise, along an axis."""
+    """Draw tones that come and go, and some noise, along an axis."""
 
     def draw(rng: Generator, shape: Shape) -> Array:
         others = [size for at, size in enumerate(shape) if at != along]
@@ -133,7 +133,7 @@ def sound(along: int) -> InputWay:
 
 
 def picture(low: float, high: float, channels_at: int) -> InputWay:
-    """Patches of all sizes with sharp edges, and some digits; each with a brightness and a contrast of its own.
+    """Draw patches of all sizes with sharp edges, and some digits; each with a brightness and a contrast of its own.
 
     Args:
         low: black.

@@ -1,4 +1,4 @@
-"""The harness's own probes: Linears without bias whose weight and one input set show what a backend computes in.
+"""Build one Linear without bias.
 
 The permutation probe's weight is a permutation: its output is its input moved about, exactly, unless precision was
 lost. One row holds 1+2^-k for each k, so the rows that survive tell how many mantissa bits the backend's matmul kept;
@@ -38,9 +38,9 @@ WIDTH = 256
 ONNX, OPSET, IR = FILES[Artifact.ONNX], 18, 10
 NAME = "linear.weight"
 CALIBRATION_SETS = 32
-"""The same set again and again: quantizers want several, and it holds the whole range already."""
+"""Give the same set so often: quantizers want several, and it holds the whole range already."""
 PROBE_ROWS = (5, 7, 8, 10, 12)
-"""k of the permutation probe's rows that hold 1+2^-k, in order; one more row holds OVERFLOW."""
+"""The k of the permutation probe's rows that hold 1+2^-k, in order; one more row holds OVERFLOW."""
 OVERFLOW = 2.0**17
 PROBE_BATCH = len(PROBE_ROWS) + 1
 ORDER: Array = np.random.default_rng(17).permutation(WIDTH)
@@ -51,19 +51,19 @@ RAMP_ROWS, WEIGHT_ROWS = 16, 16
 GRID_BATCH = RAMP_ROWS + WEIGHT_ROWS
 GROUP = 32
 READ = tuple(column for column in range(COPIES, WIDTH) if column % GROUP >= 4)[::6][:WEIGHT_ROWS]
-"""Columns whose weights are read."""
+"""The columns whose weights are read."""
 IDENTITY_WIDTH = 64
 NO_WEIGHTS = (2).to_bytes(8, "little") + b"{}"
 """An empty safetensors file: a header of two bytes."""
 
 
 def permutation_weight() -> Array:
-    """The permutation matrix, (WIDTH, WIDTH): row j has its 1 in column ORDER[j]."""
+    """Return the permutation matrix, (WIDTH, WIDTH): row j has its 1 in column ORDER[j]."""
     return np.eye(WIDTH, dtype=np.float32)[ORDER]
 
 
 def permutation_rows() -> Array:
-    """The permutation probe's one input set, (PROBE_BATCH, WIDTH): nothing about it is random."""
+    """Return the permutation probe's one input set, (PROBE_BATCH, WIDTH): nothing about it is random."""
     x = np.ones((PROBE_BATCH, WIDTH), np.float32)
     x[:, ::2] = np.array([*(1 + 2.0**-k for k in PROBE_ROWS), OVERFLOW], np.float32)[:, None]
     return x
@@ -94,7 +94,7 @@ def _make_ramp(count: int) -> Array:
 
 
 def _make_probe(name: str, description: str, weight: Callable[[], Array], rows: Callable[[], Array]) -> Model:
-    """A model with the weight `weight()`, (WIDTH, WIDTH), and the only input set `rows()`, (batch, WIDTH)."""
+    """Make a model with the weight `weight()`, (WIDTH, WIDTH), and the only input set `rows()`, (batch, WIDTH)."""
 
     def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
         if batch != (own := len(rows())):
@@ -153,7 +153,7 @@ def _write_probe(name: str, weight: Array, batch: int, folder: Path) -> dict[str
 
 
 def _identity_inputs(_: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, 64)."""
+    """Return the one input `x`, (batch, 64)."""
     return (TensorSpec(name="x", shape=(batch, IDENTITY_WIDTH), dtype="float32"),)
 
 
@@ -168,7 +168,7 @@ def _no_module(parameters: Parameters) -> nn.Module:
 
 
 def _write_identity(folder: Path) -> dict[str, Array]:
-    """No weights."""
+    """Write a file without weights."""
     (folder / WEIGHTS).write_bytes(NO_WEIGHTS)
     return {}
 

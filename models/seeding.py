@@ -1,4 +1,4 @@
-"""Weights that are the same in every process: one order of summation, seeded generators, torch left as it was."""
+"""Make weights that are the same in every process: one order of summation, seeded generators, torch left as it was."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAIN_BATCH, LEARNING_RATE = 32, 2e-3
 
 @contextmanager
 def seeded(parameters: Parameters) -> Iterator[None]:
-    """One thread and torch's generator at the model's seed; both are put back on exit."""
+    """Use one thread and set torch's generator to the model's seed; restore both on exit."""
     import torch
 
     threads = torch.get_num_threads()
@@ -31,8 +31,9 @@ def seeded(parameters: Parameters) -> Iterator[None]:
 
 
 def variance_kept(module: Callable[[Parameters], nn.Module], parameters: Parameters) -> nn.Module:
-    """What `module` makes, frozen, with seeded normal weights of variance 1 / inputs in its Linear layers: as large out
-    as in. All else keeps torch's own init, seeded too.
+    """Build the module, frozen, with seeded normal weights of variance 1 / inputs in its Linear layers.
+
+    So outputs are as large as inputs. All else keeps torch's own init, seeded too.
     """
     import torch
 
@@ -45,7 +46,7 @@ def variance_kept(module: Callable[[Parameters], nn.Module], parameters: Paramet
 
 
 def fit(model: nn.Module, images: Array, labels: Array, epochs: int) -> nn.Module:
-    """The model after so many epochs of Adam, frozen and in eval mode. To be called inside `seeded`."""
+    """Return the model after so many epochs of Adam, frozen and in eval mode. Call it inside `seeded`."""
     import torch
 
     x, y = torch.from_numpy(images), torch.from_numpy(labels)

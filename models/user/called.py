@@ -1,4 +1,4 @@
-"""A user's own model, run: its module and example inputs in the one form that the harness takes.
+"""Bring a user's own model, once run, and its example inputs into the one form that the harness takes.
 
 Export process and workers only: this is where the user's code runs.
 """
@@ -25,12 +25,12 @@ FORM = "expected (torch module, example inputs) or (torch module, example inputs
 SEED = 0
 Key = str | int
 Draw = Callable[[int, int], list[dict[str, Array]]]
-"""(how many, seed) → input sets."""
+"""Takes (how many, seed) and returns input sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
-    """What running a user's model gives.
+    """Hold what running a user's model gives.
 
     Attributes:
         module: float32, on the CPU, in eval mode; takes the inputs in order, returns a tensor or a tuple of them.
@@ -54,14 +54,14 @@ class Called:
 
 
 class Flat(nn.Module):
-    """A module that is called by position and returns a tuple of tensors, whatever the user's own takes and returns."""
+    """Wrap a module so that it is called by position and returns a tuple of tensors."""
 
     def __init__(self, module: nn.Module, names: Sequence[str] | None, paths: Sequence[Sequence[Key]]) -> None:
         super().__init__()
         self.module, self.names, self.paths = module, names, paths
 
     def forward(self, *inputs: Tensor) -> Any:
-        """The outputs in order; a single one by itself."""
+        """Return the outputs in order; a single one by itself."""
         raw = self.module(*inputs) if self.names is None else self.module(**dict(zip(self.names, inputs)))  # noqa: B905
         found = [_value_at(raw, path) for path in self.paths]
         return tuple(found) if len(found) > 1 else found[0]
@@ -123,7 +123,7 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
 
 
 def _named_inputs(name: str, module: nn.Module, inputs: Any) -> dict[str, Any]:
-    """The inputs by name: the user's, or those of `forward`'s parameters."""
+    """Name the inputs: by the user's names, or those of `forward`'s parameters."""
     if isinstance(inputs, Mapping):
         return {str(key): value for key, value in inputs.items()}
     values = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
@@ -137,7 +137,7 @@ def _named_inputs(name: str, module: nn.Module, inputs: Any) -> dict[str, Any]:
 
 
 def _as_plain_tensor(name: str, key: str, tensor: Any) -> Tensor:
-    """An input as a dense CPU tensor; floats as float32."""
+    """Convert an input to a dense CPU tensor; floats become float32."""
     if not isinstance(tensor, Tensor):
         raise UsageError(f"{name}: input {key!r} is {kind_of(tensor)}, expected a torch tensor")
     if tensor.is_complex() or tensor.layout is not torch.strided:
@@ -147,7 +147,7 @@ def _as_plain_tensor(name: str, key: str, tensor: Any) -> Tensor:
 
 
 def _tensors_in(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key, ...], Tensor]:
-    """The tensors in an output, by where they are in it; None is left out."""
+    """Return the tensors in an output by their places in it; None is left out."""
     if isinstance(value, Tensor):
         return {path: value}
     if value is None:

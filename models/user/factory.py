@@ -1,7 +1,7 @@
-"""A user's own model, a factory in Python or a transformers config, as a `Model`; a user's own function, found and run.
+"""Turn a factory in Python or a transformers config into a `Model`; find and run a user's own function.
 
-Reading a model, as the main process does, runs none of the user's code; its `module`, `trained` and `called` do, and so
-does `find_function`: these are for processes of their own alone. Whatever the user's code raises becomes one line, with
+Reading a model, as the main process does, runs none of the user's code. Its `module`, `trained` and `called` do, and so
+does `find_function`: these are for processes of their own alone. An exception of the user's code becomes one line, with
 the place in the user's source.
 """
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def is_meant(name: str) -> bool:
-    """Whether `name` is meant as a user's own model rather than a registered one."""
+    """Return whether `name` is meant as a user's own model rather than a registered one."""
     return hfconfig.is_meant(name) or program.is_meant(name) or source.is_meant(name)
 
 
 def model(name: str) -> Model:
-    """The user's model called `name`.
+    """Return the user's model called `name`.
 
     Raises:
         UsageError: the file, module, function or config isn't there or can't be read; says the nearest function.
@@ -90,14 +90,14 @@ def _model_of_factory(place: FactorySource) -> Model:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, for messages."""
+    """Describe a value's kind, for messages."""
     if value is None:
         return "None"
     return f"a tuple of {len(value)}" if isinstance(value, tuple) else f"a {type(value).__name__}"
 
 
 def find_function(source: FactorySource) -> Callable[..., Any]:
-    """The user's function, imported now.
+    """Import the user's function now.
 
     Raises:
         UsageError: its file raises, or has no such function.
@@ -148,7 +148,7 @@ def call(source: FactorySource, run: Callable[[], Any]) -> Any:
 
 
 def _place_of_error(source: FactorySource, error: BaseException) -> str:
-    """The last line of the user's own that the error came through, "" where there is none."""
+    """Return the last line of the user's own that the error came through, "" if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({Path(error.filename).name} line {error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if source.holds(Path(frame.filename))]

@@ -1,4 +1,5 @@
-"""A transformers model from its `config.json`: drawn inputs, seeded random weights or those on this disk, no download.
+"""Make a transformers model from its `config.json`: drawn inputs, seeded random weights or those on this disk, no
+download.
 
 Random weights are for fidelity and speed, they have no accuracy. Reading the config needs no transformers. A user's
 weights are found and hashed in any process, and read where torch may be. Tensors alone are read: safetensors, or
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
 SAFE = ".safetensors"
 TORCH = (".bin", ".pt", ".pth", ".ckpt")
 INDEX = ".index.json"
-"""Ends the name of a file that tells which of several holds which weight."""
+"""The ending of a file that lists which of several files holds which weight."""
 IN_FOLDER = ("model.safetensors", f"model.safetensors{INDEX}", "pytorch_model.bin", f"pytorch_model.bin{INDEX}")
-"""What transformers calls them; the first that is there."""
+"""The names that transformers gives to weight files; the first that exists counts."""
 FORM = "it must hold tensors alone, by name, as torch.save(model.state_dict(), 'weights.pt') writes them"
 INSIDE = ("state_dict", "model_state_dict", "model")
-"""Under which of these words training scripts put the weights among other things."""
+"""The words under which training scripts store the weights among other things."""
 SUFFIX, CONFIG = ".json", "config.json"
 WEIGHTS_PARAMETER = "weights"
-"""Among the parameters of a call: where its weights are; random ones without."""
+"""The parameter of a call that says where its weights are; random ones without it."""
 TOKENS, IMAGE_SIZE = 128, 224
 """Length of a text and side of an image where neither the config nor the user says another."""
 LIMITS = ("max_position_embeddings", "n_positions")
@@ -51,7 +52,7 @@ EXAMPLE_SEED, STATISTICS_SEED = 1, 4
 
 
 def is_meant(name: str) -> bool:
-    """Whether `name` is meant as a config, or as the folder of one with its weights."""
+    """Return whether `name` is meant as a config, or as the folder of one with its weights."""
     try:
         return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
     except (OSError, RuntimeError):  # too long for a file's name, or `~` of nobody
@@ -59,7 +60,7 @@ def is_meant(name: str) -> bool:
 
 
 def model(name: str) -> Model:
-    """The model of the config in the file `name`, or of the config and the weights in the folder `name`.
+    """Return the model of the config in the file `name`, or of the config and the weights in the folder `name`.
 
     Raises:
         UsageError: it can't be read, or is no transformers config.
@@ -96,7 +97,7 @@ def _name_architecture(config: dict[str, Any]) -> str:
 
 
 def _name_place(path: Path) -> str:
-    """What tells a config from others: its own name, or its folder's where all are called the same."""
+    """Return the name that separates a config from others: its own, or its folder's if all have the same."""
     return path.parent.name if path.name == CONFIG else path.stem
 
 
@@ -124,7 +125,7 @@ def _free_parameters(config: dict[str, Any]) -> dict[str, IntRange | Choice]:
 
 
 def _call_config(path: Path, parameters: Parameters, *, settle: bool = True) -> Called:
-    """The module with its inputs.
+    """Build the module with its inputs.
 
     Args:
         settle: measure the statistics of its batch normalization; not needed where weights are loaded afterwards.
@@ -177,7 +178,7 @@ def _make_module(path: Path, parameters: Parameters, settle: bool) -> Called:
 
 
 def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any, tuple[str, ...]]:
-    """The module with the weights at `place`, and what a row has to say of them.
+    """Build the module with the weights at `place`; return it, and the notes on its rows.
 
     Raises:
         UsageError: some of its weights aren't there, or have another shape; names them.
@@ -218,7 +219,7 @@ def _draw_inputs(
 
 
 def _repair_pooling(module: nn.Module, config: Any) -> None:
-    """EfficientNet's global pooling has a kernel as wide as its channels, which OpenVINO refuses: as others have it."""
+    """Replace EfficientNet's global pooling: its kernel is as wide as its channels, which OpenVINO refuses."""
     from torch import nn
 
     for parent in module.modules():
@@ -249,7 +250,7 @@ def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: 
 
 
 def weight_files(path: Path) -> list[Path]:
-    """The files that hold the weights: of a folder, an index or a file alone.
+    """Return the files that hold the weights: of a folder, an index or a file alone.
 
     Raises:
         UsageError: there are none, or an index names some outside its folder.
@@ -281,7 +282,7 @@ def weights_digest(path: Path) -> str:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The weights by name.
+    """Read the weights by name.
 
     Raises:
         UsageError: a file can't be read, or holds anything but tensors; or as `weight_files`.
@@ -293,7 +294,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def list_names(names: Mapping[str, Any] | list[str], most: int = 6) -> str:
-    """Some names of weights, and how many more."""
+    """List some names of weights, and how many more there are."""
     names = sorted(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
@@ -311,7 +312,7 @@ def _list_shards(index: Path) -> list[Path]:
 
 
 def _one_file(path: Path) -> Path:
-    """Itself, where it can hold weights."""
+    """Return the file itself, if it can hold weights."""
     if path.suffix not in (SAFE, *TORCH):
         raise UsageError(f"{path.name} is no file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
     if not path.is_file():

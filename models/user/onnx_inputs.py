@@ -1,7 +1,7 @@
-"""What the inputs of an ONNX file are, told by the first operations that read them and by their names: pictures,
-tokens, masks, sound, states, thresholds. So drawn inputs are of the kind that the model was made for.
+"""Find out what an ONNX file's inputs are, from the first operations that read them and from their names.
 
-Nothing here has to be right: the way that an input is drawn is told, and real ones can be given.
+They may be pictures, tokens, masks, sound, states or thresholds, so drawn inputs are of the kind that the model was
+made for. A wrong guess does little harm: the output says how an input is drawn, and real ones can be given.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ MOVES = frozenset(
         *("DequantizeLinear", "DynamicQuantizeLinear"),
     )
 )
-"""Operators that pass the values of their first input on (Concat those of all)."""
+"""Operators that pass on the values of their first input (Concat those of all)."""
 SCALES = frozenset({"Sub", "Add", "Mul", "Div", "BatchNormalization"})
-"""Operators that files normalise their inputs with."""
+"""Operators with which files normalize their inputs."""
 CONVS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv", "NhwcConv", "QLinearAveragePool", "MaxPool"})
 RECURRENT = frozenset({"LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"})
 FIRST_STATE = 5
-"""Of their inputs, the first that is a state."""
+"""The first of their inputs that is a state."""
 TABLE_OF = {"Gather": {1: 0}, "EmbedLayerNormalization": {0: 2, 1: 4}}
-"""By operator: which input reads rows of which."""
+"""By operator: the input with the row numbers, and the input that is the table."""
 MOST_STEPS = 400
-"""How many values are followed from an input: what an input is, shows early."""
+"""Follow so many values from an input: its kind shows early."""
 BYTE = 255
 FEW_PIXELS, FEW_SAMPLES = 8, 200
 RATE = 16_000
-"""Of sound, in most models of speech."""
+"""The sample rate of sound in most models of speech."""
 
 _PICTURE = frozenset({"image", "img", "picture", "pixel", "frame", "photo", "rgb"})
 _SOUND = frozenset({"audio", "wav", "wave", "waveform", "speech", "sound", "pcm"})
@@ -64,7 +64,7 @@ _OLD_OR_NEW = frozenset({"in", "out", "prev", "next", "old", "new", "input", "ou
 
 
 def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, InputWay]:
-    """How to draw each input.
+    """Decide how to draw each input.
 
     Args:
         model: with or without its weights.
@@ -79,13 +79,13 @@ def ways(model: ModelProto, specs: Sequence[TensorSpec]) -> dict[str, InputWay]:
 
 
 def notes(found: Mapping[str, InputWay]) -> tuple[str, ...]:
-    """What a row says of its drawn inputs."""
+    """Return the notes on a row's drawn inputs."""
     return (f"inputs are drawn: {'; '.join(f'{name}: {way.told}' for name, way in found.items())}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Use:
-    """One operation that an input comes to, at which of its inputs, and the operations that it passed."""
+    """Hold one operation that an input reaches, at which of its inputs, and the operations on the way."""
 
     node: NodeProto
     at: int
@@ -94,7 +94,7 @@ class _Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraphReader:
-    """Who reads which value, inside branches and loops too, and what is stored."""
+    """Look up the readers of each value, inside branches and loops too, and what is stored."""
 
     model: ModelProto
     uses: Mapping[str, list[tuple[NodeProto, int]]]
@@ -124,7 +124,7 @@ class _GraphReader:
         return cls(model=flat, uses=uses, stored=stored, made=made, returned=returned)
 
     def ends(self, name: str) -> Iterator[_Use]:
-        """The operations that do something with an input's values, the nearest first."""
+        """Yield the operations that do something with an input's values, the nearest first."""
         waiting, seen = [(name, tuple[tuple[NodeProto, int], ...]())], {name}
         for value, passed in waiting:  # which grows
             if (outside := self.returned.get(value)) and outside not in seen:  # a branch gives it to its If
@@ -139,7 +139,7 @@ class _GraphReader:
                 return
 
     def _next_values(self, node: NodeProto, at: int) -> list[str]:
-        """The values that hold an input's own after this operation."""
+        """Return the values that hold an input's own after this operation."""
         if node.op_type in ("Loop", "Scan"):
             inside = next(one.g for one in node.attribute if one.name == "body").input
             return [str(inside[at].name)] if at < len(inside) else []
@@ -150,14 +150,14 @@ class _GraphReader:
         return []
 
     def values(self, name: str) -> Array | None:
-        """What is stored under this name; None where nothing is, or the weights aren't at hand."""
+        """Return what is stored under this name; None if nothing is, or the weights aren't at hand."""
         try:
             return np.asarray(numpy_helper.to_array(self.stored[name]))
         except Exception:  # not stored, left out of the header, or beside the file
             return None
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """The shape of a stored tensor, also one that is stored quantized."""
+        """Return the shape of a stored tensor, also one that is stored quantized."""
         while name not in self.stored and name in self.made and self.made[name].op_type in MOVES | SCALES:
             name = self.made[name].input[0]
         return tuple(self.stored[name].dims) if name in self.stored else None
@@ -213,13 +213,13 @@ def _integer_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorS
 
 
 def _words_of(name: str) -> frozenset[str]:
-    """The words of a name, in lower case, one of each kind: `pixelValues.1` → pixel, value."""
+    """Split a name into its words, in lower case, one of each kind: `pixelValues.1` → pixel, value."""
     apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.replace("_", " "))
     return frozenset(re.sub(r"(?<=[a-z]{3})s$", "", word) for word in re.findall(r"[a-z]+\d*", apart.lower()))
 
 
 def _channel_axis(spec: TensorSpec) -> int | None:
-    """The axis of the colours, of pictures and films, where there are one or three and both sides are long enough."""
+    """Return the axis of the colors of pictures and films, if there are one or three and both sides are long enough."""
     rank = len(spec.shape)
     if rank not in (4, 5) and not (rank == 3 and spec.dtype == "uint8"):
         return None
@@ -244,7 +244,7 @@ def _is_picture(spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -
 def _pixel_range(
     reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]
 ) -> tuple[float, float]:
-    """Black and white: of bytes, where the graph itself scales those; where transformers gave the name, as theirs."""
+    """Return black and white: a byte's, if the graph itself scales bytes; transformers' own, if the name is theirs."""
     if spec.dtype == "uint8" or any(_scales_bytes(reader, use.node, use.at) for use in ends):
         return 0, BYTE
     return (-2, 2) if {"pixel", "value"} <= words else (0, 1)
@@ -262,7 +262,7 @@ def _scales_bytes(reader: _GraphReader, node: NodeProto, at: int) -> bool:
 
 
 def _is_sound(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], ends: Sequence[_Use]) -> bool:
-    """Whether it is one long row of samples that a filter goes over."""
+    """Return whether it is one long row of samples that a filter goes over."""
     along = _longest_axis(spec)
     if spec.shape[along] < FEW_SAMPLES or any(size > 2 for at, size in enumerate(spec.shape) if at not in (0, along)):
         return False
@@ -272,12 +272,12 @@ def _is_sound(reader: _GraphReader, spec: TensorSpec, words: frozenset[str], end
 
 
 def _longest_axis(spec: TensorSpec) -> int:
-    """The longest axis behind the first."""
+    """Return the longest axis behind the first."""
     return max(range(1, len(spec.shape)), key=lambda at: spec.shape[at], default=0)
 
 
 def _is_state(reader: _GraphReader, spec: TensorSpec, ends: Sequence[_Use]) -> bool:
-    """Whether a recurrent operator starts from it, or an output of its rank and name is what comes next."""
+    """Return whether a recurrent operator starts from it, or an output of its rank and name is its next value."""
     if any(use.node.op_type in RECURRENT and use.at >= FIRST_STATE for use in ends):
         return True
     name = _state_stem(spec.name)
@@ -286,7 +286,7 @@ def _is_state(reader: _GraphReader, spec: TensorSpec, ends: Sequence[_Use]) -> b
 
 
 def _state_stem(name: str) -> str:
-    """A state's name without what tells the old from the new: `in_cache1`, `cache_out1` → cache."""
+    """Return a state's name without the word for old or new: `in_cache1`, `cache_out1` → cache."""
     return "".join(word for word in re.findall(r"[a-z]+", name.lower()) if word not in _OLD_OR_NEW)
 
 
@@ -295,7 +295,7 @@ def _comes_to(ends: Sequence[_Use], operators: Set[str], at: int) -> bool:
 
 
 def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
-    """The rows of the smallest table that an input is an index of; None where it is none."""
+    """Return the rows of the smallest table that an input is an index of; None if it is none."""
     found = []
     for use in ends:
         table = TABLE_OF.get(use.node.op_type, {}).get(use.at)
@@ -309,7 +309,7 @@ def _table_rows(reader: _GraphReader, ends: Sequence[_Use]) -> int | None:
 
 
 def _compared_values(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None:
-    """What the graph itself compares an input with, such as the sample rates that it knows."""
+    """Return what the graph itself compares an input with, such as the sample rates that it knows."""
     for use in ends:
         if use.node.op_type == "Equal" and (values := reader.values(use.node.input[1 - use.at])) is not None:
             return np.unique(values) if values.size > 1 else values.reshape(-1)
@@ -317,7 +317,7 @@ def _compared_values(reader: _GraphReader, ends: Sequence[_Use]) -> Array | None
 
 
 def _longest_sequence(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> int:
-    """How long the sequence is whose length an input tells: the longest free axis behind the first of any other."""
+    """Return the length of the sequence that an input counts: the longest free axis behind the first of any other."""
     free = free_axes(reader.model)
     others = [(one, free.get(one.name, ())) for one in specs if one.name != spec.name and len(one.shape) > 1]
     sizes = [one.shape[at] for one, axes in others for at in axes if at]
@@ -325,7 +325,7 @@ def _longest_sequence(reader: _GraphReader, spec: TensorSpec, specs: Sequence[Te
 
 
 def _constant_tensors(node: NodeProto) -> Iterator[TensorProto]:
-    """The tensor of a constant node, however it is written."""
+    """Yield the tensor of a constant node, however it is written."""
     if node.op_type != "Constant":
         return
     for one in node.attribute:

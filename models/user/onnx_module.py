@@ -1,4 +1,4 @@
-"""A user's ONNX graph as a torch module, by onnx2fx: what PyTorch's backends and JAX run of a file.
+"""Convert a user's ONNX graph to a torch module, by onnx2fx: PyTorch's backends and JAX run it.
 
 An ONNX graph hands shapes, axes and bounds around as tensors, where a torch program has plain numbers. So what doesn't
 depend on the inputs, or only on their fixed shapes, is worked out once here: small values become the numbers that the
@@ -24,11 +24,11 @@ SHAPES = frozenset({"Shape", "Size"})
 """Operators that only read the shape of their input."""
 BRANCHES = frozenset({"If", "Loop"})
 LONGEST = 8
-"""A float vector of so many elements at most may be the bounds, scales or padding of an operator."""
+"""Take a float vector of so many elements at most for the bounds, scales or padding of an operator."""
 
 
 class StaticModule(nn.Module):
-    """A converted graph in which all that is known before a call is a number or a weight."""
+    """Run a converted graph in which all that is known before a call is a number or a weight."""
 
     def __init__(self, graph: fx.GraphModule, example: tuple[Tensor, ...]) -> None:
         super().__init__()
@@ -54,13 +54,13 @@ class StaticModule(nn.Module):
         self._unread = {node for node in survey.known if node not in read}
 
     def forward(self, *inputs: Tensor) -> Any:
-        """The outputs, in the file's order; a single one by itself."""
+        """Return the outputs, in the file's order; a single one by itself."""
         weights = {node: getattr(self, name) for node, name in self._weights.items()}
         return _Run(self.converted, {**self._values, **weights, **dict.fromkeys(self._unread)}).run(*inputs)
 
 
 class _Survey(fx.Interpreter):
-    """One run on real inputs that finds what no call changes."""
+    """Run once on real inputs to find what no call changes."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__(graph)
@@ -79,12 +79,12 @@ class _Survey(fx.Interpreter):
         return value
 
     def is_weight(self, node: fx.Node) -> bool:
-        """Whether a known value was computed, and is too large for anything but a weight."""
+        """Return whether a known value was computed, and is too large for anything but a weight."""
         return node.op != "get_attr" and _is_large(self.known[node])
 
 
 class _Run(fx.Interpreter):
-    """A run that takes known values from where they are."""
+    """Run with the known values taken from where they are."""
 
     def __init__(self, graph: fx.GraphModule, known: Mapping[fx.Node, Any]) -> None:
         super().__init__(graph)
@@ -95,7 +95,7 @@ class _Run(fx.Interpreter):
 
 
 def module_of(path: Path, example: tuple[Tensor, ...]) -> nn.Module:
-    """The torch module of a file whose axes are fixed, in eval mode.
+    """Return the torch module of a file whose axes are fixed, in eval mode.
 
     Args:
         path: the file.
@@ -105,15 +105,15 @@ def module_of(path: Path, example: tuple[Tensor, ...]) -> nn.Module:
         ModelError: it can't be converted; in the converter's words.
     """
     try:
-        return StaticModule(onnx2fx.convert(_simplify(onnx.load(path))), example).eval()
+        return StaticModule(onnx2fx.convert(_simplify_graph(onnx.load(path))), example).eval()
     except ModelError as error:
         raise ModelError(f"{CONVERTER} can't take this file: {error}") from error
     except Exception as error:
         raise ModelError(f"{CONVERTER} can't take this file: {explained(error)}") from error
 
 
-def _simplify(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model as torch's own exporter leaves its files: shape arithmetic done, branches that it settles taken.
+def _simplify_graph(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Simplify the model as torch's own exporter does: work out shape arithmetic and the branches that it decides.
 
     Constants get names of our own: the converter makes attributes of them, which may not be called `to` or `half`.
     """
@@ -126,7 +126,7 @@ def _simplify(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _deciding_inputs(node: fx.Node) -> Iterator[fx.Node]:
-    """What tells a branch which way to go: the condition, of a loop the number of rounds too."""
+    """Yield a branch's condition, and for a loop the number of rounds too."""
     first = 1 if node.meta["onnx_op_type"] == "If" else 2
     return (one for one in node.args[:first] if isinstance(one, fx.Node))
 

@@ -1,7 +1,7 @@
-"""A torch module that a caller in Python hands over: kept as an exported program, and opened from our own folder alone.
+"""Keep a torch module that a Python caller hands over as an exported program, and open it from our own folder alone.
 
-Other processes measure it, so it has to become a file. A pickle of the module would run whatever it names, so what is
-kept is what `torch.export` sees with the example inputs: the operators of a call at these shapes, and the weights.
+Other processes measure it, so it has to become a file. A pickle of the module would run whatever it names. So the file
+holds what `torch.export` sees with the example inputs: the operators of a call at these shapes, and the weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSTEAD = "write a factory, as in net.py:make (docs/your-own-model.md)"
 
 
 def is_meant(name: str) -> bool:
-    """Whether `name` is meant as such a program."""
+    """Return whether `name` is meant as such a program."""
     return name.endswith(SUFFIX)
 
 
@@ -81,7 +81,7 @@ def store(module: Any, inputs: Any) -> str:
 
 
 def model(name: str) -> Model:
-    """The program kept under this name.
+    """Return the program kept under this name.
 
     Raises:
         UsageError: it isn't one that `store` wrote: to open it might run anybody's code.
@@ -142,7 +142,7 @@ def _keep_mode(module: nn.Module, mode: bool = False) -> nn.Module:  # noqa: ARG
 
 
 def _digest_program(title: str, program: Any, found: Called) -> str:
-    """Of what is kept, and of what it is called, as its file is; the file itself has times in it."""
+    """Hash the program and its title; the file itself has times in it."""
     whole = hashlib.sha256(f"{title}\n{program.graph_module.code}".encode())
     arrays = {**found.inputs, **{name: tensor.numpy() for name, tensor in found.module.state_dict().items()}}
     for name, array in arrays.items():

@@ -1,4 +1,4 @@
-"""A user's own metric: a score for each row of the report split, by a function of theirs, in a process of its own.
+"""Score each row of the report split by a user's own metric, a function of theirs, in a process of its own.
 
 The worker that computes the outputs leaves them in a folder, batch by batch, and never runs the function; nor does the
 process that started it. `python -m shootout.models.user.scoring METRIC FOLDER PARENT_PID` reads them there.
@@ -25,7 +25,7 @@ from shootout.models.user import factory, source
 NAMES, SCORES, LABELS, BATCHES = "names.json", "scores.json", "labels", "*.npz"
 """What the folder holds: the outputs' names, the answer, and a file for each batch with the labels of its rows."""
 LOWER = "lower_is_better"
-"""The function's attribute that says so."""
+"""The function's attribute that says that lower is better."""
 FORM = "expected score(outputs, labels): outputs is a dict of arrays by name; it returns one number for each row"
 
 
@@ -71,7 +71,7 @@ def score(metric: str, folder: Path, labels: Array, timeout_s: float) -> Scores:
 
 
 def score_rows(metric: str, folder: Path) -> dict[str, Any]:
-    """What `score` writes down, in the process that runs the user's function.
+    """Run the user's function in this process, and return what `score` writes to disk.
 
     Raises:
         UsageError: that raises, or gives something else than a number for each row.
@@ -92,7 +92,7 @@ def score_rows(metric: str, folder: Path) -> dict[str, Any]:
 
 
 def _read_batches(folder: Path) -> Iterator[tuple[dict[str, Array], Array]]:
-    """The outputs of each batch by name, and its labels, without the rows that fill the last one up."""
+    """Yield the outputs of each batch by name, and its labels, without the rows that fill up the last one."""
     labels, names, first = (
         np.load(folder / f"{LABELS}.npy"),
         json.loads((folder / NAMES).read_text(encoding="utf-8")),

@@ -1,11 +1,12 @@
-"""Find a user's own factory and what it can be given: read from its source, without running any of it.
+"""Find a user's own factory and its parameters: read from its source, without running any of it.
 
 The main process never runs a user's code: it may import torch, be slow, or crash.
 
-A model is another one once its source changes: `FactorySource.digest` hashes the factory's file and the files of its
-folder that it can import, told from their text; a scratch file beside them is left out. Rather one file too many than
-one too few: a file counts if any name in an import of those that count is its own. All of them count if one imports by
-other means than a statement. A file that is loaded all the same is told (`FactorySource.unseen`).
+If its source changes, a model counts as another one. `FactorySource.digest` hashes the factory's file and the files of
+its folder that it can import, according to their text; a scratch file beside them is left out. A file counts if any
+name in an import of those that count is its own, because one file too many is better than one too few. All of them
+count if one imports by other means than a statement. `FactorySource.unseen` lists files that are loaded without being
+hashed.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ _FROM = re.compile(
     rf"(\([^)#]*(?:#[^\n]*\n[^)#]*)*\)|(?:[\w,*]|{_GAP})+)",
     re.MULTILINE,
 )
-"""Comments are left out inside its brackets alone, where no string can be: elsewhere a # may be part of one."""
+"""Comments are left out only inside its brackets, which hold no string: elsewhere a # may be part of one."""
 _OPAQUE = re.compile(
     r"\b(?:importlib|imp|__import__|pkgutil|runpy|zipimport|pydoc|lazy_loader|entry_points|hydra|instantiate|fromfile"
     r"|exec|execfile|pickle|dill|cloudpickle|joblib|unsafe_load|weights_only\s*=\s*False)\b|^def __getattr__",
     re.MULTILINE,
 )
-"""What imports modules by names that no statement holds; unpickling does."""
+"""Ways to import modules by names that no statement holds; unpickling is one."""
 _LISTED = re.compile(r"[\"'](\w+)[\"']")
 _PACKAGE = "__init__"
 SUFFIX = ".py"
 BATCH = "batch"
 """A factory's parameter of this name gets the batch size."""
 MOST_FILES = 500
-"""Among so many .py files of a folder tree are imports looked for: those nearest to its top, in the order of paths."""
+"""Look for imports in so many .py files of a folder tree: those nearest to its top, in the order of paths."""
 MOST_ENTRIES = 10_000
-"""So many files and folders below the top are looked at for them: whole levels, as many as hold fewer.
+"""Look for them among so many files and folders below the top: whole levels, as many as hold fewer.
 
 Whole ones, since the files that a run itself writes there must not move the end somewhere in between.
 """
@@ -66,7 +67,7 @@ _DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorySource:
-    """A factory's place.
+    """Hold a factory's place.
 
     Attributes:
         file: the file that defines it.
@@ -83,12 +84,12 @@ class FactorySource:
 
     @property
     def name(self) -> str:
-        """The same place for whoever has the same current folder: an absolute path, or the dotted name."""
+        """Return the place for any process with the same current folder: an absolute path, or the dotted name."""
         return f"{self.module or self.file}:{self.function}"
 
     @property
     def short(self) -> str:
-        """The name for people."""
+        """Return the name for people."""
         return f"{self.module or self.file.name}:{self.function}"
 
     def digest(self) -> str:
@@ -114,7 +115,7 @@ class FactorySource:
         return frozenset(firsts - {""})
 
     def unseen(self) -> list[str]:
-        """Files of the user's own that this process has loaded and that the digest leaves out, by name."""
+        """Return the user's own files that this process has loaded and that the digest leaves out, by name."""
         loaded = {
             Path(file)
             for name, module in list(sys.modules.items())
@@ -124,27 +125,27 @@ class FactorySource:
         return sorted(path.name for path in own - set(self.files()))
 
     def holds(self, path: Path) -> bool:
-        """Whether a file is the user's own: in the tree, and in no environment or cache inside it."""
+        """Return whether a file is the user's own: in the tree, and in no environment or cache inside it."""
         if path == self.file:
             return True
         inside = path.relative_to(self.tree).parts if path.is_relative_to(self.tree) else (".",)
         return not any(map(_is_foreign, inside))
 
     def files(self) -> dict[Path, bytes]:
-        """Its file and those of its tree that it can import, with their bytes."""
+        """Return its file and those of its tree that it can import, with their bytes."""
         return reached(self.file, self.module.split("."), _list_tree(self.tree), read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorySignature:
-    """What a factory can be given: parameters with their defaults, and whether it takes the batch size."""
+    """Hold a factory's parameters with their defaults, and whether it takes the batch size."""
 
     defaults: Mapping[str, Value]
     takes_batch: bool
 
 
 def is_meant(model: str) -> bool:
-    """Whether `model` is meant as a user's factory rather than a registered name."""
+    """Return whether `model` is meant as a user's factory rather than a registered name."""
     return ":" in model or model.endswith(SUFFIX)
 
 
@@ -187,7 +188,7 @@ def _find_module(name: str, function: str) -> FactorySource:
 
 
 def _find_spec(name: str, search: list[str] | None) -> ModuleSpec | None:
-    """A module's spec without importing its parents, which `importlib.util.find_spec` would do."""
+    """Return a module's spec without importing its parents, which `importlib.util.find_spec` would do."""
     if not all(part.isidentifier() for part in name.split(".")):
         return None
     try:
@@ -197,7 +198,7 @@ def _find_spec(name: str, search: list[str] | None) -> ModuleSpec | None:
 
 
 def signature(source: FactorySource) -> FactorySignature:
-    """The factory's parameters, from its source.
+    """Read the factory's parameters from its source.
 
     Raises:
         UsageError: as `definition`, or it needs more than a batch size.
@@ -215,7 +216,7 @@ def signature(source: FactorySource) -> FactorySignature:
 
 
 def definition(source: FactorySource, purpose: str) -> ast.stmt | None:
-    """Where its file defines the function; None where other code makes it.
+    """Return the statement in its file that defines the function; None if other code makes it.
 
     Args:
         purpose: what it is for, for the message where none is named.
@@ -250,7 +251,7 @@ def _parse_source(name: str, text: bytes) -> ast.Module:
 
 
 def _bound_names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
-    """What a module's statements bind, also inside `if`, `try` and `with`."""
+    """Return what a module's statements bind, also inside `if`, `try` and `with`."""
     found: dict[str, ast.stmt] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -269,7 +270,7 @@ def _bound_names(body: Iterable[ast.stmt]) -> dict[str, ast.stmt]:
 
 
 def _is_open(body: Iterable[ast.stmt]) -> bool:
-    """Whether the module may have names that its source doesn't show."""
+    """Return whether the module may have names that its source doesn't show."""
     names = _bound_names(body)
     return "*" in names or "__getattr__" in names
 
@@ -279,7 +280,7 @@ def _is_own(node: ast.stmt) -> bool:
 
 
 def _read_parameters(args: ast.arguments) -> dict[str, ast.expr | None]:
-    """Each parameter's default, None where it has none."""
+    """Return each parameter's default, None if it has none."""
     places = [*args.posonlyargs, *args.args]
     defaults = [*[None] * (len(places) - len(args.defaults)), *args.defaults]
     pairs = [*zip(places, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
@@ -300,7 +301,7 @@ def _list_names(names: Iterable[str]) -> str:
 def reached(
     first: Path, named: Iterable[str], files: Sequence[Path], read: Callable[[Path], bytes]
 ) -> dict[Path, bytes]:
-    """The text of a source and of all files that it can import, directly or not, in the order of `files`.
+    """Return the text of a source and of all files that it can import, directly or not, in the order of `files`.
 
     Args:
         named: names that are imported besides, such as those of the source's own packages.
@@ -342,7 +343,7 @@ def _read_texts(files: Iterable[Path], read: Callable[[Path], bytes]) -> dict[Pa
 
 
 def imports_of(text: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each import of a `decoded` source: the first name of the module, "" for a relative one, and all names in it."""
+    """Yield each import of a `decoded` source: the module's first name, "" for a relative one, and all names in it."""
     for match in _FROM.finditer(text):
         where = re.sub(_GAP, "", match[1])
         yield (
@@ -356,7 +357,7 @@ def imports_of(text: str) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def decoded(source: bytes) -> str:
-    """The text of a source as Python reads it, in the form that it gives names."""
+    """Decode the text of a source as Python reads it, with names in Python's form."""
     try:
         text = source.decode(tokenize.detect_encoding(io.BytesIO(source).readline)[0], errors="replace")
     except (SyntaxError, LookupError, UnicodeError):  # Python couldn't read it either
@@ -369,12 +370,12 @@ def _split_words(text: str) -> list[str]:
 
 
 def _normalize_name(text: str) -> str:
-    """Names are equal for Python where these are, whichever way a letter with an accent is written."""
+    """Normalize a text so that names are equal if they are for Python, however an accented letter is written."""
     return unicodedata.normalize("NFKC", text)
 
 
 def _list_tree(folder: Path) -> list[Path]:
-    """The .py files, level by level."""
+    """List the .py files, level by level."""
     found: list[Path] = []
     below, left = [list(_scan_entries(folder))], MOST_ENTRIES  # an import from the top reads all of its names too
     while below and left >= 0 and len(found) < MOST_FILES:
@@ -409,7 +410,7 @@ def _scan_entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def read(path: Path) -> bytes:
-    """A source file's bytes.
+    """Read a source file's bytes.
 
     Raises:
         UsageError: it can't be read.

@@ -1,4 +1,4 @@
-"""The BERT encoder (Devlin et al. 2018, arXiv:1810.04805) with weights that were never trained: for fidelity and speed.
+"""Build the BERT encoder (Devlin et al. 2018, arXiv:1810.04805), never trained: for fidelity and speed.
 
 The architecture is that of transformers' `BertModel`, layer by layer (a test compares them); see `efficientnet` for why
 it is written out here. Attention is written out too, so that every runtime reads the same graph of matrix products and
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 HEAD, WIDENED, TYPES, EPS = 64, 4, 2, 1e-12
 PLACE_STD = 0.1
-"""Of embeddings of positions and types, against 1 of words: what is the same in every text must not prevail."""
+"""The deviation of embeddings of positions and types, against 1 of words: what all texts share must not prevail."""
 MASKED = -1e4
 """As in the original: e to this power is 0 in every precision, and FP16 holds it."""
 BUFFERS, CALIBRATION = range(2)
-"""What inputs are drawn for: each purpose has its own."""
+"""The seeds of drawn inputs: each purpose has its own."""
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
@@ -44,7 +44,7 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Embeddings and layers."""
+    """Count the weights of embeddings and layers."""
     hidden = int(parameters["hidden"])
     embeddings = (int(parameters["vocabulary"]) + int(parameters["tokens"]) + TYPES) * hidden + 2 * hidden
     attention = 4 * (hidden + 1) * hidden + 2 * hidden
@@ -53,7 +53,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init. Its output is the last hidden state."""
+    """Build the torch module; its weights are torch's own init. Its output is the last hidden state."""
     import torch
     from torch import nn
 
@@ -110,7 +110,7 @@ def _make_layer(hidden: int) -> nn.Module:
             scores = (query @ key.transpose(2, 3) * HEAD**-0.5).masked_fill(padding, MASKED)
             return torch.matmul(scores.softmax(-1), value).transpose(1, 2).reshape(x.shape)
 
-    class Layer(nn.Module):
+    class BertLayer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.attention, self.out = Attention(), nn.Linear(hidden, hidden)
@@ -123,7 +123,7 @@ def _make_layer(hidden: int) -> nn.Module:
             x = self.middle(self.out(self.attention(x, padding)) + x)
             return torch.as_tensor(self.last(self.feed_forward(x) + x))
 
-    return Layer()
+    return BertLayer()
 
 
 def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:

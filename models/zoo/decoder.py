@@ -1,4 +1,4 @@
-"""A small pre-norm transformer decoder with seeded weights, as the two static models that serving one is made of.
+"""Build a small pre-norm transformer decoder with seeded weights, as the two static models that serving one is made of.
 
 `decoder_prefill` reads a whole prompt: scores for the token that follows, and each layer's keys and values.
 `decoder_step` reads one token more, with the keys and values of `context` earlier ones as inputs. Both have the same
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 HEAD, WIDENED, EPS = 64, 4, 1e-5
 LONGEST_WAVE = 10_000.0
-"""Of the positions, as in the paper."""
+"""The longest wave of the positions, as in the paper."""
 MASKED = -1e4
-"""Of a token that comes later: e to this power is 0 in every precision, and FP16 holds it."""
+"""The score of a later token: e to this power is 0 in every precision, and FP16 holds it."""
 KEPT, COPIED = "kept", "copied"
 """What a step does with the cache. It stays with the caller, who gets the new token's keys and values and appends them;
 or all of it comes out anew, one token longer, as exporters write it.
 """
 WORDS = "words.weight"
 BUFFERS, CALIBRATION = range(2)
-"""What inputs are drawn for: each purpose has its own."""
+"""The seeds of drawn inputs: each purpose has its own."""
 CALIBRATION_BYTES = 64 << 20
 """Calibration sets together stay below this where a cache is large, but there are as many as input buffers at least."""
 
@@ -54,7 +54,7 @@ def prefill_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]
 
 
 def step_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One token id, (batch, 1), and of each layer the keys and the values so far, (batch, heads, context, 64).
+    """Return one token id, (batch, 1), and of each layer the keys and the values so far, (batch, heads, context, 64).
 
     Raises:
         UsageError: `d_model` can't be shared out among attention heads.
@@ -65,26 +65,26 @@ def step_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 
 def outputs(parameters: Parameters) -> tuple[str, ...]:
-    """The scores, (batch, vocabulary), and of each layer the keys and the values."""
+    """Return the scores, (batch, vocabulary), and of each layer the keys and the values."""
     return ("scores", *_cache_names(parameters))
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Words, layers and head."""
+    """Count the weights of words, layers and head."""
     width = int(parameters["d_model"])
     layer = (4 + 2 * WIDENED) * width**2 + 4 * width
     return int(parameters["n_layers"]) * layer + 2 * int(parameters["vocabulary"]) * width + 2 * width
 
 
 def positions(first: int, count: int, width: int) -> Array:
-    """What is added to the tokens at so many positions: (count, width), sines first, then cosines."""
+    """Return what is added to the tokens at so many positions: (count, width), sines first, then cosines."""
     wave = LONGEST_WAVE ** (-np.arange(0, width, 2) / width)
     angles = np.arange(first, first + count)[:, None] * wave
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init. It returns a tuple, in the order of `outputs`."""
+    """Build the torch module; its weights are torch's own init. It returns a tuple, in the order of `outputs`."""
     import torch
     from torch import nn
 
@@ -116,7 +116,7 @@ def trained(parameters: Parameters) -> nn.Module:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
-    """The same in an array library; `xp.dtype` follows the weights."""
+    """Write the same model in an array library; `xp.dtype` follows the weights."""
     heads, count = _head_count(parameters), int(parameters["n_layers"])
     words, head = weights[WORDS], weights["head.weight"].T
     added = positions(*_token_places(parameters), words.shape[1]).astype(words.dtype)
@@ -157,12 +157,12 @@ def _cache_names(parameters: Parameters) -> list[str]:
 
 
 def _token_places(parameters: Parameters) -> tuple[int, int]:
-    """The first position and how many."""
+    """Return the first position and how many."""
     return (int(parameters["context"]), 1) if "context" in parameters else (0, int(parameters["tokens"]))
 
 
 def _later_tokens(tokens: int) -> Array:
-    """(tokens, tokens): whether a token comes after the one that looks."""
+    """Return (tokens, tokens): whether a token comes after the one that looks."""
     return np.triu(np.ones((tokens, tokens), dtype=bool), 1)
 
 
@@ -172,7 +172,7 @@ def _make_layer(parameters: Parameters) -> nn.Module:
 
     width, steps, cache = int(parameters["d_model"]), "context" in parameters, str(parameters.get("cache", ""))
 
-    class Layer(nn.Module):
+    class DecoderLayer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.before, self.middle = nn.LayerNorm(width, eps=EPS), nn.LayerNorm(width, eps=EPS)
@@ -203,11 +203,14 @@ def _make_layer(parameters: Parameters) -> nn.Module:
             x = x + self.out(y.transpose(1, 2).reshape(x.shape))
             return x + self.down(self.gelu(self.up(self.middle(x)))), keys, values
 
-    return Layer()
+    return DecoderLayer()
 
 
 def _make_attention(xp: Any, parameters: Parameters) -> Callable[..., tuple[Array, ...]]:
-    """(queries, keys, values, in a step also the earlier keys and values) → what is read, and what to keep of both."""
+    """Make a function that reads queries, keys and values, and returns the result and what to keep of both.
+
+    In a step it also takes the earlier keys and values.
+    """
     cache = str(parameters.get("cache", ""))
     later = None if "context" in parameters else _later_tokens(int(parameters["tokens"]))
 

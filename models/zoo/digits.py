@@ -1,4 +1,4 @@
-"""A small classifier that is really trained, so that every backend and precision has a true task accuracy.
+"""Train a small classifier, so that every backend and precision has a true task accuracy.
 
 It learns the handwritten digits that come with scikit-learn, 8x8 pixels, on the spot and in seconds: no weights are
 shipped or downloaded. A seed gives the same three splits to every model that learns from them, in every process.
@@ -29,12 +29,12 @@ EPOCHS = 40
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
-    """One input `x`, (batch, 64): pixels from 0 to 1."""
+    """Return the one input `x`, (batch, 64): pixels from 0 to 1."""
     return (TensorSpec(name="x", shape=(batch, *SHAPE), dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Weights and biases of all layers."""
+    """Count the weights and biases of all layers."""
     widths = _layer_widths(parameters)
     return sum((wide + 1) * narrow for wide, narrow in itertools.pairwise(widths))
 
@@ -54,7 +54,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     import torch
     from torch import nn
 
@@ -76,7 +76,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """The module after EPOCHS of Adam on the training split."""
+    """Return the module after EPOCHS of Adam on the training split."""
     return train(module, parameters, SHAPE, EPOCHS)
 
 
@@ -85,7 +85,7 @@ def _layer_widths(parameters: Parameters) -> list[int]:
 
 
 def splits(parameters: Parameters, shape: tuple[int, ...]) -> dict[str, tuple[Array, Array]]:
-    """Images and labels by split, each split with every class in proportion.
+    """Return images and labels by split, each split with every class in proportion.
 
     Args:
         parameters: the model's; `seed` is read.
@@ -108,14 +108,14 @@ def splits(parameters: Parameters, shape: tuple[int, ...]) -> dict[str, tuple[Ar
 def train(
     module: Callable[[Parameters], nn.Module], parameters: Parameters, shape: tuple[int, ...], epochs: int
 ) -> nn.Module:
-    """What `module` makes, after so many epochs on the training split; `shape` is of one image as it takes it."""
+    """Train what `module` makes for so many epochs on the training split; `shape` is of one image as it takes it."""
     images, labels = splits(parameters, shape)["train"]
     with seeded(parameters):
         return fit(module(parameters), images, labels, epochs)
 
 
 def task(parameters: Parameters, shape: tuple[int, ...]) -> LabelledTask:
-    """The calibration and report splits; training saw neither."""
+    """Return the calibration and report splits; training saw neither."""
     found = splits(parameters, shape)
     return LabelledTask(
         calibration={"x": found["calibration"][0]},
@@ -126,7 +126,7 @@ def task(parameters: Parameters, shape: tuple[int, ...]) -> LabelledTask:
 
 
 def draw(parameters: Parameters, batch: int, shape: tuple[int, ...]) -> list[dict[str, Array]]:
-    """Real images from the calibration split as input buffers, no image twice where there are enough."""
+    """Return real images from the calibration split as input buffers, no image twice if there are enough."""
     images = task(parameters, shape).calibration["x"]
     count = buffer_count([TensorSpec(name="x", shape=(batch, *shape), dtype="float32")])
     wanted = count * batch

@@ -1,4 +1,4 @@
-"""A small convolutional classifier that is really trained: the digits again, for what convolutions are like."""
+"""Train a small convolutional classifier: the digits again, for what convolutions are like."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ HALVINGS = 2
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:  # noqa: ARG001 (the Model's signature)
-    """One input `x`, (batch, 1, 8, 8): pixels from 0 to 1."""
+    """Return the one input `x`, (batch, 1, 8, 8): pixels from 0 to 1."""
     return (TensorSpec(name="x", shape=(batch, *SHAPE), dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Convolutions, normalizations and the classifier."""
+    """Count the weights of convolutions, normalizations and the classifier."""
     channels, blocks = int(parameters["channels"]), int(parameters["n_blocks"])
     body = sum(vision.conv_norm_count(wide, channels, 3) for wide in _block_widths(channels, blocks))
     return body + (_feature_count(channels, blocks) + 1) * CLASSES
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module (3x3 convolution, BatchNorm, ReLU, n_blocks times); its weights are torch's own init."""
+    """Build the torch module (3x3 convolution, BatchNorm, ReLU, n_blocks times); its weights are torch's own init."""
     from torch import nn
 
     channels, blocks = int(parameters["channels"]), int(parameters["n_blocks"])
@@ -43,17 +43,17 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """The module after EPOCHS of Adam on the training split."""
+    """Return the module after EPOCHS of Adam on the training split."""
     return digits.train(module, parameters, SHAPE, EPOCHS)
 
 
 def _block_widths(channels: int, blocks: int) -> list[int]:
-    """Channels that each block reads."""
+    """Return the channels that each block reads."""
     return [1, *[channels] * (blocks - 1)]
 
 
 def _feature_count(channels: int, blocks: int) -> int:
-    """Numbers that the classifier reads."""
+    """Count the numbers that the classifier reads."""
     return channels * (SIDE >> min(blocks, HALVINGS)) ** 2
 
 

@@ -1,4 +1,4 @@
-"""EfficientNet (Tan & Le 2019, arXiv:1905.11946, table 1) with weights that were never trained: for fidelity and speed.
+"""Build EfficientNet (Tan & Le 2019, arXiv:1905.11946, table 1), never trained: for fidelity and speed.
 
 The architecture is that of transformers' `EfficientNetForImageClassification`, layer by layer (a test compares them).
 It is written out here because every worker builds the module anew, and importing transformers takes 2 s and brings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 VARIANTS = {"b0": (1.0, 1.0), "b1": (1.0, 1.1), "b2": (1.1, 1.2)}
-"""How much wider and deeper than b0; made for images of 224, 240 and 260 pixels."""
+"""The factors of width and depth over b0; made for images of 224, 240 and 260 pixels."""
 STAGES = (
     # expansion, kernel, stride, channels read, channels written, blocks
     (1, 3, 1, 32, 16, 1),
@@ -33,13 +33,14 @@ STAGES = (
 )
 STEM, TOP, DIVISOR, SQUEEZE, EPS = 32, 1280, 8, 0.25, 1e-3
 GAIN = 0.1
-"""BatchNorm weight before a SiLU: keeps it where it is nearly linear. At 1 activations grow long tails, block by block,
-and 8 bits for a range of 30 deviations leave nothing of the rest."""
+"""The BatchNorm weight before a SiLU, which keeps it nearly linear. At 1 activations grow long tails, block by block,
+and 8 bits for a range of 30 deviations leave nothing of the rest.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """One inverted residual block.
+    """Describe one inverted residual block.
 
     Attributes:
         wide, inner, narrow: channels it reads, expands to, and writes.
@@ -56,12 +57,12 @@ class Block:
 
     @property
     def squeezed(self) -> int:
-        """Channels inside squeeze-and-excitation."""
+        """Return the channels inside squeeze-and-excitation."""
         return max(1, int(self.wide * SQUEEZE))
 
 
 def blocks(parameters: Parameters) -> Iterator[Block]:
-    """All blocks in order."""
+    """Yield all blocks in order."""
     size = int(parameters["image_size"]) // 2
     for ratio, kernel, stride, wide, narrow, count in STAGES:
         for index in range(math.ceil(VARIANTS[str(parameters["variant"])][1] * count)):
@@ -79,7 +80,7 @@ def blocks(parameters: Parameters) -> Iterator[Block]:
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Convolutions, normalizations, squeeze-and-excitation and the classifier."""
+    """Count the weights of convolutions, normalizations, squeeze-and-excitation and the classifier."""
     stem, top = _round_channels(STEM, parameters), _round_channels(TOP, parameters)
     found, last = vision.conv_norm_count(3, stem, 3), stem
     for block in blocks(parameters):
@@ -92,16 +93,16 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def module(parameters: Parameters) -> nn.Sequential:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     from torch import nn
 
     stem, top = _round_channels(STEM, parameters), _round_channels(TOP, parameters)
     body = list(blocks(parameters))
     return nn.Sequential(
         nn.ZeroPad2d((0, 1, 0, 1)),
-        *_activation(3, stem, 3, stride=2, padding=0),
+        *_conv_norm_silu(3, stem, 3, stride=2, padding=0),
         *(_make_block(block) for block in body),
-        *_activation(body[-1].narrow, top),
+        *_conv_norm_silu(body[-1].narrow, top),
         *vision.classifier(top, int(parameters["classes"])),
     ).eval()
 
@@ -113,7 +114,7 @@ def _round_channels(base: int, parameters: Parameters) -> int:
     return found if found >= 0.9 * wanted else found + DIVISOR
 
 
-def _activation(wide: int, narrow: int, kernel: int = 1, **shape: Any) -> list[nn.Module]:
+def _conv_norm_silu(wide: int, narrow: int, kernel: int = 1, **shape: Any) -> list[nn.Module]:
     from torch import nn
 
     return [*vision.conv_norm(wide, narrow, kernel, eps=EPS, gain=GAIN, **shape), nn.SiLU()]
@@ -146,12 +147,12 @@ def _make_block(block: Block) -> nn.Module:
 
     layers: list[nn.Module] = []
     if block.inner > block.wide:
-        layers += _activation(block.wide, block.inner)
+        layers += _conv_norm_silu(block.wide, block.inner)
     uneven = block.stride > 1 and not block.odd
     before, after = block.kernel // 2 - 1, block.kernel // 2
     layers += [nn.ZeroPad2d((before, after, before, after))] if uneven else []
     inner, padding = block.inner, 0 if uneven else None
-    layers += _activation(inner, inner, block.kernel, stride=block.stride, groups=inner, padding=padding)
+    layers += _conv_norm_silu(inner, inner, block.kernel, stride=block.stride, groups=inner, padding=padding)
     gain = vision.RESIDUAL_GAIN if block.residual else 1.0
     layers += [Gated(), *vision.conv_norm(inner, block.narrow, 1, eps=EPS, gain=gain)]
     return Residual(nn.Sequential(*layers)) if block.residual else nn.Sequential(*layers)

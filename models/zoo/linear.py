@@ -1,4 +1,4 @@
-"""One Linear layer: the smallest model whose time is all in one product of a stored matrix.
+"""Build one Linear layer: the smallest model whose time is all in one product of a stored matrix.
 
 The weights keep the variance, so that outputs are about as large as inputs in every precision.
 """
@@ -18,12 +18,12 @@ BIAS = {"no": False, "yes": True}
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, inputs)."""
+    """Return the one input `x`, (batch, inputs)."""
     return (TensorSpec(name="x", shape=(batch, int(parameters["inputs"])), dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """One matrix, and one number for each output where there is a bias."""
+    """Count one matrix, and one number for each output if there is a bias."""
     return (int(parameters["inputs"]) + BIAS[str(parameters["bias"])]) * int(parameters["outputs"])
 
 
@@ -37,7 +37,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: 
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     from torch import nn
 
     wide, narrow = int(parameters["inputs"]), int(parameters["outputs"])

@@ -1,4 +1,4 @@
-"""The product of two square matrices, both inputs: one BLAS against another, and what copies to a device cost."""
+"""Multiply two square matrices, both inputs: one BLAS against another, and what copies to a device cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """Two inputs `a` and `b`, (n, n).
+    """Return the two inputs `a` and `b`, (n, n).
 
     Raises:
         UsageError: the batch is not 1: matrices have no rows to put together, and a batch of products is another
@@ -34,7 +34,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: 
 
 
 def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001
-    """The torch module; it has no weights."""
+    """Build the torch module; it has no weights."""
     import torch
     from torch import nn
 

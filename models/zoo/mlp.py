@@ -1,4 +1,6 @@
-"""One hidden layer, as in small control and reinforcement-learning policies: is such a net too small for a GPU?"""
+"""Build one hidden layer, as in small control and reinforcement-learning policies: is such a net too small for a
+GPU?
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, inputs)."""
+    """Return the one input `x`, (batch, inputs)."""
     return (TensorSpec(name="x", shape=(batch, int(parameters["inputs"])), dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Weights and biases of both layers."""
+    """Count the weights and biases of both layers."""
     wide, hidden, narrow = (int(parameters[name]) for name in ("inputs", "hidden", "outputs"))
     return (wide + 1) * hidden + (hidden + 1) * narrow
 
@@ -36,7 +38,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: 
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     from torch import nn
 
     wide, hidden, narrow = (int(parameters[name]) for name in ("inputs", "hidden", "outputs"))

@@ -1,4 +1,4 @@
-"""sin applied again and again to a long vector: bound by memory where each sin is a pass of its own, less where fused.
+"""Apply sin again and again to a long vector: bound by memory if each sin is a pass of its own, less if fused.
 
 The published experiment has one vector; here it is a row, so batch 1 is that experiment.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, elements)."""
+    """Return the one input `x`, (batch, elements)."""
     return (TensorSpec(name="x", shape=(batch, int(parameters["elements"])), dtype="float32"),)
 
 
@@ -34,7 +34,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: 
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; it has no weights."""
+    """Build the torch module; it has no weights."""
     import torch
     from torch import nn
 

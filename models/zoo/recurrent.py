@@ -1,4 +1,4 @@
-"""One recurrent layer (RNN, GRU or LSTM): a chain of small products that no batch of steps can put together."""
+"""Build one recurrent layer (RNN, GRU or LSTM): a chain of small products that no batch of steps can put together."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 State = tuple[Array, ...]
 """The hidden state, and what else a cell hands on to the next step."""
 Cell = Callable[[Any, Array, Array, State], State]
-"""(array library, W_ih x + b_ih, W_hh h + b_hh, the state) → the next state."""
+"""Takes (array library, W_ih x + b_ih, W_hh h + b_hh, the state) and returns the next state."""
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, steps, inputs)."""
+    """Return the one input `x`, (batch, steps, inputs)."""
     shape = (batch, int(parameters["steps"]), int(parameters["inputs"]))
     return (TensorSpec(name="x", shape=shape, dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """For each gate a matrix for the input, one for the hidden state, and a bias for each of them."""
+    """Count for each gate a matrix for the input, one for the hidden state, and a bias for each of them."""
     wide, hidden = int(parameters["inputs"]), int(parameters["hidden"])
     return GATES[str(parameters["kind"])] * hidden * (wide + hidden + 2)
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
-    """The last hidden state, (batch, hidden), by the equations in torch's documentation of RNN, GRU and LSTM."""
+    """Compute the last hidden state, (batch, hidden), by torch's documented equations of RNN, GRU and LSTM."""
     cell, hidden, steps = CELLS[str(parameters["kind"])], int(parameters["hidden"]), int(parameters["steps"])
     into, again = (weights[f"rnn.weight_{kind}_l0"].T for kind in ("ih", "hh"))
     into_bias, again_bias = (weights[f"rnn.bias_{kind}_l0"] for kind in ("ih", "hh"))
@@ -50,7 +50,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     import torch
     from torch import nn
 
@@ -69,23 +69,23 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Torch's own init, seeded."""
+    """Return the module with torch's own init, seeded."""
     with seeded(parameters):
         return module(parameters).requires_grad_(False)
 
 
-def _rnn(xp: Any, inward: Array, around: Array, state: State) -> State:  # noqa: ARG001 - a `Cell`
+def _rnn_cell(xp: Any, inward: Array, around: Array, state: State) -> State:  # noqa: ARG001 - a `Cell`
     return (xp.tanh(inward + around),)
 
 
-def _gru(xp: Any, inward: Array, around: Array, state: State) -> State:
+def _gru_cell(xp: Any, inward: Array, around: Array, state: State) -> State:
     (reset_in, update_in, new_in), (reset, update, new) = (xp.split(part, 3, axis=1) for part in (inward, around))
     update = _sigmoid(xp, update_in + update)
     new = xp.tanh(new_in + _sigmoid(xp, reset_in + reset) * new)
     return ((1 - update) * new + update * state[0],)
 
 
-def _lstm(xp: Any, inward: Array, around: Array, state: State) -> State:
+def _lstm_cell(xp: Any, inward: Array, around: Array, state: State) -> State:
     enter, forget, new, leave = xp.split(inward + around, 4, axis=1)
     kept = _sigmoid(xp, forget) * state[1] + _sigmoid(xp, enter) * xp.tanh(new)
     return _sigmoid(xp, leave) * xp.tanh(kept), kept
@@ -96,7 +96,7 @@ def _sigmoid(xp: Any, x: Array) -> Array:
     return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]
 
 
-CELLS: dict[str, Cell] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+CELLS: dict[str, Cell] = {"rnn": _rnn_cell, "gru": _gru_cell, "lstm": _lstm_cell}
 
 MODEL = Model(
     name="recurrent",

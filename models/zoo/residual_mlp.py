@@ -1,4 +1,4 @@
-"""The toy model: many small layers in a row, where a runtime's overhead per layer shows most.
+"""Build the toy model: many small layers in a row, where a runtime's overhead per layer shows most.
 
 The init is scaled by depth: with torch's default each block grows the signal about 1.2 times, so that 128 layers
 overflow FP16 and every error figure is meaningless.
@@ -26,12 +26,12 @@ ACTIVATIONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, d_model)."""
+    """Return the one input `x`, (batch, d_model)."""
     return (TensorSpec(name="x", shape=(batch, int(parameters["d_model"])), dtype="float32"),)
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """n_layers square matrices."""
+    """Count n_layers square matrices."""
     return int(parameters["n_layers"]) * int(parameters["d_model"]) ** 2
 
 
@@ -50,7 +50,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
 
 
 def module(parameters: Parameters) -> nn.Module:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     import torch
     from torch import nn
 

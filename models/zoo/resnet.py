@@ -1,4 +1,4 @@
-"""ResNet-50 (He et al. 2015, arXiv:1512.03385) with weights that were never trained: for fidelity and speed.
+"""Build ResNet-50 (He et al. 2015, arXiv:1512.03385), never trained: for fidelity and speed.
 
 The architecture is that of transformers' `ResNetForImageClassification` (stride in the 3x3 convolution), layer by layer
 (a test compares them); see `efficientnet` for why it is written out here.
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from torch import nn
 
 DEPTHS = {"14": (1, 1, 1, 1), "26": (2, 2, 2, 2), "50": (3, 4, 6, 3)}
-"""Blocks in each stage; three layers each, and the first and the last beside them."""
+"""The blocks in each stage, of three layers each; the first and the last layer come on top."""
 STEM, STAGES, REDUCTION = 64, (256, 512, 1024, 2048), 4
 
 
 def blocks(parameters: Parameters) -> Iterator[tuple[int, int, int]]:
-    """Channels read, channels written, and stride of each block in order."""
+    """Yield channels read, channels written, and stride of each block in order."""
     wide = STEM
     for stage, (narrow, depth) in enumerate(zip(STAGES, DEPTHS[str(parameters["variant"])], strict=True)):
         for index in range(depth):
@@ -31,7 +31,7 @@ def blocks(parameters: Parameters) -> Iterator[tuple[int, int, int]]:
 
 
 def parameter_count(parameters: Parameters) -> int:
-    """Convolutions, normalizations and the classifier."""
+    """Count the weights of convolutions, normalizations and the classifier."""
     found = vision.conv_norm_count(3, STEM, 7)
     for wide, narrow, _ in blocks(parameters):
         inner = narrow // REDUCTION
@@ -42,7 +42,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def module(parameters: Parameters) -> nn.Sequential:
-    """The torch module; its weights are torch's own init."""
+    """Build the torch module; its weights are torch's own init."""
     from torch import nn
 
     return nn.Sequential(

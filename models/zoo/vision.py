@@ -1,4 +1,4 @@
-"""What the image classifiers share: layers, drawn images, and weights that were never trained but still tell.
+"""Share what the image classifiers need: layers, drawn images, and weights that were never trained but still tell.
 
 With random weights alone a deep net's activations fade until its output is the same for every image, and every backend
 agrees with a constant. So the BatchNorm statistics are measured on drawn images, and the classifier is scaled: half of
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from torch import nn
 
 STATISTICS, BUFFERS, CALIBRATION = range(3)
-"""What images are drawn for: each purpose has its own."""
+"""The seeds of drawn images: each purpose has its own."""
 STATISTICS_IMAGES, CALIBRATION_IMAGES = 16, 64
 RESIDUAL_GAIN = 0.1
-"""BatchNorm weight at the end of a residual block."""
+"""The BatchNorm weight at the end of a residual block."""
 OCTAVES = {1: 1.0, 2: 0.7, 8: 0.5, 32: 0.3}
 """Cells of a coarse grid of random numbers → its share: most of the contrast is in large shapes, as in photographs."""
 NOISE = 0.1
@@ -40,7 +40,7 @@ def classifier_model(
     parameter_count: Callable[[Parameters], int],
     module: Callable[[Parameters], nn.Sequential],
 ) -> Model:
-    """A classifier of `image_size` pixels a side by default, with settled weights and drawn images."""
+    """Return a classifier of `image_size` pixels a side by default, with settled weights and drawn images."""
     return Model(
         name=name,
         description=description,
@@ -72,7 +72,9 @@ def conv_norm(
     eps: float = 1e-5,
     gain: float = 1.0,
 ) -> list[nn.Module]:
-    """A convolution without bias, padded by half its kernel or as said, and its BatchNorm with weight `gain`."""
+    """Return a convolution without bias, padded by half its kernel or as given, and its BatchNorm with weight
+    `gain`.
+    """
     from torch import nn
 
     around = kernel // 2 if padding is None else padding
@@ -82,19 +84,19 @@ def conv_norm(
 
 
 def conv_norm_count(wide: int, narrow: int, kernel: int, groups: int = 1) -> int:
-    """Weights of `conv_norm`."""
+    """Count the weights of `conv_norm`."""
     return narrow * (wide // groups) * kernel**2 + 2 * narrow
 
 
 def classifier(channels: int, classes: int) -> list[nn.Module]:
-    """The mean over the image, and one Linear."""
+    """Return the mean over the image, and one Linear."""
     from torch import nn
 
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes)]
 
 
 def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """One input `x`, (batch, 3, image_size, image_size): pixels of mean 0 and deviation 1, as after normalization."""
+    """Return the one input `x`, (batch, 3, image_size, image_size): normalized pixels, of mean 0 and deviation 1."""
     return (TensorSpec(name="x", shape=(batch, *_image_shape(parameters)), dtype="float32"),)
 
 
@@ -110,7 +112,7 @@ def calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
 
 
 def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters) -> nn.Module:
-    """The module with seeded weights, BatchNorm statistics and a scaled classifier, both from drawn images.
+    """Build the module with seeded weights, BatchNorm statistics and a scaled classifier, both from drawn images.
 
     Args:
         build: makes the module with torch's own init; its last layer is the classifier.
