@@ -11,7 +11,7 @@ from rich.text import Text
 from shootout.commands.output import print_answer
 from shootout.errors import UsageError
 from shootout.host.store import KINDS, LIMIT, CacheEntry, cache_folder, evict, kept, limit_bytes
-from shootout.report.figures import Cell, make_table
+from shootout.report.columns import Cell, make_table
 from shootout.units import counted, size
 
 HEADERS = ("kept", "number", "size", "last used")

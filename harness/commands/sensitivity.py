@@ -15,7 +15,7 @@ from shootout.errors import UsageError
 from shootout.export.sensitivity import rank_layers
 from shootout.host.store import in_use
 from shootout.quantize.sensitivity import LayerSensitivity
-from shootout.report.figures import Cell, make_table
+from shootout.report.columns import Cell, make_table
 from shootout.study import points, selection
 from shootout.study.options import InputOptions
 from shootout.units import size

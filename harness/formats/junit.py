@@ -11,7 +11,7 @@ from typing import Literal
 from xml.etree import ElementTree as Xml
 
 from shootout.errors import printable
-from shootout.report.figures import error, known, timed
+from shootout.report.columns import error, known, timed
 from shootout.results.document import Document, Row
 
 Kind = Literal["failure", "error"]

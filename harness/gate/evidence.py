@@ -14,7 +14,7 @@ from shootout.decide.limits import bound_drop, judge_limits
 from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
-from shootout.report.figures import error, share
+from shootout.report.columns import error, share
 from shootout.results.accuracy import right_rows
 from shootout.results.analysis import Analysed
 from shootout.results.choice import is_judged

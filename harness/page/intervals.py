@@ -30,8 +30,8 @@ from shootout.page.charts import (
     widen_range,
 )
 from shootout.report.answer import tell_cost
+from shootout.report.columns import known
 from shootout.report.decision import tell_finding, tell_objective
-from shootout.report.figures import known
 from shootout.report.screen import name_targets
 from shootout.results.document import Answer, Document, Passed, Ratio, Row
 from shootout.stats.verdicts import Standing

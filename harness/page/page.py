@@ -17,7 +17,7 @@ from shootout.page import charts, intervals, plots
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.report import decision, table
 from shootout.report.answer import WIDEST, render_answers
-from shootout.report.figures import BY_HEADER, COLUMNS, Cell
+from shootout.report.columns import BY_HEADER, COLUMNS, Cell
 from shootout.report.screen import lines_of
 from shootout.results.document import Document, Row
 

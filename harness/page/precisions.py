@@ -25,7 +25,7 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
-from shootout.report.figures import error
+from shootout.report.columns import error
 from shootout.results.accuracy import keeps_accuracy
 from shootout.results.document import Document, Row
 from shootout.study.group import is_exact, short

@@ -12,7 +12,7 @@ from rich.text import Text
 from shootout import backends, models
 from shootout.contract import Artifact, Device, NotRunKind, Precision, Value
 from shootout.errors import FAILURES, install
-from shootout.report.figures import Cell, ends_of, error, fits, known, make_table, rate
+from shootout.report.columns import Cell, ends_of, error, fits, known, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
 from shootout.results.document import (
     AccuracyChange,

@@ -33,7 +33,7 @@ from shootout.report.answer import (
     tell_machine,
     write_head,
 )
-from shootout.report.figures import Cell, ends_of, judged, known, stack_tables
+from shootout.report.columns import Cell, ends_of, judged, known, stack_tables
 from shootout.report.screen import INDENT, fold, labelled, name_targets, typed
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short

@@ -24,7 +24,7 @@ from shootout.report.answer import (
     tell_within,
     write_head,
 )
-from shootout.report.figures import known, share
+from shootout.report.columns import known, share
 from shootout.report.screen import INDENT, NAMED, fold, labelled, typed
 from shootout.results.document import Ratio, Row
 from shootout.stats.verdicts import Standing, Verdict

@@ -17,7 +17,7 @@ from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
-from shootout.report.figures import Cell, ends_of, make_table
+from shootout.report.columns import Cell, ends_of, make_table
 from shootout.report.screen import name_targets
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Row

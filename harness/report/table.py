@@ -12,7 +12,7 @@ from rich.text import Text
 from shootout.contract import Value
 from shootout.report import notes
 from shootout.report.answer import render_answers
-from shootout.report.figures import BY_HEADER, Cell, fits, make_table, stack_tables
+from shootout.report.columns import BY_HEADER, Cell, fits, make_table, stack_tables
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.choice import is_judged

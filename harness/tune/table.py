@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shootout.contract import Arm
 from shootout.report import table
-from shootout.report.figures import Cell, ends_of, error_of, share, stack_tables
+from shootout.report.columns import Cell, ends_of, error_of, share, stack_tables
 from shootout.report.screen import INDENT, labelled, typed
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.study import reproduce

@@ -14,7 +14,7 @@ from rich.console import Console
 from support.races import cells
 
 from shootout.report import table
-from shootout.report.figures import BY_HEADER, COLUMNS, Column
+from shootout.report.columns import BY_HEADER, COLUMNS, Column
 from shootout.report.table import COSTS, RACE
 from shootout.results.document import Row
 
