@@ -75,8 +75,8 @@ def _list_properties(document: Document, group: str) -> dict[str, str]:
             properties |= {
                 "ship": answer.ship.arm if answer.ship else "",
                 "no verdict because": answer.reason or "",
-                "tied": ", ".join(one.arm for one in answer.tied),
-                "not distinguished": ", ".join(one.arm for one in answer.unsettled),
+                "tied": ", ".join(rival.arm for rival in answer.tied),
+                "not distinguished": ", ".join(rival.arm for rival in answer.unsettled),
                 "restarts": str(answer.sure.restarts),
                 "control": "" if holds is None else "passed" if holds else "failed",
             }

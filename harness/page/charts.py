@@ -61,8 +61,8 @@ CONFIG: dict[str, Any] = {
 
 def layer(*parts: alt.Chart, **size: Any) -> alt.LayerChart:
     """Lay charts of one size on top of each other."""
-    found: alt.LayerChart = alt.LayerChart(layer=list(parts)).properties(**size)
-    return found
+    layered: alt.LayerChart = alt.LayerChart(layer=list(parts)).properties(**size)
+    return layered
 
 
 def stack(panels: Sequence[Chart], *, spacing: int) -> Chart:
@@ -72,7 +72,7 @@ def stack(panels: Sequence[Chart], *, spacing: int) -> Chart:
 
 def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
     """Make a chart of inline data, without a mark yet."""
-    return alt.Chart(alt.InlineData(values=[dict(one) for one in values]))
+    return alt.Chart(alt.InlineData(values=[dict(point) for point in values]))
 
 
 def to_svg(chart: Chart, *, background: str | None = None) -> str:
@@ -104,8 +104,8 @@ def complete(chart: Chart) -> Chart:
     """Add our style and a white background, so that a chart can be shown and saved without us."""
     room = {"top": 4, "right": 60, "bottom": 4, "left": 30}  # where the font isn't there, another may be wider
     spec = _write_spec(chart, "white") | {"config": {**CONFIG, "font": FONT}, "padding": room}
-    found: Chart = type(chart).from_dict(spec)
-    return found
+    completed: Chart = type(chart).from_dict(spec)
+    return completed
 
 
 def _write_spec(chart: Chart, background: str | None) -> dict[str, Any]:
@@ -127,18 +127,18 @@ def choose_ticks(low: float, high: float, most: int) -> list[float]:
     """Choose at most so many round numbers of a logarithmic axis; on a short one the steps are even."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in (_TICKS, (1, 3), (1,)):
-        found = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
-        if len(found) < 3:
+        choice = [step * 10.0**decade for decade in decades for step in steps if low <= step * 10.0**decade <= high]
+        if len(choice) < 3:
             return _even_ticks(low, high, most)
-        if len(found) <= most:
-            return found
-    return found[:: math.ceil(len(found) / most)]
+        if len(choice) <= most:
+            return choice
+    return choice[:: math.ceil(len(choice) / most)]
 
 
 def _even_ticks(low: float, high: float, most: int) -> list[float]:
     rough = (high - low) / most
     decade = 10.0 ** math.floor(math.log10(rough))
-    step = decade * next(one for one in (1, 2, 5, 10) if one * decade >= rough)
+    step = decade * next(factor for factor in (1, 2, 5, 10) if factor * decade >= rough)
     return [float(f"{count * step:.6g}") for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
@@ -157,22 +157,22 @@ def cut(text: str, columns: int) -> str:
 def _strip_control_letters(part: Any) -> Any:
     """Remove letters that steer a terminal: the renderer ends the whole process on a control character."""
     if isinstance(part, dict):
-        return {name: _strip_control_letters(one) for name, one in part.items()}
+        return {name: _strip_control_letters(value) for name, value in part.items()}
     if isinstance(part, list):
-        return [_strip_control_letters(one) for one in part]
+        return [_strip_control_letters(value) for value in part]
     return printable(part) if isinstance(part, str) else part
 
 
 def spread_labels(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, float]:
     """Place labels so that none overlaps another, each as near as possible to its wanted place, in pixels."""
-    found: dict[str, float] = {}
-    for name, place in sorted(wanted.items(), key=lambda one: one[1]):
-        found[name] = max(place, max(found.values(), default=-gap) + gap)
+    places: dict[str, float] = {}
+    for name, place in sorted(wanted.items(), key=lambda item: item[1]):
+        places[name] = max(place, max(places.values(), default=-gap) + gap)
     lowest = height
-    for name in reversed(found):
-        found[name] = min(found[name], lowest)
-        lowest = found[name] - gap
-    return found
+    for name in reversed(places):
+        places[name] = min(places[name], lowest)
+        lowest = places[name] - gap
+    return places
 
 
 def place_curve_labels(last: Mapping[str, float], ends: tuple[float, float], height: float) -> dict[str, float]:

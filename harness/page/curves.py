@@ -52,8 +52,11 @@ def draw_sizes(document: Document, *, narrow: bool) -> Chart | None:
 
 def tell_brackets(document: Document) -> str:
     """Describe the brackets in words, and say what the figure has no room for."""
-    found = [f"{short(one.a)} or {short(one.b)}: {say_crossings([one])}" for one in _find_brackets(document)]
-    told = [f"Shaded: {'; '.join(found)}."] if found else []
+    brackets = [
+        f"{short(crossing.a)} or {short(crossing.b)}: {say_crossings([crossing])}"
+        for crossing in _find_brackets(document)
+    ]
+    told = [f"Shaded: {'; '.join(brackets)}."] if brackets else []
     more = len(_find_drawn_sweeps(document)) - MOST_SWEEPS
     told += [f"Not drawn: {counted(more, 'more sweep')}, which the tables have."] if more > 0 else []
     return " ".join(told)
@@ -78,21 +81,26 @@ def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
 
 
 def _find_brackets(document: Document) -> list[Crossover]:
-    return [one for one in document.crossovers if one.outcome is Kind.BRACKET and one.scope == Scope.END_TO_END]
+    return [
+        crossing
+        for crossing in document.crossovers
+        if crossing.outcome is Kind.BRACKET and crossing.scope == Scope.END_TO_END
+    ]
 
 
 def _find_brackets_of(line: Sweep, document: Document) -> list[Crossover]:
     """Find the brackets whose arms are drawn in this sweep."""
     rows = _find_timed_rows(line, document)
-    found = []
-    for one in _find_brackets(document):
+    brackets = []
+    for crossing in _find_brackets(document):
         for row in rows:
             place: dict[str, Any] = {**row.parameters, "batch": row.batch, "threads": row.threads}
-            place.pop(one.axis, None)
-            if row.arm == one.a and (row.model, row.scenario, place) == (one.model, one.scenario, one.fixed):
-                found.append(one)
+            place.pop(crossing.axis, None)
+            wanted = (crossing.a, crossing.model, crossing.scenario, crossing.fixed)
+            if (row.arm, row.model, row.scenario, place) == wanted:
+                brackets.append(crossing)
                 break
-    return found
+    return brackets
 
 
 def _list_size_points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
@@ -113,12 +121,14 @@ def _list_size_points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, An
 
 
 def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerChart:
-    found = sorted(_list_size_points(line, _find_timed_rows(line, document)), key=lambda one: (one["arm"], one["size"]))
+    points = sorted(
+        _list_size_points(line, _find_timed_rows(line, document)), key=lambda point: (point["arm"], point["size"])
+    )
     height, letters = (300, 16) if narrow else (340, 34)
     width = NARROW - 150 if narrow else WIDE - 300
-    left, right = widen_range([one["size"] for one in found], 1.1)
-    low, high = widen_range([end for one in found for end in (one["low"], one["high"])], 1.15)
-    sizes = sorted({one["size"] for one in found})
+    left, right = widen_range([point["size"] for point in points], 1.1)
+    low, high = widen_range([end for point in points for end in (point["low"], point["high"])], 1.15)
+    sizes = sorted({point["size"] for point in points})
     x_axis = alt.Axis(values=_thin_out(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
     x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
     y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="time a call or item, ms")
@@ -127,41 +137,27 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
     x = alt.X("size:Q", scale=x_scale, axis=x_axis)
     colour = alt.Color("colour:N", scale=None)
     brackets = [
-        {"from": max(one.low or left, left), "to": min(one.high or right, right), "told": f"→ {short(one.above or '')}"}
-        for one in _find_brackets_of(line, document)
+        {
+            "from": max(crossing.low or left, left),
+            "to": min(crossing.high or right, right),
+            "told": f"→ {short(crossing.above or '')}",
+        }
+        for crossing in _find_brackets_of(line, document)
     ]
     shaded = marks(brackets).encode(x=alt.X("from:Q", scale=x_scale, axis=x_axis), x2="to:Q")
     parts = [
         shaded.mark_rect(color=SHADE),
         shaded.mark_rule(color=CHOSEN, strokeWidth=3).encode(y=alt.value(0)),
-        marks(found)
+        marks(points)
         .mark_rule(opacity=0.5)
         .encode(x=x, y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2="high:Q", color=colour),
-        marks(found).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour, detail="arm:N"),
-        marks(found).mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
-        *_label_lines(found, (low, high), height, y, letters, width),
+        marks(points).mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour, detail="arm:N"),
+        marks(points).mark_point(filled=True, size=36, opacity=1).encode(x=x, y=y, color=colour),
+        marks(_place_labels(points, (low, high), height, letters))
+        .mark_text(align="left")
+        .encode(x=alt.value(width + 6), y=y, text="name:N", color=colour),
     ]
     return layer(*parts, width=width, height=height).properties(title=cut(line.fixed, 44 if narrow else 110))
-
-
-def _label_lines(
-    found: Sequence[Mapping[str, Any]],
-    ends: tuple[float, float],
-    height: int,
-    y: alt.Y,
-    letters: int,
-    width: int,
-) -> Iterator[alt.Chart]:
-    last = {one["arm"]: one for one in found}
-    data = [
-        {"name": cut(arm, letters), "ms": ms, "colour": last[arm]["colour"]}
-        for arm, ms in place_curve_labels({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
-    ]
-    yield (
-        marks(data)
-        .mark_text(align="left")
-        .encode(x=alt.value(width + 6), y=y, text="name:N", color=alt.Color("colour:N", scale=None))
-    )
 
 
 def _thin_out(sizes: Sequence[int], most: int) -> list[int]:
@@ -183,11 +179,11 @@ def tell_undrawn_groups(run: MeasuredRun) -> str:
 
 
 def _group_served_rows(run: MeasuredRun) -> list[list[Row]]:
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in run.document.rows:
         if row.serve and can_show(row.serve.limit_ns) and any(find_points(row, run.played)):
-            found.setdefault(row.group, []).append(row)
-    return [sorted(rows, key=_rate_of, reverse=True)[:MOST_CURVES] for rows in found.values()]
+            groups.setdefault(row.group, []).append(row)
+    return [sorted(rows, key=_rate_of, reverse=True)[:MOST_CURVES] for rows in groups.values()]
 
 
 def _rate_of(row: Row) -> float:
@@ -203,14 +199,14 @@ def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, flo
     steps: dict[float, list[tuple[float | None, bool]]] = {}
     for line in played:
         if (line.group, line.arm) == (row.group, row.arm) and line.served:
-            for one in line.served.steps:
-                steps.setdefault(one.rate_per_s, []).append((one.bound_ns, one.held))
+            for step in line.served.steps:
+                steps.setdefault(step.rate_per_s, []).append((step.bound_ns, step.held))
     if not steps and row.serve:
         steps[row.serve.rate_per_s.value] = [(row.serve.p99_ns, bool(row.serve.holds))]
-    for rate, found in sorted(steps.items()):
-        middle = statistics.median(math.inf if bound is None else bound for bound, _ in found)
+    for rate, results in sorted(steps.items()):
+        middle = statistics.median(math.inf if bound is None else bound for bound, _ in results)
         is_known = middle != math.inf
-        held = is_known and 2 * sum(held for _, held in found) > len(found)
+        held = is_known and 2 * sum(held for _, held in results) > len(results)
         if can_show(rate, middle if is_known else 1.0):
             yield rate, middle if is_known else None, held
 
@@ -218,9 +214,9 @@ def find_points(row: Row, played: Sequence[Played]) -> Iterator[tuple[float, flo
 def _draw_group(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) -> alt.LayerChart:
     width, height = (NARROW - 150, 300) if narrow else (WIDE - 300, 340)
     limit = next((row.serve.limit_ns for row in rows if row.serve), 0.0)
-    found = list(_list_rate_points(rows, played, limit))
-    left, right = widen_range((one["rate"] for one in found), 1.15)
-    low, high = widen_range([limit / 1e6, *(one["ms"] for one in found)], 1.2)
+    points = list(_list_rate_points(rows, played, limit))
+    left, right = widen_range((point["rate"] for point in points), 1.15)
+    low, high = widen_range([limit / 1e6, *(point["ms"] for point in points)], 1.2)
     x_axis = alt.Axis(values=choose_ticks(left, right, 4 if narrow else 8), format="~g", title="requests a second")
     y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="p99, ms")
     x = alt.X("rate:Q", scale=alt.Scale(type="log", domain=[left, right], nice=False), axis=x_axis)
@@ -230,11 +226,11 @@ def _draw_group(rows: Sequence[Row], played: Sequence[Played], *, narrow: bool) 
     parts = [
         marks(line).mark_rule(color=BEHIND, strokeDash=[5, 4]).encode(y=y),
         marks(line).mark_text(color=BEHIND, align="left", yOffset=-8).encode(x=alt.value(4), y=y, text="told:N"),
-        marks(found).mark_line(strokeWidth=1.2, opacity=0.4).encode(x=x, y=y, color=colour, detail="arm:N"),
-        marks(found)
+        marks(points).mark_line(strokeWidth=1.2, opacity=0.4).encode(x=x, y=y, color=colour, detail="arm:N"),
+        marks(points)
         .mark_point(filled=True, size=54, opacity=1)
         .encode(x=x, y=y, color=colour, shape=alt.Shape("shape:N", scale=None)),
-        marks(_place_labels(found, (low, high), height, 16 if narrow else 34))
+        marks(_place_labels(points, (low, high), height, 16 if narrow else 34))
         .mark_text(align="left")
         .encode(x=alt.value(width + 6), y=y, text="name:N", color=colour),
     ]
@@ -250,10 +246,10 @@ def _list_rate_points(rows: Sequence[Row], played: Sequence[Played], limit: floa
 
 
 def _place_labels(
-    found: Sequence[Mapping[str, Any]], ends: tuple[float, float], height: float, letters: int
+    points: Sequence[Mapping[str, Any]], ends: tuple[float, float], height: float, letters: int
 ) -> list[dict[str, Any]]:
-    last = {one["arm"]: one for one in found}
+    last = {point["arm"]: point for point in points}
     return [
         {"name": cut(arm, letters), "ms": ms, "colour": last[arm]["colour"]}
-        for arm, ms in place_curve_labels({arm: one["ms"] for arm, one in last.items()}, ends, height).items()
+        for arm, ms in place_curve_labels({arm: point["ms"] for arm, point in last.items()}, ends, height).items()
     ]

@@ -102,14 +102,14 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", scale=scale, axis=drawn)
 
-    found = [_describe_line(index, one, low, high, narrow=narrow) for index, one in enumerate(shown)]
-    placed = [one for one in found if one["value"] is not None]
-    stretches = [one for one in placed if one["known"]]
+    found = [_describe_line(index, line, low, high, narrow=narrow) for index, line in enumerate(shown)]
+    placed = [line for line in found if line["value"] is not None]
+    stretches = [line for line in placed if line["known"]]
     arrows = [
-        {**one, "value": low if side == "left" else high, "turn": 270 if side == "left" else 90}
-        for one in stretches
+        {**line, "value": low if side == "left" else high, "turn": 270 if side == "left" else 90}
+        for line in stretches
         for side in ("left", "right")
-        if one[side]
+        if line[side]
     ]
     band = [{"from": max(axis.band[0], low), "to": min(axis.band[1], high)}] if axis.band else []
     at = marks([{"at": axis.at}]).encode(x=x("at"))
@@ -154,9 +154,9 @@ def fit_words(name: str, told: str, *, narrow: bool, is_soft: bool = False) -> d
 
 def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bool]:
     """Return the ends of the axis, and whether it can be logarithmic."""
-    values = [one.value for one in lines if one.value is not None]
+    values = [line.value for line in lines if line.value is not None]
     fixed = [*values, axis.at, *(axis.band or ())]
-    ends = [end for one in lines for end in (one.low, one.high) if end is not None]
+    ends = [end for line in lines for end in (line.low, line.high) if end is not None]
     if axis.is_log and min([*fixed, *ends]) > 0:
         near = [end for end in ends if min(fixed) / FARTHEST <= end <= FARTHEST * max(fixed)]
         return *widen_range([*fixed, *near]), True
@@ -190,7 +190,7 @@ def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
     """Draw the intervals of each cell below each other; return None if nothing has a time."""
     cells = [answer for answer in document.answer if any(line.value for line in find_lines(answer, document.rows))]
     several = len(document.answer) > 1
-    panels = [_draw_cell(one, document.rows, narrow=narrow, several=several) for one in cells[:MOST_CELLS]]
+    panels = [_draw_cell(answer, document.rows, narrow=narrow, several=several) for answer in cells[:MOST_CELLS]]
     if not panels:
         return None
     return stack(panels, spacing=18)
@@ -199,7 +199,9 @@ def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
 def tell_undrawn_arms(document: Document) -> str:
     """Say in a sentence what the figure has no room for; return "" if it has all."""
     cells = len(document.answer) - MOST_CELLS
-    arms = max((len(find_lines(one, document.rows)) - MOST_ARMS for one in document.answer[:MOST_CELLS]), default=0)
+    arms = max(
+        (len(find_lines(answer, document.rows)) - MOST_ARMS for answer in document.answer[:MOST_CELLS]), default=0
+    )
     told = [counted(cells, "more cell")] if cells > 0 else []
     told += [f"{'up to ' if len(document.answer) > 1 else ''}{counted(arms, 'more arm')}"] if arms > 0 else []
     return f"Not drawn: {' and '.join(told)}, which the tables have." if told else ""
@@ -213,10 +215,11 @@ def find_lines(answer: Answer, rows: Sequence[Row]) -> list[DotLine]:
     """
     times = {row.arm: row.end_to_end.median_ns for row in rows if row.group == answer.group and row.end_to_end}
     lines = [*_place_timed(answer, times)]
-    raced = sorted((one for one in lines if one.value), key=lambda one: one.value or 0.0)
-    others = [one for one in lines if not one.value]
+    raced = sorted((line for line in lines if line.value), key=lambda line: line.value or 0.0)
+    others = [line for line in lines if not line.value]
     absent = [
-        DotLine(name=name_targets(one.arms), told=f"not raced: {one.reason}", colour=SOFT) for one in answer.not_raced
+        DotLine(name=name_targets(group.arms), told=f"not raced: {group.reason}", colour=SOFT)
+        for group in answer.not_raced
     ]
     return [*raced, *others, *absent]
 
@@ -236,23 +239,23 @@ def _place_timed(answer: Answer, times: Mapping[str, float]) -> Iterator[DotLine
         if rival.ratio:
             told = known(rival.ratio) + (", tied" if rival in answer.tied else ", not distinguished")
             yield _place_ratio(rival.arm, told, EVEN, rival.ratio)
-    for one in answer.passed:
-        yield _place_passed(one, ship.arm, times.get(one.arm, 0.0) / ship.median_ns)
+    for passed in answer.passed:
+        yield _place_passed(passed, ship.arm, times.get(passed.arm, 0.0) / ship.median_ns)
 
 
-def _place_passed(one: Passed, ship: str, quotient: float) -> DotLine:
+def _place_passed(passed: Passed, ship: str, quotient: float) -> DotLine:
     """Place an arm that is out; if it was never compared with the chosen one, at the quotient of their medians."""
-    if one.because == "unsound":
-        reason = (one.reason or "").removeprefix(one.arm).strip()
-        return DotLine(name=short(one.arm), told=reason, colour=SOFT, value=quotient or None)
-    if one.because == "accuracy":
-        ratio = f"{known(one.ratio)}, " if one.ratio else ""
-        return _place_ratio(one.arm, ratio + tell_cost(one), SOFT, one.ratio, quotient)
-    if one.against != ship:  # what it lost by is a ratio to another arm, and its dot is not
-        other = short(one.against or "")
-        told = f"{known(one.ratio)} × {other}'s time" if one.ratio else f"slower than {other}"
-        return _place_ratio(one.arm, told, BEHIND, None, quotient)
-    return _place_ratio(one.arm, f"{known(one.ratio) if one.ratio else ''}, slower", BEHIND, one.ratio)
+    if passed.because == "unsound":
+        reason = (passed.reason or "").removeprefix(passed.arm).strip()
+        return DotLine(name=short(passed.arm), told=reason, colour=SOFT, value=quotient or None)
+    if passed.because == "accuracy":
+        ratio = f"{known(passed.ratio)}, " if passed.ratio else ""
+        return _place_ratio(passed.arm, ratio + tell_cost(passed), SOFT, passed.ratio, quotient)
+    if passed.against != ship:  # what it lost by is a ratio to another arm, and its dot is not
+        other = short(passed.against or "")
+        told = f"{known(passed.ratio)} × {other}'s time" if passed.ratio else f"slower than {other}"
+        return _place_ratio(passed.arm, told, BEHIND, None, quotient)
+    return _place_ratio(passed.arm, f"{known(passed.ratio) if passed.ratio else ''}, slower", BEHIND, passed.ratio)
 
 
 def _place_ratio(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> DotLine:
@@ -307,81 +310,85 @@ def tell_undrawn_candidates(decision: Decision) -> str:
 
 def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]:
     """List title, lines of candidates and axis of each panel; the best objective comes first in all panels."""
-    judged = sorted(decision.candidates, key=lambda one: (one.objective is None, one.objective or 0.0))
-    best = next((one.objective for one in judged if one.objective), None)
+    candidates = sorted(decision.candidates, key=lambda judged: (judged.objective is None, judged.objective or 0.0))
+    best = next((judged.objective for judged in candidates if judged.objective), None)
     base = decision.of(decision.chosen).objective if decision.chosen else best
     if base:
         against = f"{cut(short(decision.chosen), 24)}'s" if decision.chosen else "the least"
         near = 1 + decision.policy.indifferent
         axis = Axis(title=f"{WHAT[decision.policy.objective]} ÷ {against}", at=1.0, band=(1 / near, near))
-        yield f"Objective: {decision.policy.objective}", [_place_objective(decision, one, base) for one in judged], axis
-    limits = list(dict.fromkeys(one.limit for each in judged for one in each.limits if not one.implied))
+        yield (
+            f"Objective: {decision.policy.objective}",
+            [_place_objective(decision, judged, base) for judged in candidates],
+            axis,
+        )
+    limits = list(dict.fromkeys(finding.limit for each in candidates for finding in each.limits if not finding.implied))
     for limit in limits[:MOST_LIMITS]:
-        yield _lay_out_limit(decision, judged, limit)
+        yield _lay_out_limit(decision, candidates, limit)
 
 
-def _place_objective(decision: Decision, one: Judged, base: float) -> DotLine:
-    colour = _choose_colour(decision, one)
+def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine:
+    colour = _choose_colour(decision, judged)
     why = [
         tell_finding(finding)
         for standing in (Standing.BROKEN, Standing.UNKNOWN)
-        for finding in one.limits
+        for finding in judged.limits
         if finding.standing is standing
     ]
-    if one.fault:
-        why = [one.fault]
-    elif one.unmeasured and one.objective:
-        why.append(one.unmeasured)
-    place = one.objective / base if one.objective else None
-    told = tell_objective(decision, one) if one.objective else one.unmeasured or "not measured"
-    if one.candidate == decision.chosen:
-        return DotLine(name=short(one.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
+    if judged.fault:
+        why = [judged.fault]
+    elif judged.unmeasured and judged.objective:
+        why.append(judged.unmeasured)
+    place = judged.objective / base if judged.objective else None
+    told = tell_objective(decision, judged) if judged.objective else judged.unmeasured or "not measured"
+    if judged.candidate == decision.chosen:
+        return DotLine(name=short(judged.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
     if colour == SOFT and why:
         told = f"{told}; {why[0]}"
-    elif one.ratio:
-        told = f"{known(one.ratio)}{', tied' if colour == EVEN else ''}"
-    if one.ratio is None:
-        return DotLine(name=short(one.candidate), told=told, colour=colour, value=place)
+    elif judged.ratio:
+        told = f"{known(judged.ratio)}{', tied' if colour == EVEN else ''}"
+    if judged.ratio is None:
+        return DotLine(name=short(judged.candidate), told=told, colour=colour, value=place)
     return DotLine(
-        name=short(one.candidate),
+        name=short(judged.candidate),
         told=told,
         colour=colour,
-        value=one.ratio.value,
-        low=one.ratio.low,
-        high=one.ratio.high,
+        value=judged.ratio.value,
+        low=judged.ratio.low,
+        high=judged.ratio.high,
         is_known=True,
     )
 
 
-def _choose_colour(decision: Decision, one: Judged) -> str:
-    if one.candidate == decision.chosen:
+def _choose_colour(decision: Decision, judged: Judged) -> str:
+    if judged.candidate == decision.chosen:
         return CHOSEN
-    if one.candidate in {rival.arm for rival in decision.tied}:
+    if judged.candidate in {rival.arm for rival in decision.tied}:
         return EVEN
-    return BEHIND if one.standing is Standing.MET else SOFT
+    return BEHIND if judged.standing is Standing.MET else SOFT
 
 
-def _lay_out_limit(decision: Decision, judged: list[Judged], limit: Limit) -> tuple[str, list[DotLine], Axis]:
+def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -> tuple[str, list[DotLine], Axis]:
     quantity = LIMITS[limit]
     scale, unit = SHOWN.get(quantity.unit.what, (1.0, ""))
-    found = [(one, finding) for one in judged for finding in one.limits if finding.limit is limit]
+    found = [(judged, finding) for judged in candidates for finding in judged.limits if finding.limit is limit]
     wanted = found[0][1].wanted
     side = "at most" if quantity.side == "most" else "at least"
     is_log = quantity.unit not in (SHARE, POINTS)
     axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
-    lines = [_place_against_limit(decision, one, finding, scale) for one, finding in found]
+    lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
     return f"Limit: {limit} {side} {quantity.unit.told(wanted)}", lines, axis
 
 
-def _place_against_limit(decision: Decision, one: Judged, finding: Finding, scale: float) -> DotLine:
+def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:
     told = {Standing.MET: "met", Standing.BROKEN: "broken", Standing.UNKNOWN: "unknown"}[finding.standing]
     words = tell_finding(finding).removeprefix(str(finding.limit)).strip(" :")
     colour = BEHIND if finding.standing is Standing.BROKEN else SOFT
     if finding.standing is Standing.MET:
-        colour = CHOSEN if one.candidate == decision.chosen else EVEN
+        colour = CHOSEN if judged.candidate == decision.chosen else EVEN
     value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
     return DotLine(
-        name=short(one.candidate),
+        name=short(judged.candidate),
         told=f"{told}: {words}",
         colour=colour,
         value=high if value is None else value,

@@ -19,11 +19,15 @@ CUT = "\n\nThe rest is left out: a summary may be no longer. `shootout report` w
 _STEERING = re.compile(r"([\\`*_{}\[\]#|~$@])")
 
 
-def render(documents: Sequence[Document], found: PolicyAnswer | None = None, front: Sequence[str] = ()) -> str:
+def render(documents: Sequence[Document], policy_answer: PolicyAnswer | None = None, front: Sequence[str] = ()) -> str:
     """Write the lines in front, a policy's answer, then all runs; what exceeds `MOST_BYTES` is left out."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    for part in (*front, *_write_answer(found), *(part for document in documents for part in _write_run(document))):
+    for part in (
+        *front,
+        *_write_answer(policy_answer),
+        *(part for document in documents for part in _write_run(document)),
+    ):
         text = printable(part)
         room -= len(text.encode()) + 2
         if room < 0:
@@ -32,10 +36,10 @@ def render(documents: Sequence[Document], found: PolicyAnswer | None = None, fro
     return "\n\n".join(kept) + "\n"
 
 
-def _write_answer(found: PolicyAnswer | None) -> Iterator[str]:
-    if found:
+def _write_answer(policy_answer: PolicyAnswer | None) -> Iterator[str]:
+    if policy_answer:
         yield "## What to ship, by the policy"
-        screen = decision.render(found.decision, found.question, WIDEST)
+        screen = decision.render(policy_answer.decision, policy_answer.question, WIDEST)
         yield fence_text(as_plain(screen, WIDEST))
 
 
@@ -44,7 +48,7 @@ def _write_run(document: Document) -> Iterator[str]:
     yield fence_text(as_plain(render_answers(document, WIDEST), WIDEST))
     for summary in document.groups:
         yield _write_group(summary, document)
-    yield write_bullets([one.plain for one in table.tell_run(document, full=True)])
+    yield write_bullets([line.plain for line in table.tell_run(document, full=True)])
 
 
 def _write_group(summary: GroupSummary, document: Document) -> str:
@@ -53,7 +57,7 @@ def _write_group(summary: GroupSummary, document: Document) -> str:
     cells = [[str(line[name]) for name in headers] for line in lines]
     title = html.escape(" ".join(table.title(summary, rows).split()))  # a blank line would end the HTML
     grid = [write_line(headers), write_line(["---"] * len(headers), raw=True), *map(write_line, cells)] if lines else []
-    told = write_bullets([one.plain for one in table.tell_group(summary, rows, full=True)])
+    told = write_bullets([line.plain for line in table.tell_group(summary, rows, full=True)])
     return "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", told, "", "</details>"])
 
 

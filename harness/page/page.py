@@ -91,16 +91,16 @@ def write(sections: Sequence[Section], front: Front | None = None) -> str:
     return printable(page)
 
 
-def _lay_out_answer(found: PolicyAnswer) -> Front:
+def _lay_out_answer(answer: PolicyAnswer) -> Front:
     wide, narrow = (
-        render_html(decision.render(found.decision, found.question, width), width) for width in (WIDTH, PHONE_WIDTH)
+        render_html(decision.render(answer.decision, answer.question, width), width) for width in (WIDTH, PHONE_WIDTH)
     )
     figure = _draw_twice(
         "Objective and limits",
         "Dots are figures, bars their intervals; the shaded stripe is what counts as equal, a brown line is a limit. "
         "Blue: to ship; green: tied, or meets the limit; brown: worse, or breaks it; grey: refused, or not known.",
-        lambda narrow: intervals.draw_decision(found.decision, narrow=narrow),
-        lambda: intervals.tell_undrawn_candidates(found.decision),
+        lambda narrow: intervals.draw_decision(answer.decision, narrow=narrow),
+        lambda: intervals.tell_undrawn_candidates(answer.decision),
     )
     return Front(screen=wide, narrow_screen=narrow, figure=figure)
 
@@ -160,11 +160,11 @@ PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "
 
 def tabulate_proof(document: Document) -> Table:
     """Tabulate what each runtime says it ran, and its error; a row that is in several groups comes once."""
-    found: dict[tuple[str, ...], None] = {}
+    accounts: dict[tuple[str, ...], None] = {}
     for row in document.rows:
         if row.executed:
-            found[_list_proof_cells(row, row.executed)] = None
-    return Table(title="Proof", headers=PROOF, lines=[[*map(mark_cell, line)] for line in found])
+            accounts[_list_proof_cells(row, row.executed)] = None
+    return Table(title="Proof", headers=PROOF, lines=[[*map(mark_cell, line)] for line in accounts])
 
 
 def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def tell_undrawn_groups(document: Document) -> str:
 
 
 def _group_steps(document: Document) -> dict[str, list[PrecisionStep]]:
-    found: dict[str, list[PrecisionStep]] = {}
+    groups: dict[str, list[PrecisionStep]] = {}
     for name in (summary.name for summary in document.groups):
         rows = [row for row in document.rows if row.group == name and row.outcome == "measured"]
         rows = [row for row in rows if row.end_to_end and can_show(row.artifact_bytes or 0)]
@@ -74,8 +74,8 @@ def _group_steps(document: Document) -> dict[str, list[PrecisionStep]]:
             if not _is_exact(row) and _key_without_precision(row) in own
         ]
         if steps:
-            found[name] = steps
-    return found
+            groups[name] = steps
+    return groups
 
 
 def _is_exact(row: Row) -> bool:
@@ -108,10 +108,10 @@ def _draw_group(name: str, steps: Sequence[PrecisionStep], *, narrow: bool) -> a
         return width * across, height * math.log(high / _median_ns(row)) / math.log(high / low)
 
     x_axis = alt.Axis(
-        values=[one / 1e6 for one in choose_ticks(left, right, 4 if narrow else 8)], format="~g", title="size, MB"
+        values=[tick / 1e6 for tick in choose_ticks(left, right, 4 if narrow else 8)], format="~g", title="size, MB"
     )
     y_axis = alt.Axis(
-        values=[one / 1e6 for one in choose_ticks(low, high, 6)], format="~g", title="time a call or item, ms"
+        values=[tick / 1e6 for tick in choose_ticks(low, high, 6)], format="~g", title="time a call or item, ms"
     )
     x_scale = alt.Scale(type="log", domain=[left / 1e6, right / 1e6], nice=False)
     y_scale = alt.Scale(type="log", domain=[low / 1e6, high / 1e6], nice=False)
@@ -121,13 +121,13 @@ def _draw_group(name: str, steps: Sequence[PrecisionStep], *, narrow: bool) -> a
     origins = [_locate_row(row) | {"colour": INK} for row in {step.own.arm: step.own for step in steps}.values()]
     labels = [
         {
-            "name": one["name"],
-            "colour": one["colour"],
-            "side": one["side"],
-            "mb": left / 1e6 * (right / left) ** (one["x"] / width),
-            "ms": high / 1e6 * (low / high) ** (one["y"] / height),
+            "name": label["name"],
+            "colour": label["colour"],
+            "side": label["side"],
+            "mb": left / 1e6 * (right / left) ** (label["x"] / width),
+            "ms": high / 1e6 * (low / high) ** (label["y"] / height),
         }
-        for one in _place_labels(rows, {step.own.arm for step in steps}, place, width, height, narrow=narrow)
+        for label in _place_labels(rows, {step.own.arm for step in steps}, place, width, height, narrow=narrow)
     ]
     parts = [
         marks(arrows)
@@ -138,7 +138,7 @@ def _draw_group(name: str, steps: Sequence[PrecisionStep], *, narrow: bool) -> a
         .encode(x=x, y=y, color=colour, angle=alt.Angle("turn:Q", scale=None)),
         marks(origins).mark_point(shape="square", filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour),
         *(
-            marks([one for one in labels if one["side"] == side])
+            marks([label for label in labels if label["side"] == side])
             .mark_text(align=side, fontSize=11)
             .encode(x=x, y=y, text="name:N", color=colour)
             for side in SIDES

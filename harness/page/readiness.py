@@ -35,12 +35,12 @@ def tell_undrawn_groups(document: Document) -> str:
 
 
 def _group_ready_rows(document: Document) -> list[list[Row]]:
-    found: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in document.rows:
         is_sound = row.outcome == "measured" and row.load_s is not None and can_show(_ready_s(row))
         if is_sound and row.end_to_end and row.scenario in BY_CALL:
-            found.setdefault(row.group, []).append(row)
-    return [sorted(rows, key=_ready_s)[:MOST_ARMS] for rows in found.values() if len(rows) > 1]
+            groups.setdefault(row.group, []).append(row)
+    return [sorted(rows, key=_ready_s)[:MOST_ARMS] for rows in groups.values() if len(rows) > 1]
 
 
 def pay_back_calls(row: Row, soonest: Row) -> int | None:
@@ -84,9 +84,9 @@ def _draw_group(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.Laye
         texts.append({"row": index, **fit_words(short(row.arm), _tell_readiness(row, soonest), narrow=narrow)})
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     axis = alt.Axis(title="seconds", tickCount=5 if narrow else 8, format="~g")
-    x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(one["to"] for one in bars)], nice=False))
+    x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(bar["to"] for bar in bars)], nice=False))
     drawn = (
         marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("colour:N", scale=None), **y)
     )
-    found = layer(drawn, *label_rows(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
-    return found.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else found
+    chart = layer(drawn, *label_rows(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
+    return chart.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else chart

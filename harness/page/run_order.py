@@ -107,14 +107,14 @@ def tell_scale(run: MeasuredRun) -> str:
 def _find_restarts(run: MeasuredRun) -> dict[str, list[Played]]:
     """Find the restarts of each arm of the first answer's group; impossible times in a journal are left out."""
     groups = [answer.group for answer in run.document.answer]
-    found: dict[str, list[Played]] = {}
+    restarts: dict[str, list[Played]] = {}
     shown = {row.arm for row in run.document.rows}
     for line in run.played:
         times = line.block_median_ns.get(Scope.END_TO_END, ())
         is_timed = bool(times) and can_show(*times)
         if is_timed and groups and line.group == groups[0] and line.arm in shown:
-            found.setdefault(line.arm, []).append(line)
-    return found
+            restarts.setdefault(line.arm, []).append(line)
+    return restarts
 
 
 def _lay_out_rounds(lines: Mapping[str, Sequence[Played]]) -> tuple[int, dict[int, int]]:
@@ -144,8 +144,8 @@ def _list_rounds(lines: Sequence[Played]) -> Iterator[tuple[int, list[float], se
 
 def find_stretches(flagged: set[int]) -> list[dict[str, float]]:
     """Find the stretches of flagged rounds without a gap; a round is flagged for all arms."""
-    first = sorted(one for one in flagged if one - 1 not in flagged)
-    last = sorted(one for one in flagged if one + 1 not in flagged)
+    first = sorted(place for place in flagged if place - 1 not in flagged)
+    last = sorted(place for place in flagged if place + 1 not in flagged)
     return [{"from": begin - 0.5, "to": end + 0.5} for begin, end in zip(first, last, strict=True)]
 
 

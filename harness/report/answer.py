@@ -90,7 +90,7 @@ CHOICES = {
 
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
     """Write one cell's answer in so many columns; `rows` are the cell's."""
-    baselines = {one.name: one.baseline for one in document.groups}
+    baselines = {group.name: group.baseline for group in document.groups}
     measured = any(row.end_to_end for row in rows)
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     if answer.ship and answer.reason:
@@ -211,11 +211,13 @@ def tell_accuracy_change(change: AccuracyChange | None) -> str:
 def _tell_ties(answer: Answer) -> Iterator[str]:
     told = []
     if answer.tied:
-        told.append(f"{', '.join(fold((short(one.arm) for one in answer.tied), SHOWN))}: {tell_within(answer.tied)}.")
+        told.append(
+            f"{', '.join(fold((short(rival.arm) for rival in answer.tied), SHOWN))}: {tell_within(answer.tied)}."
+        )
     if answer.chosen_by:
-        told.append(f"Chosen by: {', then '.join(CHOICES[one] for one in answer.chosen_by)}.")
+        told.append(f"Chosen by: {', then '.join(CHOICES[criterion] for criterion in answer.chosen_by)}.")
     if answer.unsettled:
-        some = fold((f"{short(one.arm)} {_tell_ratio(one.ratio)}" for one in answer.unsettled), SHOWN)
+        some = fold((f"{short(rival.arm)} {_tell_ratio(rival.ratio)}" for rival in answer.unsettled), SHOWN)
         told.append(f"Not proven to be slower: {', '.join(some)}.")
     if told:
         yield " ".join(told)
@@ -223,7 +225,7 @@ def _tell_ties(answer: Answer) -> Iterator[str]:
 
 def tell_within(rivals: Iterable[Rival]) -> str:
     """Tell how far apart rivals can be."""
-    ratios = [one.ratio for one in rivals]
+    ratios = [rival.ratio for rival in rivals]
     bounds = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]
     if len(bounds) < len(ratios):
         return "not distinguished"
@@ -272,29 +274,31 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 def _tell_passed(answer: Answer) -> Iterator[str]:
-    for one in answer.passed:
-        if one.because == "unsound":
-            yield f"{short(one.arm)}: {(one.reason or '').removeprefix(one.arm).strip()}"
-        elif one.because == "slower":
+    for passed in answer.passed:
+        if passed.because == "unsound":
+            yield f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}"
+        elif passed.because == "slower":
             than = (
-                f" than {short(one.against)}" if one.against and answer.ship and one.against != answer.ship.arm else ""
+                f" than {short(passed.against)}"
+                if passed.against and answer.ship and passed.against != answer.ship.arm
+                else ""
             )
-            yield f"{short(one.arm)} slower{than} {_tell_ratio(one.ratio)}"
+            yield f"{short(passed.arm)} slower{than} {_tell_ratio(passed.ratio)}"
         else:
-            yield ", ".join(filter(None, [f"{short(one.arm)} {tell_cost(one)}", one.reason]))
+            yield ", ".join(filter(None, [f"{short(passed.arm)} {tell_cost(passed)}", passed.reason]))
 
 
-def tell_cost(one: Passed | WouldChange | SmallerStep) -> str:
+def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
     """Tell what it does to the outputs."""
-    if one.accuracy_change:
-        return f"accuracy{tell_accuracy_change(one.accuracy_change)}"
-    return f"error {error(one.relative_l2)}" if one.relative_l2 is not None else "error unknown"
+    if change.accuracy_change:
+        return f"accuracy{tell_accuracy_change(change.accuracy_change)}"
+    return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
 
 
-def tell_step(one: SmallerStep) -> str:
+def tell_step(step: SmallerStep) -> str:
     """Describe a smaller artifact than that of the arm to ship, and what it costs."""
-    time = f"{known(one.ratio)} of the shipped one's time" if one.ratio else "never side by side"
-    return f"{short(one.arm)} {size(one.artifact_bytes)}, {time}, {tell_cost(one)}"
+    time = f"{known(step.ratio)} of the shipped one's time" if step.ratio else "never side by side"
+    return f"{short(step.arm)} {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
 
 
 def _tell_ratio(ratio: Ratio | None) -> str:
@@ -307,37 +311,37 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
     Args:
         rows: of the whole run.
     """
-    told = [one for answer in answers for one in answer.not_raced]
+    told = [group for answer in answers for group in answer.not_raced]
     arms: dict[tuple[str, str], dict[str, None]] = {}
-    for one in sorted(told, key=lambda one: one.cause not in FAILURES):
-        count = told.count(one)
+    for group in sorted(told, key=lambda group: group.cause not in FAILURES):
+        count = told.count(group)
         cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
-        arms.setdefault((_tell_why(one), cells), {}).update(dict.fromkeys(one.arms))
+        arms.setdefault((_tell_why(group), cells), {}).update(dict.fromkeys(group.arms))
     yield from fold((f"{name_targets(some)} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
     yield from tell_untried(rows)
 
 
-def _tell_why(one: NotRaced) -> str:
-    if one.cause is NotRunKind.NOT_INSTALLED and one.fix:
-        return f"not installed: {one.fix}"
-    failed = "failed: " if one.cause in FAILURES else ""
-    reason = _IN_BRACKETS.sub("", one.reason)  # it stands in brackets itself, and whole below the table
+def _tell_why(group: NotRaced) -> str:
+    if group.cause is NotRunKind.NOT_INSTALLED and group.fix:
+        return f"not installed: {group.fix}"
+    failed = "failed: " if group.cause in FAILURES else ""
+    reason = _IN_BRACKETS.sub("", group.reason)  # it stands in brackets itself, and whole below the table
     return failed + (reason if len(reason) <= LONGEST_REASON else "why is below")
 
 
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
     """Tell what would be shipped at another size, or under another limit."""
     limits: dict[str, list[str]] = {}
-    for one in changes:
-        arm = f"{short(one.arm)} {_tell_ratio(one.ratio)}"
-        if one.when == "size":
-            where = f"≥ {one.at_least}" if one.at_least is not None else f"≤ {one.at_most}"
-            limits.setdefault(f"{one.axis} {where}", []).append(short(one.arm))
-        elif one.when == "tighter":
+    for change in changes:
+        arm = f"{short(change.arm)} {_tell_ratio(change.ratio)}"
+        if change.when == "size":
+            where = f"≥ {change.at_least}" if change.at_least is not None else f"≤ {change.at_most}"
+            limits.setdefault(f"{change.axis} {where}", []).append(short(change.arm))
+        elif change.when == "tighter":
             limits.setdefault("no loss allowed, FP32 alone", []).append(arm)
         else:
-            what = "accuracy" if one.accuracy_change else "error"
-            limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {tell_cost(one)}")
+            what = "accuracy" if change.accuracy_change else "error"
+            limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {tell_cost(change)}")
     for limit, arms in limits.items():
         yield f"{limit} ({'; '.join(fold(arms, NAMED))})"
 
@@ -389,7 +393,7 @@ def _render_grid(
 def _name_baseline(document: Document) -> str:
     """Name the arm that the ratios refer to, if it is the same in all cells."""
     cells = {answer.group for answer in document.answer}
-    found = {one.baseline for one in document.groups if one.name in cells}
+    found = {group.baseline for group in document.groups if group.name in cells}
     baseline = found.pop() if len(found) == 1 else None
     return f"; ratios are to {short(baseline)}" if baseline else ""
 
@@ -397,7 +401,7 @@ def _name_baseline(document: Document) -> str:
 def _locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return each cell's place on the axes; if places aren't unique, its name."""
     found = {group: {axis: _name_value(place, axis) for axis in axes} for group, place in places.items()}
-    unique = len({tuple(one.values()) for one in found.values()}) == len(found)
+    unique = len({tuple(where.values()) for where in found.values()}) == len(found)
     return found if unique else {group: {"cell": group} for group in places}
 
 
@@ -414,7 +418,9 @@ def _render_cells(
     answers: Sequence[Answer], rows: Mapping[str, Sequence[Row]], where: Mapping[str, Mapping[str, str]], width: int
 ) -> Iterator[RenderableType]:
     """Render a table if it fits, else a paragraph each."""
-    lines: list[dict[str, Cell]] = [{**where[one.group], **_fill_cells(one, rows[one.group])} for one in answers]
+    lines: list[dict[str, Cell]] = [
+        {**where[answer.group], **_fill_cells(answer, rows[answer.group])} for answer in answers
+    ]
     headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
     table = make_table(headers, lines, left=set(headers) - {"time", "size"})
     if fits(table, width):
@@ -437,7 +443,7 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         tell_accuracy_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
         tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
-        ", ".join(fold((short(one.arm) for one in (*answer.tied, *answer.unsettled)), NAMED)),
+        ", ".join(fold((short(rival.arm) for rival in (*answer.tied, *answer.unsettled)), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))
 
@@ -482,7 +488,7 @@ def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str
 
 def _list_possibly_best(answer: Answer) -> set[str]:
     """List the arms that aren't known to be slower than the best."""
-    return {one.arm for one in (*answer.tied, *answer.unsettled)} | ({answer.ship.arm} if answer.ship else set())
+    return {rival.arm for rival in (*answer.tied, *answer.unsettled)} | ({answer.ship.arm} if answer.ship else set())
 
 
 def _tell_trust_of_all(document: Document) -> str:
@@ -502,7 +508,7 @@ def _tell_looser_limits(answers: Sequence[Answer]) -> Iterator[str]:
     """Name the arms that would be faster under a looser error limit, and in how many cells."""
     cells: dict[str, int] = {}
     for answer in answers:
-        if arm := next((one.arm for one in answer.would_change if one.when == "looser"), None):
+        if arm := next((change.arm for change in answer.would_change if change.when == "looser"), None):
             cells[arm] = cells.get(arm, 0) + 1
     if cells:
         arms = (f"{short(arm)} in {counted(count, 'cell')}" for arm, count in cells.items())

@@ -80,10 +80,10 @@ def judged(ratio: Ratio) -> Text:
     return Text(f"{known(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
 
 
-def rate(found: Rate) -> str:
+def rate(figure: Rate) -> str:
     """Write a rate with its interval, if it has one."""
-    ends = f" [{number(found.low)}, {number(found.high)}]" if found.low < found.high else ""
-    return number(found.value) + ends
+    ends = f" [{number(figure.low)}, {number(figure.high)}]" if figure.low < figure.high else ""
+    return number(figure.value) + ends
 
 
 def error(relative_l2: float) -> str:
@@ -91,13 +91,13 @@ def error(relative_l2: float) -> str:
     return f"{relative_l2:.1e}"
 
 
-def error_of(found: FidelityFigures) -> str:
+def error_of(fidelity: FidelityFigures) -> str:
     """Write a row's relative error, or NaN if its outputs aren't numbers and that doesn't rule it out.
 
     An error that was compared with no bound is marked as unchecked.
     """
-    told = "NaN" if found.relative_l2 is None else error(found.relative_l2)
-    return f"{told} {UNCHECKED}" if found.standing is BoundStanding.NOT_JUDGED else told
+    told = "NaN" if fidelity.relative_l2 is None else error(fidelity.relative_l2)
+    return f"{told} {UNCHECKED}" if fidelity.standing is BoundStanding.NOT_JUDGED else told
 
 
 def share(value: float) -> str:
@@ -126,21 +126,21 @@ def proven(row: Row) -> str:
     return f"{mine} {counts[mine]}/{sum(counts.values())}" + (f", rest {' '.join(rest)}" if rest else "")
 
 
-def _tell_limit(found: Serving) -> str:
-    told = {True: "holds", False: "BREAKS", None: "unknown:"}[found.holds]
-    return f"{told} {duration(found.limit_ns)}"
+def _tell_limit(serving: Serving) -> str:
+    told = {True: "holds", False: "BREAKS", None: "unknown:"}[serving.holds]
+    return f"{told} {duration(serving.limit_ns)}"
 
 
-def _tell_change(found: AccuracyChange) -> str:
-    return f"{points(found.value)} [{points(found.low)}, {points(found.high)}]"
+def _tell_change(change: AccuracyChange) -> str:
+    return f"{points(change.value)} [{points(change.low)}, {points(change.high)}]"
 
 
-def _tell_score(found: Metric) -> str:
-    return f"{found.value:.4g}"
+def _tell_score(metric: Metric) -> str:
+    return f"{metric.value:.4g}"
 
 
-def _score_change(found: MetricChange) -> str:
-    return f"{found.value:+.2g} [{found.low:+.2g}, {found.high:+.2g}]"
+def _score_change(change: MetricChange) -> str:
+    return f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
 
 
 def _tell_ratio(ratio: Ratio) -> str:
@@ -151,16 +151,16 @@ def _bare_judged(ratio: Ratio) -> Text:
     return Text(f"{_tell_ratio(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
 
 
-def _bare_rate(found: Rate) -> str:
-    return number(found.value)
+def _bare_rate(figure: Rate) -> str:
+    return number(figure.value)
 
 
-def _bare_change(found: AccuracyChange) -> str:
-    return points(found.value)
+def _bare_change(change: AccuracyChange) -> str:
+    return points(change.value)
 
 
-def _tell_ceiling(found: Ceiling) -> str:
-    return f"{found.share:.0%}" + (f" {found.binds}" if found.binds != "overhead" else "")
+def _tell_ceiling(ceiling: Ceiling) -> str:
+    return f"{ceiling.share:.0%}" + (f" {ceiling.binds}" if ceiling.binds != "overhead" else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ COLUMNS = (
         name="fidelity.metric.change",
         header="metric change",
         show=_score_change,
-        brief=lambda found: f"{found.value:+.2g}",
+        brief=lambda change: f"{change.value:+.2g}",
     ),
     Column(name="quantized.flops", header="int ops", show=lambda value: f"{value:.0%}"),
     Column(name="quantizer", header="quantizer", show=lambda name: name if name != "none" else ""),

@@ -59,7 +59,7 @@ def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[R
     for place in document.places:
         if not place.complete:
             parts.append(Text(f"{place.name}: its run isn't over", style="yellow"))
-    return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
+    return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
 
 
 def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableType]:
@@ -67,7 +67,7 @@ def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableTyp
     places = [place.name for place in document.places]
     lines: list[dict[str, Cell]] = []
     for cell in document.cells[:SHOWN_CELLS]:
-        ships = {one.place: short(one.arm) if one.arm else "no answer" for one in cell.ships}
+        ships = {answer.place: short(answer.arm) if answer.arm else "no answer" for answer in cell.ships}
         everywhere = cell.everywhere
         lines.append(
             {
@@ -94,15 +94,15 @@ def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Ite
     yield from labelled("Best ", tell_best(cell.ships), narrow)
     letters = letter_places(cell.places)
     for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
-        told = (tell_pair(one, letters) for one in cell.pairs if one.fate is fate)
+        told = (tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate)
         yield from labelled(word, fold(told, SHOWN), narrow)
     yield from labelled("Pairs", _count_fates(cell), narrow)
     yield from labelled("Not everywhere", _tell_missing(cell), narrow)
     yield from labelled("Not raced", fold(_not_raced(cell), SHOWN_REASONS), narrow)
     yield from _tabulate_targets(cell, width, full=full)
     if full:
-        for one in cell.pairs:
-            yield Text(f"  {one.fate}: {tell_pair(one, letters)}")
+        for pair in cell.pairs:
+            yield Text(f"  {pair.fate}: {tell_pair(pair, letters)}")
 
 
 def _tell_worst(cell: MergedCell) -> Iterator[str]:
@@ -128,14 +128,14 @@ def _tell_times(ratio: Regret | None) -> str:
 
 def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
     """Name what each place ships by itself, by the place's letter and, if `named`, its name."""
-    letters = letter_places([one.place for one in ships])
-    for one in ships:
-        place = f"{letters[one.place]}{f' {one.place}' if named else ''}"
-        if one.arm is None or one.median_ns is None:
-            yield f"{place}: no answer: {one.reason}"
+    letters = letter_places([answer.place for answer in ships])
+    for answer in ships:
+        place = f"{letters[answer.place]}{f' {answer.place}' if named else ''}"
+        if answer.arm is None or answer.median_ns is None:
+            yield f"{place}: no answer: {answer.reason}"
             continue
-        tied = f", not distinguished from {', '.join(fold(map(short, one.tied), 2))}" if one.tied else ""
-        yield f"{place}: {short(one.arm)}{SO_FAR if one.reason else ''}, {duration(one.median_ns)}{tied}"
+        tied = f", not distinguished from {', '.join(fold(map(short, answer.tied), 2))}" if answer.tied else ""
+        yield f"{place}: {short(answer.arm)}{SO_FAR if answer.reason else ''}, {duration(answer.median_ns)}{tied}"
 
 
 def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
@@ -146,25 +146,25 @@ def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
 
 def _count_fates(cell: MergedCell) -> Iterator[str]:
     if cell.pairs:
-        found = Counter(one.fate for one in cell.pairs)
+        found = Counter(pair.fate for pair in cell.pairs)
         yield ", ".join(f"{found[fate]} {word}" for fate, word in FATES.items() if found[fate])
 
 
 def _tell_missing(cell: MergedCell) -> Iterator[str]:
     """Name arms that may be the best of one place and have no time in another."""
-    best = {one.arm for one in cell.ships}
+    best = {answer.arm for answer in cell.ships}
     for target in cell.targets:
-        for one in target.at if target.arm in best else ():
-            if one.median_ns is None:
-                yield f"{short(target.arm)} on {one.place} ({one.reason or 'not asked for'})"
+        for result in target.at if target.arm in best else ():
+            if result.median_ns is None:
+                yield f"{short(target.arm)} on {result.place} ({result.reason or 'not asked for'})"
 
 
 def _not_raced(cell: MergedCell) -> Iterator[str]:
     """Name arms without a time in any place, by reason."""
     why: dict[str, list[str]] = {}
     for target in cell.targets:
-        if all(one.median_ns is None for one in target.at):
-            why.setdefault(next((one.reason for one in target.at if one.reason), ""), []).append(target.arm)
+        if all(result.median_ns is None for result in target.at):
+            why.setdefault(next((result.reason for result in target.at if result.reason), ""), []).append(target.arm)
     for reason, arms in why.items():
         yield f"{name_targets(arms)} ({reason if len(reason) <= LONGEST_REASON else '--json says why'})"
 
@@ -175,24 +175,24 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
     Unless `full`, targets with a time in one place alone have a line only if a place ships them.
     """
     letters = letter_places(cell.places)
-    ships = {one.place: one.arm for one in cell.ships}
-    timed = [(one, sum(at.median_ns is not None for at in one.at)) for one in cell.targets]
+    ships = {answer.place: answer.arm for answer in cell.ships}
+    timed = [(target, sum(at.median_ns is not None for at in target.at)) for target in cell.targets]
     least = 1 if full or len(cell.places) == 1 else 2
     lines: list[dict[str, Cell]] = []
     for target in (one for one, count in timed if count >= least or (count and one.arm in ships.values())):
         line: dict[str, Cell] = {"target": short(target.arm)}
-        for one in target.at:
-            letter = letters[one.place]
+        for result in target.at:
+            letter = letters[result.place]
             line |= {
-                letter: _tell_time(one),
-                f"{letter} to its best": _compare_to_best(one, is_shipped=ships[one.place] == target.arm),
+                letter: _tell_time(result),
+                f"{letter} to its best": _compare_to_best(result, is_shipped=ships[result.place] == target.arm),
             }
         if len(cell.places) > 1:
             line["at worst"] = f"{target.worst:.3g}" if target.worst else ""
         lines.append(line)
     if lines:
         yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3])
-    if hidden := sum(0 < count < least and one.arm not in ships.values() for one, count in timed):
+    if hidden := sum(0 < count < least and target.arm not in ships.values() for target, count in timed):
         yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
 
 
@@ -204,16 +204,16 @@ def letter_places(places: Sequence[str]) -> dict[str, str]:
 _STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
-def _tell_time(one: ArmInPlace) -> Cell:
-    if one.median_ns is None:
-        return Text("-" if one.outcome is None else str(one.outcome), style="dim")
-    return duration(one.median_ns)
+def _tell_time(result: ArmInPlace) -> Cell:
+    if result.median_ns is None:
+        return Text("-" if result.outcome is None else str(result.outcome), style="dim")
+    return duration(result.median_ns)
 
 
-def _compare_to_best(one: ArmInPlace, *, is_shipped: bool) -> Cell:
+def _compare_to_best(result: ArmInPlace, *, is_shipped: bool) -> Cell:
     if is_shipped:
         return Text("best", style="bold")
-    return Text(known(one.ratio), style=_STYLES[one.ratio.verdict]) if one.ratio else ""
+    return Text(known(result.ratio), style=_STYLES[result.ratio.verdict]) if result.ratio else ""
 
 
 _TITLES = {
@@ -236,7 +236,7 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
     parts.append(Text())
     for session in document.sessions:
         parts += [*_render_session(session, width, narrow), Text()]
-    moved = [one for session in document.sessions for one in session.moved]
+    moved = [move for session in document.sessions for move in session.moved]
     if moved:
         parts += [*labelled("B ÷ A", _explain_floors(moved), narrow), Text()]
     for cell in document.cells:
@@ -246,7 +246,7 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
         parts += [Text("      PATH: an interpreter that has the other version"), Text()]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
         parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
-    return [*parts, *(Text(f"warning: {one}", style="yellow") for one in document.warnings)]
+    return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
 
 
 def _tell_place(place: Place) -> Iterator[str]:
@@ -262,18 +262,18 @@ def _tell_changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
     if not changes:
         yield "nothing that the runs tell of: versions, system, processor, options"
     shown = len(changes) if full else _MANY
-    yield from fold((tell_change(one) for one in changes if NONE not in (one.a, one.b)), shown)
+    yield from fold((tell_change(change) for change in changes if NONE not in (change.a, change.b)), shown)
     for name, only in (
-        ("A", [one for one in changes if one.b == NONE]),
-        ("B", [one for one in changes if one.a == NONE]),
+        ("A", [change for change in changes if change.b == NONE]),
+        ("B", [change for change in changes if change.a == NONE]),
     ):
         if only:
-            yield f"only in {name}: {', '.join(fold((one.what for one in only), shown if full else SHOWN))}"
+            yield f"only in {name}: {', '.join(fold((change.what for change in only), shown if full else SHOWN))}"
 
 
-def tell_change(one: RunChange) -> str:
+def tell_change(change: RunChange) -> str:
     """Tell one change: `onnxruntime 1.22 → 1.23`."""
-    return f"{one.what} {_shorten_value(one.a)} → {_shorten_value(one.b)}"
+    return f"{change.what} {_shorten_value(change.a)} → {_shorten_value(change.b)}"
 
 
 def _shorten_value(text: str) -> str:
@@ -283,9 +283,9 @@ def _shorten_value(text: str) -> str:
 def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
     yield from labelled("Ships", tell_best(session.ships, named=False), narrow)
-    lines = [_tabulate_move(one) for one in session.moved]
+    lines = [_tabulate_move(move) for move in session.moved]
     if lines:
-        headers = [name for name in lines[0] if any(str(one[name]) for one in lines)]
+        headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
         yield from stack_tables(headers, lines, width, first=headers[:4], left={"target", "against", "changed"})
     else:
         yield Text("no target has a time in both")
@@ -294,35 +294,35 @@ def _render_session(session: SessionComparison, width: int, narrow: int) -> Iter
     yield from labelled("No verdict", _tell_reasons(session.moved), narrow)
 
 
-def _tabulate_move(one: Moved) -> dict[str, Cell]:
+def _tabulate_move(move: Moved) -> dict[str, Cell]:
     return {
-        "target": short(one.arm),
-        "A": duration(one.a_ns),
-        "B": duration(one.b_ns),
-        "B ÷ A": judged(one.ratio) if one.ratio else "",
-        "against": short(one.control) if one.control else "",
-        "floor": f"±{one.floor:.1%}" if one.floor else "",
-        "changed": ", ".join(fold(map(tell_change, one.changes), 2)),
+        "target": short(move.arm),
+        "A": duration(move.a_ns),
+        "B": duration(move.b_ns),
+        "B ÷ A": judged(move.ratio) if move.ratio else "",
+        "against": short(move.control) if move.control else "",
+        "floor": f"±{move.floor:.1%}" if move.floor else "",
+        "changed": ", ".join(fold(map(tell_change, move.changes), 2)),
     }
 
 
 def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
     """Explain the ratios and their floors."""
-    if not any(one.ratio for one in moved):
+    if not any(move.ratio for move in moved):
         return
     yield "time ÷ that of `against`, in B ÷ in A; widened by how far sessions differ though nothing changed (floor)"
-    learnt = sorted({one.sessions for one in moved if one.sessions})
+    learnt = sorted({move.sessions for move in moved if move.sessions})
     if learnt:
         yield f"floors learnt from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
-    if any(one.ratio and not one.sessions for one in moved):
+    if any(move.ratio and not move.sessions for move in moved):
         known = "give earlier runs with --history, 5 or more"
         yield f"±10 % where nothing is known of earlier sessions, and no α stands behind it: {known}"
 
 
 def _tell_reasons(moved: Sequence[Moved]) -> Iterator[str]:
     why: dict[str, list[str]] = {}
-    for one in moved:
-        if one.reason:
-            why.setdefault(one.reason, []).append(short(one.arm))
+    for move in moved:
+        if move.reason:
+            why.setdefault(move.reason, []).append(short(move.arm))
     for reason, arms in why.items():
         yield f"{', '.join(fold(arms, SHOWN))}: {reason}"

@@ -38,7 +38,7 @@ STABLE = 0.995
 def render(decision: Decision, question: Question, width: int) -> list[Text]:
     """Render the screen in so many columns."""
     chosen = decision.of(decision.chosen) if decision.chosen else None
-    rows = {one.label: one.row for one in question.candidates}
+    rows = {candidate.label: candidate.row for candidate in question.candidates}
     environments = {document.environment.get("machine"): document.environment for document in question.documents}
     lines = [
         *write_head(
@@ -54,12 +54,12 @@ def render(decision: Decision, question: Question, width: int) -> list[Text]:
         *labelled("Nearest", _tell_nearest_miss(decision), width),
         *labelled(
             "Not raced",
-            tell_not_raced(question.answers, [row for one in question.documents for row in one.rows]),
+            tell_not_raced(question.answers, [row for document in question.documents for row in document.rows]),
             width,
         ),
         *labelled("Would change it", _tell_changes(decision), width),
     ]
-    return [*lines, *(Text(f"warning: {one}", style="yellow") for one in decision.warnings), Text()]
+    return [*lines, *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings), Text()]
 
 
 def _tell_outcome(decision: Decision) -> str:
@@ -108,9 +108,9 @@ def _find_baselines(question: Question) -> dict[str, str]:
     return {group.name: group.baseline for group in groups if group.baseline}
 
 
-def tell_objective(decision: Decision, one: Judged) -> str:
+def tell_objective(decision: Decision, judged: Judged) -> str:
     """Write a candidate's objective with its unit."""
-    value = one.objective or 0.0
+    value = judged.objective or 0.0
     told = {
         Objective.LATENCY: lambda: f"{duration(value)}{' p99 under the load' if decision.policy.load else ''}",
         Objective.RATE: lambda: f"{number(1 / value)}/s",
@@ -121,24 +121,24 @@ def tell_objective(decision: Decision, one: Judged) -> str:
     return told[decision.policy.objective]()
 
 
-def tell_finding(one: Finding) -> str:
+def tell_finding(finding: Finding) -> str:
     """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
-    quantity = LIMITS[one.limit]
-    is_most, met = quantity.side == "most", one.standing is Standing.MET
-    bound = one.high if is_most is met else one.low
+    quantity = LIMITS[finding.limit]
+    is_most, met = quantity.side == "most", finding.standing is Standing.MET
+    bound = finding.high if is_most is met else finding.low
     sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
-    if one.standing is Standing.UNKNOWN:
-        figure = f" {quantity.unit.told(one.value)}" if one.value is not None else ""
-        return f"{one.limit}{figure}: {one.reason}"
-    return f"{one.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(one.wanted)}"
+    if finding.standing is Standing.UNKNOWN:
+        figure = f" {quantity.unit.told(finding.value)}" if finding.value is not None else ""
+        return f"{finding.limit}{figure}: {finding.reason}"
+    return f"{finding.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(finding.wanted)}"
 
 
 def _tell_met_limits(decision: Decision, chosen: Judged | None) -> Iterator[str]:
     """List the policy's own limits."""
-    for one in chosen.limits if chosen else ():
-        alone = one.limit is Limit.P99 and decision.policy.load is None
-        if not one.implied:
-            yield tell_finding(one) + (" one call after another" if alone else "")
+    for finding in chosen.limits if chosen else ():
+        alone = finding.limit is Limit.P99 and decision.policy.load is None
+        if not finding.implied:
+            yield tell_finding(finding) + (" one call after another" if alone else "")
 
 
 def _tell_chosen_cost(decision: Decision, chosen: Judged | None) -> Iterator[str]:
@@ -161,16 +161,16 @@ def tell_cost(cost: Cost, load: float) -> str:
 def _tell_ties(decision: Decision) -> Iterator[str]:
     if not decision.tied or not decision.chosen:
         return
-    told = f"{', '.join(fold((short(one.arm) for one in decision.tied), SHOWN))}: {tell_within(decision.tied)}."
+    told = f"{', '.join(fold((short(rival.arm) for rival in decision.tied), SHOWN))}: {tell_within(decision.tied)}."
     if decision.chosen_by:
-        told += f" Chosen by: {', then '.join(CHOICES[one] for one in decision.chosen_by)}."
+        told += f" Chosen by: {', then '.join(CHOICES[criterion] for criterion in decision.chosen_by)}."
     yield told
 
 
 def _tell_trust(decision: Decision, question: Question, room: int) -> str:
-    counts = sorted({one.sure.restarts for one in question.answers if one.sure.restarts})
+    counts = sorted({answer.sure.restarts for answer in question.answers if answer.sure.restarts})
     restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
-    held = {one.sure.control_holds for one in question.answers}
+    held = {answer.sure.control_holds for answer in question.answers}
     control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
     told = [f"{restarts if counts else 'No restart'}{control}."]
     if decision.stability:
@@ -190,17 +190,17 @@ def _tell_stability(decision: Decision) -> str:
 
 def _tell_passed(decision: Decision) -> Iterator[str]:
     """Name the candidates that are out, and why: a fault, a broken limit, or a lost comparison."""
-    tied = {one.arm for one in decision.tied}
-    for one in decision.candidates:
-        if one.candidate == decision.chosen or one.candidate in tied or one.standing is Standing.UNKNOWN:
+    tied = {rival.arm for rival in decision.tied}
+    for judged in decision.candidates:
+        if judged.candidate == decision.chosen or judged.candidate in tied or judged.standing is Standing.UNKNOWN:
             continue
-        broken = [finding for finding in one.limits if finding.standing is Standing.BROKEN]
-        if one.fault:
-            yield f"{short(one.candidate)}: {one.fault}"
+        broken = [finding for finding in judged.limits if finding.standing is Standing.BROKEN]
+        if judged.fault:
+            yield f"{short(judged.candidate)}: {judged.fault}"
         elif broken:
-            yield f"{short(one.candidate)} {', '.join(map(tell_finding, broken))}"
-        elif one.ratio and decision.chosen:
-            yield f"{short(one.candidate)} {_name_disadvantage(decision, one.ratio)} {_tell_ratio(one.ratio)}"
+            yield f"{short(judged.candidate)} {', '.join(map(tell_finding, broken))}"
+        elif judged.ratio and decision.chosen:
+            yield f"{short(judged.candidate)} {_name_disadvantage(decision, judged.ratio)} {_tell_ratio(judged.ratio)}"
 
 
 def _tell_ratio(ratio: Ratio) -> str:
@@ -218,13 +218,13 @@ def _name_disadvantage(decision: Decision, ratio: Ratio) -> str:
 def _tell_unknown(decision: Decision) -> Iterator[str]:
     """Name the candidates that may meet every limit, by what isn't known."""
     why: dict[str, list[str]] = {}
-    for one in decision.candidates:
-        if one.standing is Standing.UNKNOWN:
-            reasons = [tell_finding(finding) for finding in one.limits if finding.standing is Standing.UNKNOWN]
-            if one.unmeasured:
-                known_of = "" if one.objective is not None else f"{decision.policy.objective}: "
-                reasons.append(f"{known_of}{one.unmeasured}")
-            why.setdefault("; ".join(reasons), []).append(short(one.candidate))
+    for judged in decision.candidates:
+        if judged.standing is Standing.UNKNOWN:
+            reasons = [tell_finding(finding) for finding in judged.limits if finding.standing is Standing.UNKNOWN]
+            if judged.unmeasured:
+                known_of = "" if judged.objective is not None else f"{decision.policy.objective}: "
+                reasons.append(f"{known_of}{judged.unmeasured}")
+            why.setdefault("; ".join(reasons), []).append(short(judged.candidate))
     for reason, labels in why.items():
         yield f"{', '.join(fold(labels, NAMED))} ({reason})"
 
@@ -233,7 +233,7 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
     """Name the candidate that misses by least, if none is chosen."""
     if decision.outcome == "infeasible" and decision.misses:
         miss = decision.misses[0]
-        finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
+        finding = next(other for other in decision.of(miss.candidate).limits if other.limit is miss.limit)
         yield f"{short(miss.candidate)}: {tell_finding(finding)}, {_tell_excess(miss.excess)}"
 
 
@@ -266,15 +266,15 @@ def _tell_flip(flip: Flip, currency: str) -> Iterator[str]:
 
 
 def _tell_bracket(low: float | None, high: float | None) -> str:
-    ends = [number(one) for one in (low, high) if one is not None]
+    ends = [number(end) for end in (low, high) if end is not None]
     return " to ".join(dict.fromkeys(ends))
 
 
 def _tell_needed_proofs(decision: Decision) -> Iterable[str]:
     """Name candidates that are better than the chosen one and aren't known to meet every limit."""
     better = [
-        f"{short(one.candidate)} {known(one.ratio)}"
-        for one in decision.candidates
-        if one.standing is Standing.UNKNOWN and one.ratio and one.ratio.verdict is Verdict.FASTER
+        f"{short(judged.candidate)} {known(judged.ratio)}"
+        for judged in decision.candidates
+        if judged.standing is Standing.UNKNOWN and judged.ratio and judged.ratio.verdict is Verdict.FASTER
     ]
     return [f"proof that the limits hold ({'; '.join(fold(better, NAMED))})"] if better else []

@@ -101,7 +101,9 @@ def _rounds_s(arm: Arm) -> float:
 def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
     fewest = min(_count_fewest(planned, group) for group in groups)
     serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
-    rounds = " or ".join(str(count) for count in sorted(SERVE_ROUNDS if one else ROUNDS for one in serves))
+    rounds = " or ".join(
+        str(count) for count in sorted(SERVE_ROUNDS if is_serving else ROUNDS for is_serving in serves)
+    )
     return f"  {fewest} to {planned.study.most_restarts} restarts of {rounds} rounds"
 
 
@@ -131,7 +133,7 @@ def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
         "memory_available_bytes": planned.here.memory_bytes,
         "fits": needed_bytes(planned) <= planned.here.memory_bytes,
         "groups": [
-            _group_data(planned, group, found) for group, found in zip_longest(planned.groups, _preview_models(planned))
+            _group_data(planned, group, model) for group, model in zip_longest(planned.groups, _preview_models(planned))
         ],
     }
 
@@ -154,13 +156,13 @@ def _list_arms(groups: Sequence[PlannedGroup]) -> list[Arm]:
 
 def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
     """Return the axes along which the groups differ: their values, in the order of the plan."""
-    found: dict[str, dict[Any, None]] = {}
+    values_of: dict[str, dict[Any, None]] = {}
     for group in groups:
         arm = group.record.arms[0]
         words = {"model": arm.model, "batch": arm.batch, "threads": arm.threads, "scenario": str(arm.scenario)}
         for name, value in {**words, **arm.parameters}.items():
-            found.setdefault(name, {})[value] = None
-    return {name: tuple(values) for name, values in found.items() if len(values) > 1}
+            values_of.setdefault(name, {})[value] = None
+    return {name: tuple(values) for name, values in values_of.items() if len(values) > 1}
 
 
 def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
@@ -175,33 +177,33 @@ def _preview_models(planned: Plan) -> list[Preview]:
     return [preview(group.request) for group in planned.groups[:SHOWN_GROUPS]]
 
 
-def _describe_model(found: Preview) -> list[str]:
-    lines = [f"input {one.text}{_tell_shape(one)}, {one.filled}" for one in found.inputs]
-    lines += [f"note: {note}" for note in found.notes]
-    buffers = f"{counted(found.buffers, 'input set')} to rotate through; " if found.buffers else ""
-    lines.append(f"{buffers}calibration where something is quantized: {found.calibration}")
-    facts = [f"{found.parameter_count:,} parameters"] if found.parameter_count is not None else []
-    facts += [f"{found.flops / 1e9:.3g} GFLOP a call"] if found.flops else []
-    if found.operators:
-        most = [f"{name} {count}" for name, count in list(found.operators.items())[:SHOWN_OPERATORS]]
-        left = len(found.operators) - len(most)
+def _describe_model(model: Preview) -> list[str]:
+    lines = [f"input {sample.text}{_tell_shape(sample)}, {sample.filled}" for sample in model.inputs]
+    lines += [f"note: {note}" for note in model.notes]
+    buffers = f"{counted(model.buffers, 'input set')} to rotate through; " if model.buffers else ""
+    lines.append(f"{buffers}calibration where something is quantized: {model.calibration}")
+    facts = [f"{model.parameter_count:,} parameters"] if model.parameter_count is not None else []
+    facts += [f"{model.flops / 1e9:.3g} GFLOP a call"] if model.flops else []
+    if model.operators:
+        most = [f"{name} {count}" for name, count in list(model.operators.items())[:SHOWN_OPERATORS]]
+        left = len(model.operators) - len(most)
         kinds = ", ".join([*most, *([f"{left} other kinds"] if left else [])])
-        facts.insert(0, f"{counted(sum(found.operators.values()), 'operation')} ({kinds})")
+        facts.insert(0, f"{counted(sum(model.operators.values()), 'operation')} ({kinds})")
     return [*lines, *(["; ".join(facts)] if facts else [])]
 
 
-def _tell_shape(one: InputPreview) -> str:
-    shape = f"[{', '.join(map(str, one.shape))}]"
-    return "" if one.text.endswith(shape) else f" as {shape}"
+def _tell_shape(sample: InputPreview) -> str:
+    shape = f"[{', '.join(map(str, sample.shape))}]"
+    return "" if sample.text.endswith(shape) else f" as {shape}"
 
 
 def _list_groups(planned: Plan) -> list[str]:
     lines: list[str] = []
     told: Preview | None = None
-    for group, found in zip(planned.groups, _preview_models(planned), strict=True):
+    for group, model in zip(planned.groups, _preview_models(planned), strict=True):
         lines.append(f"{group.record.name}")
-        lines += [f"  {line}" for line in _describe_model(found)] if found != told else []
-        told = found
+        lines += [f"  {line}" for line in _describe_model(model)] if model != told else []
+        told = model
         for arm in group.playing:
             role = " (baseline)" if arm.label == group.record.baseline else ""
             role = " (the control: a hidden copy)" if arm.control else role
@@ -235,7 +237,7 @@ def _tell_measured(planned: Plan) -> str:
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
     labelled = any(labels_of(group.request) for group in planned.groups[:1])
     beside = ("accuracy", "error") if labelled else ("error",)
-    return f"each row: {', '.join([*(MEASURED[one] for one in asked), *beside])}, what ran, sizes, memory"
+    return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *beside])}, what ran, sizes, memory"
 
 
 def _tell_time(planned: Plan, max_time_s: float | None) -> str:
@@ -251,7 +253,7 @@ def _tell_time(planned: Plan, max_time_s: float | None) -> str:
 def _on_top(planned: Plan) -> str:
     """Name the groups that only the run itself will find."""
     more = ["sizes added for crossovers"] if planned.study.crossover else []
-    more += ["groups that confirm a choice"] if any(one.record.selects_for for one in planned.groups) else []
+    more += ["groups that confirm a choice"] if any(group.record.selects_for for group in planned.groups) else []
     return f"; {' and '.join(more)} come on top" if more else ""
 
 

@@ -96,7 +96,7 @@ def _crossover_line(key: CrossoverKey, scopes: dict[str, list[Crossover]], *, se
     place = ", ".join(f"{name}={value}" for name, value in fixed)
     where = f"{name_model(model)} ({place}), {scenario}: " if several else ""
     axis = next(iter(scopes.values()))[0].axis
-    said = {scope.replace("_", " "): say_crossings(found) for scope, found in scopes.items()}
+    said = {scope.replace("_", " "): say_crossings(crossings) for scope, crossings in scopes.items()}
     same = len(set(said.values())) == 1
     text = f"{next(iter(said.values()))} (both scopes)" if same else "; ".join(f"{s}: {t}" for s, t in said.items())
     return Text(f"  {where}{a} or {b}, by {axis}: {text}.")
@@ -107,7 +107,7 @@ def say_crossings(crossings: Sequence[Crossover]) -> str:
     first = crossings[0]
     if first.outcome == Kind.BRACKET:
         times = f"they cross {len(crossings)} times: " if len(crossings) > 1 else ""
-        return times + "; ".join(_tell_bracket(one) for one in crossings)
+        return times + "; ".join(_tell_bracket(crossing) for crossing in crossings)
     if first.outcome == Kind.NONE:
         return f"no crossover from {first.low} to {first.high}: {_tell_winners(first)}"
     needed = [f"{size} needs about {count}" for size, count in first.restarts_needed.items() if count]
@@ -168,7 +168,7 @@ def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[
         rows: each with its size.
     """
     shown: dict[str, list[str]] = {}
-    for at, row in sorted(rows, key=lambda one: one[0]):
+    for at, row in sorted(rows, key=lambda sized: sized[0]):
         if times := _times_without_waiting(row):
             wrong, waited = map(duration, times)
             shown.setdefault(row.arm, []).append(f"{wrong} of {waited} at {at}")
@@ -214,17 +214,17 @@ def tell_ceilings(document: Document) -> list[str]:
     asked = sorted({row.threads for row in on_cpu if row.compute})
     if "ceilings" not in document.environment:
         return []
-    found = ceilings_of_run(document.environment)
-    lines = [_ceilings_line(found[threads]) for threads in asked if threads in found]
-    missing = [threads for threads in asked if threads not in found]
+    ceilings = ceilings_of_run(document.environment)
+    lines = [_ceilings_line(ceilings[threads]) for threads in asked if threads in ceilings]
+    missing = [threads for threads in asked if threads not in ceilings]
     explained = ["of peak: the share of these that a call reaches, and which of them takes half of its time or more."]
     return [*lines, *(explained if lines else []), *([_advise_ceilings(missing)] if missing else [])]
 
 
-def _ceilings_line(found: Ceilings) -> str:
-    rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in found.peaks.items()]
-    memory = [f"{one.level} {one.best_gbs:.3g} GB/s" for one in found.bandwidth]
-    return f"Ceilings at {threads_of(found.threads)}: {', '.join(rates)}; {', '.join(memory)}."
+def _ceilings_line(ceilings: Ceilings) -> str:
+    rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in ceilings.peaks.items()]
+    memory = [f"{level.level} {level.best_gbs:.3g} GB/s" for level in ceilings.bandwidth]
+    return f"Ceilings at {threads_of(ceilings.threads)}: {', '.join(rates)}; {', '.join(memory)}."
 
 
 def _advise_ceilings(missing: Sequence[int]) -> str:
@@ -234,23 +234,23 @@ def _advise_ceilings(missing: Sequence[int]) -> str:
 RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read", "copy")
 
 
-def render_ceilings(found: Ceilings) -> RenderableType:
+def render_ceilings(ceilings: Ceilings) -> RenderableType:
     """Render two tables: rates and bandwidth."""
     rates = [
         {"precision": precision, "peak": rate_of(precision, peak.giga_ops), "reached by": peak.source}
-        for precision, peak in found.peaks.items()
+        for precision, peak in ceilings.peaks.items()
     ]
     memory = [
         {
-            "memory": one.level,
-            "holds": size(one.holds_bytes) if one.holds_bytes else "",
-            "read": f"{one.read_gbs:.3g} GB/s",
-            "copy": f"{one.copy_gbs:.3g} GB/s",
+            "memory": level.level,
+            "holds": size(level.holds_bytes) if level.holds_bytes else "",
+            "read": f"{level.read_gbs:.3g} GB/s",
+            "copy": f"{level.copy_gbs:.3g} GB/s",
         }
-        for one in found.bandwidth
+        for level in ceilings.bandwidth
     ]
-    cpus = ", ".join(map(str, found.cpus))
-    title = f"ceilings at {threads_of(found.threads)}, on CPU {cpus}, measured {found.measured}"
+    cpus = ", ".join(map(str, ceilings.cpus))
+    title = f"ceilings at {threads_of(ceilings.threads)}, on CPU {cpus}, measured {ceilings.measured}"
     words = "The best of several blocks each; a copy counts bytes read and written. See docs/ceilings.md."
     return Group(
         Text(title, style="bold"),
@@ -258,7 +258,7 @@ def render_ceilings(found: Ceilings) -> RenderableType:
         Text(),
         _make_left_table(MEMORY, memory),
         Text(words),
-        *map(Text, found.notes),
+        *map(Text, ceilings.notes),
     )
 
 
@@ -303,15 +303,15 @@ _WHAT_HELPS = {
 
 def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     """Tell in a line what disturbed these groups most, and what helps; nothing if little did."""
-    share = max(one.void_share for one in summaries)
+    share = max(summary.void_share for summary in summaries)
     reasons = Counter[DisturbanceKind]()
-    for category, count in (item for one in summaries for item in one.void_reasons.items()):
+    for category, count in (item for summary in summaries for item in summary.void_reasons.items()):
         reasons[recalled(category).kind] += count
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
         return [f"Noise: {some}{share:.0%} of the rounds {_tell_what_helps(most, share)}."]
-    sd = max((one.sd for one in summaries if one.sd is not None), default=0.0)
+    sd = max((summary.sd for summary in summaries if summary.sd is not None), default=0.0)
     return [f"Noise: restarts differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
 
 
@@ -397,18 +397,18 @@ def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
 
 def tell_rates(rows: Sequence[Row]) -> list[str]:
     """Explain what the times of these rows are, and how late the harness itself was."""
-    found = []
+    rates = []
     if any(row.scenario == Scenario.THROUGHPUT for row in rows):
-        found.append("time is wall time per item, all instances together.")
+        rates.append("time is wall time per item, all instances together.")
     served = [row.serve for row in rows if row.serve]
     if served:
         what = "the time per request at the highest rate that held the limit" if served[0].searched else "p99"
-        late = max(one.start_late_ns for one in served)
-        found.append(
+        late = max(serving.start_late_ns for serving in served)
+        rates.append(
             f"time is {what}; latencies count from a request's arrival, p99 is its 99 % upper bound; "
             f"a free instance began up to {duration(late)} after the arrival."
         )
-    return found
+    return rates
 
 
 def tell_end(document: Document) -> Iterator[str]:

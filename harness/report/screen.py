@@ -28,7 +28,7 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
-    text = " · ".join(glued(one) if len(one) <= min(UNBROKEN, width - INDENT - 2) else one for one in items)
+    text = " · ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = f"{label} " if len(label) < INDENT else f"{label}  "
     lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     for index, line in enumerate(lines if text else ()):
@@ -37,7 +37,7 @@ def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
 
 def _unbroken_parts(text: str) -> str:
     first, *others = text.replace(" %", f"{_GLUE}%").split("[")
-    return "[".join([first, *(one.replace(", ", f",{_GLUE}", 1) for one in others)])
+    return "[".join([first, *(part.replace(", ", f",{_GLUE}", 1) for part in others)])
 
 
 def glued(text: str) -> str:
@@ -89,7 +89,7 @@ def lines_of(parts: Sequence[RenderableType], width: int) -> list[list[Segment]]
 
 def as_plain(parts: Sequence[RenderableType], width: int) -> str:
     """Render as plain text, without blanks at the right."""
-    lines = ("".join(one.text for one in line).rstrip() for line in lines_of(parts, width))
+    lines = ("".join(segment.text for segment in line).rstrip() for line in lines_of(parts, width))
     return "\n".join(lines).strip("\n")
 
 

@@ -44,8 +44,8 @@ class Sweep:
 
 def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
     """Find the sweeps of more than so many sizes, along the run's axis or else along the longest one."""
-    chose = {one.name for one in document.groups if one.selects}
-    confirms = {one.name: one.confirms for one in document.groups if one.confirms}
+    chose = {group.name for group in document.groups if group.selects}
+    confirms = {group.name: group.confirms for group in document.groups if group.confirms}
     first: dict[str, Row] = {}
     for row in document.rows:
         if row.group not in chose:
@@ -54,11 +54,11 @@ def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
         ("batch", "threads", *_parameter_names(first)), key=lambda axis: len(_sizes_along(first, axis)), default="batch"
     )
     axis = document.crossovers[0].axis if document.crossovers else longest
-    found: dict[str, dict[int, str]] = {}
+    sweeps: dict[str, dict[int, str]] = {}
     for name, row in first.items():
         size = _size_along(row, axis)
         if size is not None:
-            found.setdefault(_name_fixed(row, axis), {}).setdefault(size, name)
+            sweeps.setdefault(_name_fixed(row, axis), {}).setdefault(size, name)
     return [
         Sweep(
             axis=axis,
@@ -66,7 +66,7 @@ def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
             groups=dict(sorted(groups.items())),
             selecting={confirms[name]: size for size, name in sorted(groups.items()) if name in confirms},
         )
-        for fixed, groups in found.items()
+        for fixed, groups in sweeps.items()
         if len(groups) > more_than and not _is_about_costs_in(document, set(groups.values()))
     ]
 
@@ -107,7 +107,7 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
     size_of = {name: size for size, name in line.groups.items()}
     parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
     parts += _tell_reasons_by_size(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
-    groups = [one for one in document.groups if one.name in names]
+    groups = [group for group in document.groups if group.name in names]
     return [*parts, *map(Text, (_tell_trust_by_size(line, groups), *notes.tell_noise(groups)))]
 
 
@@ -161,12 +161,12 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
 
 def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
     """Tell restarts, disturbed rounds and the copies of the baselines, over all sizes."""
-    counts = sorted({one.restarts for one in groups})
+    counts = sorted({group.restarts for group in groups})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    void = max(one.void_share for one in groups)
+    void = max(group.void_share for group in groups)
     size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[one.name]) for one in groups if one.control.holds is False]
-    passed = [one.control.holds for one in groups].count(True)
+    broken = [str(size_of[group.name]) for group in groups if group.control.holds is False]
+    passed = [group.control.holds for group in groups].count(True)
     controls = "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes"
     if broken:
         controls = f"FAILED at {', '.join(broken)}: no verdict there"
@@ -220,7 +220,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     sweeps = [] if full else find_sweeps(document)
     shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
     parts: list[RenderableType] = [part for line in sweeps for part in render_sweep(line, document, width)]
-    for summary in (one for one in document.groups if one.name not in shown):
+    for summary in (group for group in document.groups if group.name not in shown):
         mine = [row for row in document.rows if row.group == summary.name]
         parts += _render_group(summary, mine, width, full=full)
     parts += tell_run(document, full=full)
@@ -263,7 +263,7 @@ def tabulate(summary: GroupSummary, rows: Sequence[Row]) -> tuple[list[str], lis
     """
     known = _list_rows(rows)
     lines = [_fill_cells(summary, row, COSTS if _is_about_costs(known) else RACE) for row in known]
-    return [name for name in (lines[0] if lines else ()) if any(str(one[name]) for one in lines)], lines
+    return [name for name in (lines[0] if lines else ()) if any(str(line[name]) for line in lines)], lines
 
 
 def tell_group(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[Text]:
@@ -300,9 +300,11 @@ def _tell_front(document: Document, *, full: bool) -> list[Text]:
         return []
     title = "Pareto front: no other row with an accuracy beats these in accuracy and time together"
     lines = []
-    for one in document.pareto:
-        ties = f"; not distinguished: {name_targets(one.ties, full=full)}" if one.ties else ""
-        lines.append(f"  {duration(one.median_ns):>8}  {one.accuracy:6.1%}  {short(one.arm)}, {one.group}{ties}")
+    for point in document.pareto:
+        ties = f"; not distinguished: {name_targets(point.ties, full=full)}" if point.ties else ""
+        lines.append(
+            f"  {duration(point.median_ns):>8}  {point.accuracy:6.1%}  {short(point.arm)}, {point.group}{ties}"
+        )
     return [Text(title, style="bold"), *map(Text, lines)]
 
 
@@ -334,7 +336,7 @@ def _fit_table(
     briefer: list[tuple[Sequence[str], Sequence[str]]] = [(BRIEF[:count], ()) for count in range(len(BRIEF) + 1)]
     fewer = [(BRIEF, DROPPED[:count]) for count in range(1, len(DROPPED) + 1)]
     whole = [_fill_cells(summary, row, headers) for row in rows]
-    filled = [name for name in headers if any(str(one[name]) for one in whole)]
+    filled = [name for name in headers if any(str(line[name]) for line in whole)]
     for brief, dropped in [*briefer, *fewer]:
         shown = [name for name in filled if name not in dropped]
         table = make_table(shown, [_fill_cells(summary, row, shown, brief=brief) for row in rows])
@@ -351,7 +353,7 @@ def _fit_table(
 
 def _make_tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
     """Make one table, with short names of arms if needed; or several below each other, `first` the first."""
-    headers = [name for name in cells[0] if any(str(one[name]) for one in cells)]
+    headers = [name for name in cells[0] if any(str(line[name]) for line in cells)]
     if fits(make_table(headers, cells), width):
         return [make_table(headers, cells)]
     cells = [line | {"target": short(str(line["target"]))} for line in cells]
