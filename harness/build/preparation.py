@@ -22,7 +22,7 @@ from shootout.exported.model import ExportedModel
 from shootout.host import store
 from shootout.host.scratch import collect
 from shootout.messages import Progress
-from shootout.study.feasibility import unfit, unheld
+from shootout.study.feasibility import check_export, check_memory_of_exports
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.target import open_once, provider
 from shootout.units import counted, span
@@ -218,13 +218,13 @@ class Preparation:
                 refused[job.arm.label] = job.group.skips.get(job.arm.label, broken)
             elif (key := self.begun_on.get((job.group.record.name, job.arm.label))) and key != exported.key:
                 raise UsageError(OTHER_EXPORT.format(model=exported.model))
-            elif why := unfit(job.arm, exported):
+            elif why := check_export(job.arm, exported):
                 refused[job.arm.label] = why
             elif job.arm.target.folder and (theirs := open_once(job.arm.target.folder).misfit(exported)):
                 raise UsageError(theirs)
             else:
                 exported_models[job.arm.label] = exported
-        refused |= unheld([job.arm for job in jobs], exported_models, self.plan.here.memory_bytes)
+        refused |= check_memory_of_exports([job.arm for job in jobs], exported_models, self.plan.here.memory_bytes)
         for job in jobs:
             if why := refused.get(job.arm.label):
                 self.ledger.note(job.group.record.name, job.arm, why)

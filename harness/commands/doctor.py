@@ -30,7 +30,7 @@ from shootout.messages import GpuState
 from shootout.report.notes import render_ceilings
 from shootout.study.axes import read_whole
 from shootout.study.options import MachineOptions
-from shootout.worker.availability import available
+from shootout.worker.availability import find_available
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -172,7 +172,9 @@ def _choose_gpu(index: int) -> None:
         return
     gpu.choose_gpu(index, {Device.VULKAN})
     counting = (Device.VULKAN, Device.XPU)
-    answers = available([(name, one) for one in counting for name in backends.names() if one in _claimed_targets(name)])
+    answers = find_available(
+        [(name, one) for one in counting for name in backends.names() if one in _claimed_targets(name)]
+    )
     if not any(found.ok for found in answers.values()):
         found = next(iter(answers.values()))
         reason = found.reason.removeprefix(f"gpu {index}: ")
@@ -182,7 +184,7 @@ def _choose_gpu(index: int) -> None:
 def _check_backends() -> tuple[BackendFinding, ...]:
     """Check every backend on every device it has code for, in the registry's order."""
     claimed = {(name, device): some for name in backends.names() for device, some in _claimed_targets(name).items()}
-    answers = available(list(claimed))
+    answers = find_available(list(claimed))
     return tuple(
         BackendFinding(
             backend=name,

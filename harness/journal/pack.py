@@ -1,7 +1,7 @@
 """A small copy of a run, to keep or to ship: two files, from which all that is shown of it comes out the same.
 
-The journal is compressed whole. Of the samples every reading is there, sorted within its restart: their order and
-round are given up, which takes a fifth of the room (each round's median stays in the journal).
+The journal is compressed whole. The samples keep every reading, sorted within its restart. Without their order and
+round they take a fifth of the room; each round's median stays in the journal.
 """
 
 from __future__ import annotations

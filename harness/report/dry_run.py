@@ -217,7 +217,7 @@ def _list_groups(planned: Plan) -> list[str]:
 def _as_grid(planned: Plan) -> list[str]:
     groups = planned.groups
     lines = [f"{len(_list_arms(groups)):,} cells in {len(groups):,} groups"]
-    lines += [f"  {name}: {axes.told(values)}" for name, values in varied(groups).items()]
+    lines += [f"  {name}: {axes.describe_axis(values)}" for name, values in varied(groups).items()]
     playing = Counter(arm.label for group in groups for arm in group.playing if not arm.control)
     lines += [f"  {label}: in {count:,} groups" for label, count in playing.items()]
     some = [group for group in groups if group.playing]

@@ -243,7 +243,7 @@ def tell_run(document: Document, *, full: bool) -> list[Text]:
     if variables := document.environment.get("variables"):
         text = ", ".join(f"{name}={value}" for name, value in variables.items())
         parts.append(Text(f"Set in the environment, for all targets: {text}.", style="dim"))
-    parts += [Text(line, style="dim") for line in interpreters.described(document.environment)]
+    parts += [Text(line, style="dim") for line in interpreters.describe_interpreters(document.environment)]
     parts += [Text(line, style="dim") for line in notes.tell_holding(document.holding)]
     if full:
         parts += [Text(line, style="dim") for line in notes.tell_ceilings(document)]

@@ -47,7 +47,7 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
     if differing := _describe_differences(source.arm.target, here, there):
         raise UsageError(f"{source.document.run} was measured {differing}: ship it there, or {again}")
     model = _find_exported(source, again)
-    found = availability.available([provider(source.arm.target)])[provider(source.arm.target)]
+    found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
         raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
     key = probe_key(source.arm)

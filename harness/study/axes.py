@@ -27,12 +27,12 @@ _SLACK = Decimal("1e-9")
 """Logarithms are rounded, and the last value of a range must not be lost to that."""
 
 
-def several(given: Any) -> Any:
+def as_axis(given: Any) -> Any:
     """Make one word an axis of one value; return anything else as it is."""
     return (given,) if isinstance(given, str) else given
 
 
-def listed(given: Any) -> tuple[Any, ...]:
+def read_axis(given: Any) -> tuple[Any, ...]:
     """Read an axis that a file or a caller gave: one value or several, with ranges written out.
 
     Raises:
@@ -40,12 +40,12 @@ def listed(given: Any) -> tuple[Any, ...]:
     """
     parts = given if isinstance(given, list | tuple) else (given,)
     try:
-        return tuple(value for part in parts for value in (expanded(part) if isinstance(part, str) else (part,)))
+        return tuple(value for part in parts for value in (expand_range(part) if isinstance(part, str) else (part,)))
     except UsageError as error:
         raise ValueError(str(error)) from None
 
 
-def expanded(text: str) -> tuple[int | float | str, ...]:
+def expand_range(text: str) -> tuple[int | float | str, ...]:
     """Write a range out: `1..2048 x2` → 1, 2, 4 … 2048; `128..3840 +128` → 128, 256 … 3840. Any other text is itself.
 
     Values are whole if both ends are, and the step of a `+`; whole ones of an `x` range are rounded.
@@ -141,7 +141,7 @@ def read_threads(flag: str, text: str) -> tuple[int | str, ...]:
 
 
 def _split_words(text: str) -> list[int | float | str]:
-    return [word for part in text.split(",") for word in expanded(part)]
+    return [word for part in text.split(",") for word in expand_range(part)]
 
 
 def read_whole(flag: str, value: float | str) -> int:
@@ -185,7 +185,7 @@ def read_sets(flag: str, texts: Iterable[str]) -> dict[str, tuple[Value, ...]]:
         if name in axes:
             raise UsageError(f"{flag} {name} is given twice: write {name}=v1,v2")
         axes[name] = tuple(
-            parse_value(value) if isinstance(value, str) else value for part in parts for value in expanded(part)
+            parse_value(value) if isinstance(value, str) else value for part in parts for value in expand_range(part)
         )
     return axes
 
@@ -206,12 +206,12 @@ def read_options(flag: str, texts: Iterable[str]) -> dict[str, dict[str, str]]:
     return options
 
 
-def repeated(values: Sequence[object]) -> int | None:
+def find_repeated(values: Sequence[object]) -> int | None:
     """Return the index of the first value that the axis already holds; None if all differ."""
     return next((index for index, value in enumerate(values) if value in values[:index]), None)
 
 
-def told(values: tuple[Value, ...]) -> str:
+def describe_axis(values: tuple[Value, ...]) -> str:
     """Describe an axis in a few words: `4 values: 1, 2, 4, 8`, without the middle of a long one."""
     if len(values) == 1:
         return str(values[0])
@@ -221,7 +221,7 @@ def told(values: tuple[Value, ...]) -> str:
     return f"{len(values):,} values: {', '.join(shown)}"
 
 
-def too_many(cells: int, lengths: Mapping[str, int]) -> UsageError:
+def make_grid_error(cells: int, lengths: Mapping[str, int]) -> UsageError:
     """Make the error that refuses a grid; `lengths` is how many values each axis has."""
     largest = sorted(lengths.items(), key=lambda axis: -axis[1])[:3]
     named = ", ".join(f"{name} has {length:,} values" for name, length in largest if length > 1)

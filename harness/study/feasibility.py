@@ -68,7 +68,7 @@ class Here:
         return self.threads if asked is None else self.cpus if asked == "all" else asked
 
 
-def obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
+def find_obstacles(arms: Sequence[Arm], here: Here) -> dict[str, NotRun]:
     """Explain why arms can't run here, by label; those that can are not in it."""
     skips = {arm.label: why for arm in arms if (why := _check_threads(arm, here) or _check_arm(arm, here))}
     made_here = [arm for arm in arms if arm.label not in skips or skips[arm.label].builds]
@@ -158,7 +158,7 @@ def _check_training(arm: Arm) -> NotRun | None:
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
 
-def unfit(arm: Arm, exported: ExportedModel) -> NotRun | None:
+def check_export(arm: Arm, exported: ExportedModel) -> NotRun | None:
     """Explain why the arm can't run what came of the export: a module that has no export, or rows of unknown number."""
     if uncounted := _check_item_count(arm, exported):
         return uncounted
@@ -261,7 +261,9 @@ def needed_bytes(arms: Sequence[Arm], here: Here) -> int:
     return needs + COPIES_OF_INPUTS * sum(arm.instances * _input_bytes(arm) for arm in (arms[0], *arms))
 
 
-def unheld(arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], memory_bytes: int) -> dict[str, NotRun]:
+def check_memory_of_exports(
+    arms: Sequence[Arm], exported_models: Mapping[str, ExportedModel], memory_bytes: int
+) -> dict[str, NotRun]:
     """Explain by label why arms don't fit in memory together; only the export tells this of a user's own model.
 
     Args:

@@ -90,8 +90,8 @@ def count_comparisons(
     """Count the pairs that may err, so that all of them share α: each pair once, whatever asks for it.
 
     They are each arm's pair with the baseline, with its reference, and those of `pairs`. If the fastest is looked for,
-    its own pairs with the others count too. The leaders miss the truly fastest arm only if one of those errs, so they
-    count once, not once for every arm that might be it. The pair with the baseline is there already.
+    its own pairs with the others count too. The leaders miss the truly fastest arm only if one of those errs. So they
+    count once, not once for every arm that might be the fastest. The pair with the baseline is there already.
 
     Args:
         baseline: the label that each runnable arm is compared with.

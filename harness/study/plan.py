@@ -29,7 +29,7 @@ from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
-from shootout.study.feasibility import Here, needed_bytes, obstacles
+from shootout.study.feasibility import Here, find_obstacles, needed_bytes
 from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
 from shootout.study.points import Point, crossover_pairs, describe, group_name, names_of, points, request, targets_of
 from shootout.study.schema import Study
@@ -366,7 +366,7 @@ def _make_arms(study: Study, targets: Mapping[str, Sequence[Target]], point: Poi
 
 def _plan_group(study: Study, arms: list[Arm], point: Point, here: Here, apart: str = "") -> PlannedGroup:
     """Order the arms, the baseline first and its control last, and explain why some can't run."""
-    skips = find_crowded(arms, here.count(point.threads)) | obstacles(arms, here)
+    skips = find_crowded(arms, here.count(point.threads)) | find_obstacles(arms, here)
     runnable = [arm for arm in arms if arm.label not in skips]
     baseline = _choose_baseline(study, arms, runnable, skips, here)
     ordered = with_control(baseline, arms) if baseline else tuple(arms)

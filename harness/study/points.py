@@ -186,7 +186,7 @@ def _refuse_too_many(parts: Sequence[Study]) -> None:
         for lengths_of_model in (*own, common):
             lengths |= lengths_of_model
     if cells > axes.MAX_CELLS:
-        raise axes.too_many(cells, lengths)
+        raise axes.make_grid_error(cells, lengths)
 
 
 def _select_axes(study: Study, model: str) -> dict[str, tuple[Value, ...]]:

@@ -24,8 +24,8 @@ MAX_BATCH = 2**20
 SUFFIX = ".toml"
 """Of study files."""
 _CHOICES: dict[str, type[StrEnum]] = {"scenario": Scenario, "device": Device, "precision": Precision}
-_Words = BeforeValidator(axes.several)
-_Axis = BeforeValidator(axes.listed)
+_Words = BeforeValidator(axes.as_axis)
+_Axis = BeforeValidator(axes.read_axis)
 _Some = Field(min_length=1)
 
 
@@ -88,8 +88,8 @@ class Study(BaseModel):
         precision: instead of each target's own.
         baseline: the arm that ratios refer to; None: torch-eager on the CPU, else the first arm that can run.
         threads: compute threads per arm, "all" for every CPU, None for the default; each is a race by itself.
-        points: combinations that are no product, such as a width and a depth that go together: each takes the place of
-            the axes that it names (parameters, model, batch, scenario, threads); all other axes stay.
+        points: combinations that are no product, such as a width and a depth that go together. Each takes the place of
+            the axes that it names: parameters, model, batch, scenario, threads. All other axes stay.
         crossover: where to look for crossovers between arms; None: nowhere.
         instances: sessions that work at once, for throughput and serving; empty: for throughput 1, 2, 4 … as many as
             there are threads, for serving 1.
@@ -195,7 +195,7 @@ class Study(BaseModel):
         for name in words:
             if name in given or (name == "backend" and "targets" in given):
                 raise UsageError(f"{name} is given twice, by --set and by an option of its own: give one of them")
-        same_model = tuple(axes.several(given.get("model", self.model))) == self.model
+        same_model = tuple(axes.as_axis(given.get("model", self.model))) == self.model
         kept = self.parameters if same_model else {}
         own = {name: values for name, values in parameters.items() if name not in words}
         knobs = {name: {**self.options.get(name, {}), **options.get(name, {})} for name in {*self.options, *options}}
@@ -217,7 +217,7 @@ def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     """Return the fields of a study that have no meaning any more once others are changed."""
     silenced = {"backend", "device", "precision"} if "targets" in changed else set[str]()
     silenced |= {"targets"} if "backend" in changed else set()
-    asked = {*axes.several(changed.get("scenario", ()))}
+    asked = {*axes.as_axis(changed.get("scenario", ()))}
     if asked and Scenario.SERVE not in asked:
         silenced |= {"rate", "p99_limit_ms"}
         silenced |= set() if Scenario.THROUGHPUT in asked else {"instances"}
@@ -288,7 +288,7 @@ def _find_faults(study: Study) -> Iterator[str]:
     yield from _find_unused_options(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
-        if (again := axes.repeated(values)) is not None:
+        if (again := axes.find_repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
 
 

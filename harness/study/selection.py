@@ -87,7 +87,7 @@ def read_place(name: str, other: Any) -> Any:
         UsageError: that gives another.
     """
     if other:
-        models_given = ",".join(map(str, axes.several(other)))
+        models_given = ",".join(map(str, axes.as_axis(other)))
         raise UsageError(f"two models are given, {name!r} and --model {models_given}: give one of them")
     flag = flags_of(StudyOptions)["model"]
     return flag.read(flag.name, name) if flag.read else name
@@ -121,7 +121,7 @@ def _load_study(name: str) -> Study:
 
 def _refuse_studies(model: Any) -> None:
     """Refuse a study in place of a model."""
-    for name in axes.several(model) or ():
+    for name in axes.as_axis(model) or ():
         if name not in models.names() and schema.is_named(str(name)):
             raise UsageError(f"{name!r} is a study, not a model: shootout run {name}")
 

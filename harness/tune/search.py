@@ -29,7 +29,7 @@ from shootout.journal.run_folder import new_folder
 from shootout.results.document import Document, Ratio
 from shootout.stats.evidence import min_restarts
 from shootout.study import reproduce
-from shootout.study.feasibility import needed_bytes, obstacles
+from shootout.study.feasibility import find_obstacles, needed_bytes
 from shootout.study.group import GroupRecord, with_control
 from shootout.study.plan import Plan, PlannedGroup, make_plan
 from shootout.study.points import group_name, points
@@ -73,7 +73,7 @@ class TuningSearch:
 
     def skip_of(self, default: Arm) -> NotRun | None:
         """Return why a target can't be tuned here; each has the memory for itself."""
-        return obstacles([default], self.plan.here).get(default.label)
+        return find_obstacles([default], self.plan.here).get(default.label)
 
     def plan_stage(self, name: str, before: Tuning) -> Plan:
         """Plan one stage as a run, from what those before it found; starts nothing."""

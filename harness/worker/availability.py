@@ -44,7 +44,7 @@ Pair = tuple[str, Device]
 """A backend, `backend@python` where it is another interpreter's, and a device."""
 
 
-def available(
+def find_available(
     pairs: Collection[Pair], others: Mapping[str, PythonInterpreter] | None = None
 ) -> dict[Pair, Availability]:
     """Find out whether each (backend, device) works here, in fresh processes, side by side.
@@ -242,7 +242,7 @@ def known_available(
     keys = {pair: f"{state} {pair[0]} {pair[1]}" for pair in pairs if pair[0] in backends.SHIPPED}
     worked = store.read_facts(WORKED)
     found = {pair: answer for pair, key in keys.items() if (answer := _from_json(worked.get(key)))}
-    found |= available(set(pairs) - set(found), others)
+    found |= find_available(set(pairs) - set(found), others)
     new = {key: _to_json(found[pair]) for pair, key in keys.items() if _is_lasting(pair[1], found[pair])}
     new = {key: note for key, note in new.items() if worked.get(key) != note}
     if new:

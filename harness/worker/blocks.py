@@ -48,8 +48,8 @@ class Blocks:
         self, session: Session, buffers: Sequence[Arrays], *, cold: bool = False, on_gpu: bool = False
     ) -> None:
         self._session, self.buffers = session, buffers
-        self._calls = bracketed(session, buffers)
-        self._chill = chilling(session) if cold else None
+        self._calls = make_timed_calls(session, buffers)
+        self._chill = make_chill(session) if cold else None
         self._on_gpu = on_gpu
         self._readings = array("q", bytes(8 * _READINGS))
         self._tuned: Tuned | None = None
@@ -140,7 +140,7 @@ class Blocks:
         return np.frombuffer(readings, dtype=np.int64, count=count).copy()
 
 
-def chilling(session: Session) -> Callable[[], object]:
+def make_chill(session: Session) -> Callable[[], object]:
     """Return a function that empties the L2 cache of the session's device, and is done when it returns."""
     evict, synchronize = session.gpu.evict if session.gpu else None, session.synchronize
     assert evict, "an arm whose cache is to be cold and can't be emptied is skipped"
@@ -152,7 +152,7 @@ def chilling(session: Session) -> Callable[[], object]:
     return chill
 
 
-def bracketed(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.Call]:
+def make_timed_calls(session: Session, buffers: Sequence[Arrays]) -> dict[Scope, clock.Call]:
     """Return the two timed calls by scope. They use locals instead of attributes, since a look-up would be timed."""
     stage, execute, synchronize, fetch = session.stage, session.execute, session.synchronize, session.fetch
     handles = [stage(inputs, slot) for slot, inputs in enumerate(buffers)]

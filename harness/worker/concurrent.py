@@ -205,8 +205,8 @@ def read_stream(
 ) -> tuple[int, int]:
     """Call as fast as possible, and return how fast that was while every other stream did the same.
 
-    No stream is read while another one rests: each goes on calling until all are warm, then for the window, then until
-    all have had theirs. A stream that raises lets the others end.
+    No stream is read while another one rests. Each calls until all are warm, then for the window, then until all
+    windows are over. A stream that raises lets the others end.
 
     Args:
         mine: this stream's place in the meeting.

@@ -1,6 +1,6 @@
 """Fork workers from one process that has imported what they begin with, and draw where their memory lies.
 
-Every arm's worker is forked, so that all lie in memory in one way: an arm that was started differed from its forked
+Every arm's worker is forked, so that all lie in memory in one way. An arm that was started differed from its forked
 copy by 1 %. It also saves time. Importing torch takes 1.5 s of CPU time, and what every worker needs, NumPy among it,
 0.3 s. A starter does it once for the arms that share these imports, and is gone when all are loaded.
 Every restart has starters of its own, each started like any process (see `Child`). So address layout, hash seed and

@@ -20,7 +20,7 @@ from shootout.contract import Arrays
 from shootout.host.gpu import UsedGpu, make_context
 from shootout.messages import Energy, GpuCost, GpuState, OnGpu, Scope
 from shootout.session import GpuSide, Session
-from shootout.worker.blocks import bracketed, chilling
+from shootout.worker.blocks import make_chill, make_timed_calls
 
 T = TypeVar("T")
 CALLS = 30
@@ -137,8 +137,8 @@ class _Readings:
 
     def __init__(self, session: Session, buffers: Sequence[Arrays], *, cold: bool) -> None:
         self._session, self._buffers, self._cold = session, buffers, cold
-        self._chill = chilling(session) if cold else lambda: None
-        self.call = bracketed(session, buffers)[Scope.END_TO_END]
+        self._chill = make_chill(session) if cold else lambda: None
+        self.call = make_timed_calls(session, buffers)[Scope.END_TO_END]
 
     def steps_ns(self) -> tuple[float, ...]:
         """Return the nanoseconds of staging, computing and fetching, waiting for the device after each."""

@@ -2,7 +2,7 @@
 remembered.
 
 Such an interpreter needs NumPy and the backend's library. Our own package is lent to it through a private folder that
-holds nothing else: the folder it is installed in would bring all of our libraries along.
+holds nothing else. The folder where the package is installed would bring all of our libraries along.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def packages_of(backend: str) -> list[str]:
     return sorted(wanted) or [row.package or row.extra or "numpy"]
 
 
-def described(facts: Mapping[str, Any]) -> list[str]:
+def describe_interpreters(facts: Mapping[str, Any]) -> list[str]:
     """Describe each other interpreter in a record's environment in one line: what differs from ours there."""
     ours = {"Python": facts["python"]["version"], **facts["libraries"]} if facts.get("interpreters") else {}
     lines = []

@@ -11,12 +11,12 @@ that the arm never had, written over another one in the same memory. Both answer
 such inputs whose answers are known, and each answer is checked once. After those, the other call is on another buffer's
 inputs.
 
-Once in a restart calls on new inputs are also read, each of them twice: an arm that keeps answers is slow the first
+Once in a restart calls on new inputs are also read, each of them twice. An arm that keeps answers is slow the first
 time only. MLPerf's LoadGen has the same two tests (TEST01 and TEST04). A last call after the rounds finds an arm that
 stopped since.
 
-A new input is like the known ones and near none of them (see `exported.unseen`). An arm that knows inputs by a part, a
-sum or a rounding of their numbers either takes it for new, and is slow, or for a known one, and is wrong.
+A new input is like the known ones and near none of them (see `exported.unseen`). An arm may know inputs by a part, a
+sum or a rounding of their numbers. If it takes a new input for new, it is slow; if it takes it for known, it is wrong.
 
 An arm that computes may be slow on new inputs too, if its library prepares kernels for each inner shape, and shapes
 follow from values. So an arm keeps answers only if inputs that hardly differ also take it longer the first time, or
@@ -294,7 +294,7 @@ class Rechecks:
         """Make the checks of an arm that passed; None if it trains.
 
         An answer may err by twice what the check before timing let pass, since a runtime may not repeat itself to the
-        last bit. The answer to an unseen input may also be off by half the way to the nearest known answer: no check
+        last bit. The answer to an unseen input may also be off by half the way to the nearest known answer. No check
         before has shown that this arm rounds no more there.
         """
         if claim.exported.trained:
@@ -379,8 +379,8 @@ class Rechecks:
         """Check whether one session is much slower on inputs that it hasn't had than on the same ones again.
 
         Each new input is read again after the next one. So a model whose inputs decide what it computes (While, If)
-        computes the same in both, and one that looks whether its input has changed at all does so in both. No export
-        has run these mixes: if the arm can't take one, this tells nothing.
+        computes the same in both. One that looks whether its input has changed at all does so in both. No export has
+        run these mixes: if the arm can't take one, this tells nothing.
         """
         if not self.unseen:  # inputs like these may be invalid
             return ""

@@ -125,8 +125,8 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     monkeypatch.setattr(preparation, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(preparation, "Builder", lambda **_: made)
-    monkeypatch.setattr(preparation, "unfit", lambda arm, exported: None)
-    monkeypatch.setattr(preparation, "unheld", lambda arms, exported_models, memory: {})
+    monkeypatch.setattr(preparation, "check_export", lambda arm, exported: None)
+    monkeypatch.setattr(preparation, "check_memory_of_exports", lambda arms, exported_models, memory: {})
     return made
 
 

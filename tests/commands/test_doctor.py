@@ -44,10 +44,10 @@ def test_every_backend_is_asked_on_every_device_that_it_has_code_for(monkeypatch
 
     def available(pairs: list[tuple[str, Device]]) -> dict[tuple[str, Device], Availability]:
         asked.extend(pairs)
-        return dict.fromkeys(pairs, missing) | availability.available(cheap)
+        return dict.fromkeys(pairs, missing) | availability.find_available(cheap)
 
     monkeypatch.setattr(doctor, "listen", lambda _: QUIET)
-    monkeypatch.setattr(doctor, "available", available)
+    monkeypatch.setattr(doctor, "find_available", available)
     report = doctor.examine()
     everything = {(name, device) for name in backends.names() for device, _ in backends.get(name).capabilities.targets}
     assert set(asked) == everything == {(finding.backend, finding.device) for finding in report.findings}
@@ -67,7 +67,7 @@ def test_a_gpu_that_is_not_there_is_told_before_anything_else(monkeypatch: pytes
 
     install(monkeypatch, None, None)
     monkeypatch.setenv(gpu.CHOSEN, "")
-    monkeypatch.setattr(doctor, "available", available)
+    monkeypatch.setattr(doctor, "find_available", available)
     monkeypatch.setattr(doctor, "examine", lambda: pytest.fail("it looked at everything first"))
     told = answer.removeprefix("gpu 3: ")
     with pytest.raises(Unavailable) as caught:
@@ -83,7 +83,7 @@ def test_with_nvidia_s_driver_a_number_is_one_of_its_gpus(monkeypatch: pytest.Mo
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-    monkeypatch.setattr(doctor, "available", lambda _: pytest.fail("no backend is asked"))
+    monkeypatch.setattr(doctor, "find_available", lambda _: pytest.fail("no backend is asked"))
     with pytest.raises(Unavailable, match=f"gpu {len(IDS)}: this machine has"):
         doctor._choose_gpu(len(IDS))
     doctor._choose_gpu(1)

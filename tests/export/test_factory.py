@@ -141,21 +141,21 @@ def test_what_torch_cannot_export_is_still_there_as_a_module(made):
     exported = exported_of(made, "stuck")
     assert exported.artifacts == (Artifact.MODULE,)
     arm = Arm(target=Target(backend="onnxruntime"), model="stuck.py:make")
-    why = feasibility.unfit(arm, exported)
+    why = feasibility.check_export(arm, exported)
     assert why is not None
     assert why.reason.startswith("onnxruntime takes an ONNX file: torch.export can't take this module: ")
-    assert feasibility.unfit(Arm(target=Target(backend="torch-eager"), model="stuck.py:make"), exported) is None
+    assert feasibility.check_export(Arm(target=Target(backend="torch-eager"), model="stuck.py:make"), exported) is None
 
 
 def test_arms_that_their_model_is_too_large_for_are_skipped_after_its_export(made):
     exported = dataclasses.replace(exported_of(made, "plain"), parameter_count=2**30)
     arms = [Arm(target=Target(backend=name), model="plain.py:make") for name in ("torch-eager", "onnxruntime")]
     exported_models = {arm.label: exported for arm in arms}
-    assert feasibility.unheld(arms, exported_models, 25 * 2**30) == {}
-    skips = feasibility.unheld(arms, exported_models, 23 * 2**30)
+    assert feasibility.check_memory_of_exports(arms, exported_models, 25 * 2**30) == {}
+    skips = feasibility.check_memory_of_exports(arms, exported_models, 23 * 2**30)
     assert set(skips) == set(exported_models)
     assert "needs 24.0 GiB of memory, has 23.0 GiB" in skips[arms[0].label].reason
-    assert feasibility.unheld(arms, {}, 0) == {}
+    assert feasibility.check_memory_of_exports(arms, {}, 0) == {}
 
 
 @pytest.mark.parametrize("variant", ["shared", "mixed-2"])
@@ -183,12 +183,12 @@ def test_rows_that_nobody_is_told_of_are_not_counted_as_items(made):
     exported = exported_of(made, "fixed")
     arm = Arm(target=Target(backend="torch-eager"), model=f"{made['fixed'][0]}:make", scenario=Scenario.THROUGHPUT)
     for scenario in (Scenario.THROUGHPUT, Scenario.SERVE):
-        why = feasibility.unfit(dataclasses.replace(arm, scenario=scenario), exported)
+        why = feasibility.check_export(dataclasses.replace(arm, scenario=scenario), exported)
         assert why is not None
         assert "its example inputs have 3 rows" in why.reason
         assert why.fix.startswith("--batch 3, or")
-    assert feasibility.unfit(dataclasses.replace(arm, batch=3), exported) is None
-    assert feasibility.unfit(dataclasses.replace(arm, scenario=Scenario.LATENCY), exported) is None
+    assert feasibility.check_export(dataclasses.replace(arm, batch=3), exported) is None
+    assert feasibility.check_export(dataclasses.replace(arm, scenario=Scenario.LATENCY), exported) is None
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_file_becomes_a_program_with_the_references_outputs_in_every_dtype(tmp
     exported = taken(odd(tmp_path / "m.onnx"), tmp_path, batch=2)
     assert exported.unmade == ""
     assert exported.artifacts == (Artifact.ONNX, Artifact.MODULE, Artifact.PT2)
-    assert feasibility.unfit(EAGER, exported) is None
+    assert feasibility.check_export(EAGER, exported) is None
     module = float32_module(exported)
     assert not module.training
     weights = {name: weight.numpy() for name, weight in module.state_dict().items()}
@@ -113,7 +113,7 @@ def test_another_model_is_not_taken_for_the_file(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(onnx_module, "module_of", lambda path, example: wrong)
     exported = taken(linear(tmp_path / "m.onnx"), tmp_path)
     assert exported.artifacts == (Artifact.ONNX,)
-    skip = feasibility.unfit(EAGER, exported)
+    skip = feasibility.check_export(EAGER, exported)
     assert skip is not None
     made = "what onnx2fx makes of this file isn't the same model, as far as can be told: relative L2 error"
     assert skip.reason.startswith(f"torch-eager takes a torch module: {made}")
@@ -134,7 +134,7 @@ def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypa
     monkeypatch.setitem(sys.modules, "onnx2fx", None)
     monkeypatch.delitem(sys.modules, "shootout.models.user.onnx_module")
     monkeypatch.delattr("shootout.models.user.onnx_module")
-    skip = feasibility.unfit(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
+    skip = feasibility.check_export(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
     assert skip is not None
     assert skip.reason.endswith("to make one of an ONNX file takes onnx2fx, which isn't installed")
     assert skip.fix == "pip install 'shootout[torch]'"

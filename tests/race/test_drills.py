@@ -180,7 +180,7 @@ def compute_ns(session: Queued, monkeypatch: pytest.MonkeyPatch) -> float:
 
     from shootout.clock import read_block
 
-    call = blocks.bracketed(session, [{}, {}])[Scope.COMPUTE]
+    call = blocks.make_timed_calls(session, [{}, {}])[Scope.COMPUTE]
     readings = array("q", [0] * 5)
     count = read_block(call, 2, readings, per_reading=1, block_ns=0, min_calls=5)
     return float(np.median(readings[:count]))

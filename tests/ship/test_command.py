@@ -30,7 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """NumPy's arm was alone in a run on this machine."""
     works = Availability(version="1")
     monkeypatch.setattr(page, "render", lambda sources, decided: f"{len(sources)} runs, {bool(decided)}")
-    monkeypatch.setattr(artifact.availability, "available", lambda pairs: dict.fromkeys(pairs, works))
+    monkeypatch.setattr(artifact.availability, "find_available", lambda pairs: dict.fromkeys(pairs, works))
     monkeypatch.setattr(artifact, "probe_key", Mock(return_value=None))
     exported = obtain("residual_mlp", PARAMETERS, 2)
     arm = Arm(target=Target(backend="numpy"), model="residual_mlp", parameters=exported.parameters, batch=2)

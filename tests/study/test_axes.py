@@ -45,7 +45,7 @@ def targets(chosen: Study) -> list[str]:
     ],
 )
 def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
-    found = axes.expanded(text)
+    found = axes.expand_range(text)
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
 
@@ -68,7 +68,7 @@ def test_a_range_is_written_out(text: str, values: tuple[object, ...]):
 )
 def test_a_range_that_makes_no_sense_is_refused(text: str, says: str):
     with pytest.raises(UsageError, match=re.escape(says)):
-        axes.expanded(text)
+        axes.expand_range(text)
     with pytest.raises(UsageError, match=re.escape(says)):
         asked(f"d_model={text}")
 

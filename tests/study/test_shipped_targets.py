@@ -13,7 +13,7 @@ from support.exports import bare_exported
 from shootout.contract import Arm, NotRunKind, Precision, Target, TensorSpec
 from shootout.errors import UsageError
 from shootout.study import reproduce
-from shootout.study.feasibility import unfit
+from shootout.study.feasibility import check_export
 from shootout.study.points import describe, names_of, targets_of
 from shootout.study.target import parse_targets, provider, refuse_other_models, shipped_hashes
 
@@ -95,9 +95,9 @@ def test_another_count_of_threads_is_a_skip(out: Path):
 @pytest.mark.parametrize(("batch", "fix"), [(8, "--batch 1"), (1, "give the model the sizes")])
 def test_another_shape_is_a_skip(out: Path, batch: int, fix: str):
     arm = Arm(target=only(f"shipped:{out}"), model="residual_mlp", batch=batch)
-    assert unfit(arm, MODEL) is None
+    assert check_export(arm, MODEL) is None
     other = replace(MODEL, inputs=(replace(X, shape=(8, 128)),))
-    why = unfit(arm, other)
+    why = check_export(arm, other)
     assert why is not None
     assert "x float32[1, 128]; this race is of x float32[8, 128]" in why.reason
     assert why.fix.startswith(fix)

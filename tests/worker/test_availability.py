@@ -109,7 +109,7 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ask(name: str) -> Availability:
-    return availability.available([(name, Device.CPU)])[name, Device.CPU]
+    return availability.find_available([(name, Device.CPU)])[name, Device.CPU]
 
 
 @pytest.mark.usefixtures("fakes")
@@ -205,7 +205,7 @@ def test_an_interrupt_leaves_nothing_of_several_behind(fakes: Path, monkeypatch:
         lambda probe, pairs, others: choose.get(pairs[0][0], answers)(probe, pairs, others),
     )
     with pytest.raises(KeyboardInterrupt):
-        availability.available([("hang", Device.CPU), ("fine", Device.CPU)])
+        availability.find_available([("hang", Device.CPU), ("fine", Device.CPU)])
     assert_gone(int(fakes.read_text()))
 
 
@@ -224,11 +224,11 @@ def test_an_interrupt_leaves_no_probe_behind(fakes: Path):
 @pytest.mark.usefixtures("fakes")
 def test_every_pair_gets_its_own_answer_and_is_asked_once():
     pairs = [("fine", Device.CPU), ("raise", Device.CPU), ("fine", Device.CUDA), ("fine", Device.CPU)]
-    found = availability.available(pairs)
+    found = availability.find_available(pairs)
     assert set(found) == set(pairs)
     assert found["fine", Device.CUDA].version == "1.0 on cuda"
     assert not found["raise", Device.CPU].ok
-    assert availability.available([]) == {}
+    assert availability.find_available([]) == {}
 
 
 @pytest.mark.parametrize(("kills", "version"), [(1, "4.0"), (2, "")])
@@ -258,14 +258,14 @@ def probes(fakes: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_backends_of_one_library_are_asked_in_one_process(probes: list[list[str]]):
-    found = availability.available([(name, Device.CPU) for name in ("raise", "late", "fine", "leave")])
+    found = availability.find_available([(name, Device.CPU) for name in ("raise", "late", "fine", "leave")])
     assert {name for (name, _), one in found.items() if one.ok} == {"fine", "late"}
     assert sorted(probes) == [["fine", "late", "raise"], ["leave"]]
     assert found["fine", Device.CPU].version == "1.0 on cpu"
 
 
 def test_whom_a_crash_left_without_an_answer_is_asked_alone(probes: list[list[str]]):
-    found = availability.available([(name, Device.CPU) for name in ("late", "fine", "crash")])
+    found = availability.find_available([(name, Device.CPU) for name in ("late", "fine", "crash")])
     assert {name for (name, _), one in found.items() if one.ok} == {"late", "fine"}
     assert "killed by SIGSEGV; its last words: about to die" in found["crash", Device.CPU].reason
     assert probes == [["crash", "fine", "late"], ["crash"], ["fine"], ["late"]]
@@ -285,7 +285,7 @@ def test_a_hang_loses_no_answer_and_the_rest_are_asked_side_by_side(
         return answers(probe, pairs, others)
 
     monkeypatch.setattr(availability, "_collect_answers", together)
-    found = availability.available([(name, Device.CPU) for name in ("raise", "once", "fine")])
+    found = availability.find_available([(name, Device.CPU) for name in ("raise", "once", "fine")])
     assert {name: one.version for (name, _), one in found.items()} == {"fine": "1.0 on cpu", "once": "3.0", "raise": ""}
     assert (probes[0], sorted(probes[1:])) == (["fine", "once", "raise"], [["once"], ["raise"]])
 
@@ -317,6 +317,6 @@ def test_a_probe_leaves_nothing_in_the_user_s_home(tmp_path: Path, monkeypatch: 
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
         (tmp_path / name).mkdir()
-    found = availability.available([("onnxruntime", Device.CPU), ("openvino", Device.CPU)])
+    found = availability.find_available([("onnxruntime", Device.CPU), ("openvino", Device.CPU)])
     assert all(one.ok for one in found.values())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -24,7 +24,7 @@ from shootout.study.points import describe, targets_of
 from shootout.study.schema import Study
 from shootout.study.target import parse_targets, provider, with_twins
 from shootout.worker import interpreters
-from shootout.worker.availability import available
+from shootout.worker.availability import find_available
 from shootout.worker.interpreters import PythonInterpreter, examine, packages_of
 from shootout.worker.process import worker
 
@@ -147,7 +147,7 @@ def test_workers_need_numpy_only(bare: PythonInterpreter):
 
 
 def test_what_is_missing_there_is_said_with_the_command_that_installs_it_there(bare: PythonInterpreter):
-    found = available([("numpy@bare", Device.CPU), ("onnxruntime@bare", Device.CPU)], {"bare": bare})
+    found = find_available([("numpy@bare", Device.CPU), ("onnxruntime@bare", Device.CPU)], {"bare": bare})
     assert found["numpy@bare", Device.CPU].ok
     missing = found["onnxruntime@bare", Device.CPU]
     assert missing.reason == "under @bare: onnxruntime is not installed"
@@ -201,7 +201,7 @@ def test_a_record_tells_what_differs_and_not_who_the_user_is(monkeypatch: pytest
         "libraries": {"numpy": "2.0.0", "onnxruntime": "1.31.1"},
         "interpreters": {"old": one.facts()},
     }
-    assert interpreters.described(facts) == [
+    assert interpreters.describe_interpreters(facts) == [
         "@old is ~/venv/bin/python: Python 3.12.1 (ours 3.11.2), onnxruntime 1.24.1 (ours 1.31.1)."
     ]
 

@@ -28,7 +28,7 @@ def tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, De
         works = {pair: pair[0] in ("numpy", "tiny") and pair[1] is Device.CPU for pair in pairs}
         return {pair: Availability(version="1.0") if ok else broken for pair, ok in works.items()}
 
-    monkeypatch.setattr(availability, "available", available)
+    monkeypatch.setattr(availability, "find_available", available)
     return found
 
 
