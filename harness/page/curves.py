@@ -44,7 +44,7 @@ GIVEN_UP = 3.0
 
 def draw_sizes(document: Document, *, narrow: bool) -> Chart | None:
     """Draw the sweeps of the run below each other; return None if nothing was measured at two sizes."""
-    panels = [_draw_sweep(line, document, narrow=narrow) for line in _choose_sweeps(document)]
+    panels = [_draw_sweep(line, document, narrow=narrow) for line in _find_drawn_sweeps(document)[:MOST_SWEEPS]]
     if not panels:
         return None
     return stack(panels, spacing=24)
@@ -68,10 +68,6 @@ def _find_drawn_sweeps(document: Document) -> list[Sweep]:
         for line in find_sweeps(document, more_than=1)
         if len({row.group for row in _find_timed_rows(line, document)}) > 1
     ]
-
-
-def _choose_sweeps(document: Document) -> list[Sweep]:
-    return _find_drawn_sweeps(document)[:MOST_SWEEPS]
 
 
 def _find_timed_rows(line: Sweep, document: Document) -> list[Row]:
@@ -128,8 +124,8 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
     width = NARROW - 150 if narrow else WIDE - 300
     left, right = widen_range([point["size"] for point in points], 1.1)
     low, high = widen_range([end for point in points for end in (point["low"], point["high"])], 1.15)
-    sizes = sorted({point["size"] for point in points})
-    x_axis = alt.Axis(values=_thin_out(sizes, 5 if narrow else 12), format="~d", grid=False, title=line.axis)
+    sizes, most = sorted({point["size"] for point in points}), 5 if narrow else 12
+    x_axis = alt.Axis(values=sizes[:: math.ceil(len(sizes) / most)], format="~d", grid=False, title=line.axis)
     x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
     y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="time a call or item, ms")
     y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
@@ -158,10 +154,6 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
         .encode(x=alt.value(width + 6), y=y, text="name:N", color=colour),
     ]
     return layer(*parts, width=width, height=height).properties(title=cut(line.fixed, 44 if narrow else 110))
-
-
-def _thin_out(sizes: Sequence[int], most: int) -> list[int]:
-    return list(sizes[:: math.ceil(len(sizes) / most)])
 
 
 def draw_serving(run: MeasuredRun, *, narrow: bool) -> Chart | None:

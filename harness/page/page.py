@@ -108,13 +108,14 @@ def _lay_out_answer(answer: PolicyAnswer) -> Front:
 def lay_out(run: MeasuredRun) -> Section:
     """Lay out what a run shows, and draw its figures."""
     document = run.document
+    others = (_draw_kind(run, name) for name in plots.KINDS if name != plots.FIRST)
     return Section(
         name=f"{document.study} ({document.run})" if document.study else document.run,
         screen=render_screen(document, WIDTH),
         narrow_screen=render_screen(document, PHONE_WIDTH),
         intervals=_draw_kind(run, plots.FIRST),
         tables=list(_tabulate_groups(document)),
-        figures=list(_list_figures(run)),
+        figures=[figure for figure in others if figure],
         proof=tabulate_proof(document),
         environment=tabulate_environment(document),
         remarks=mark_lines(table.tell_run(document, full=True)),
@@ -131,13 +132,6 @@ def _tabulate_groups(document: Document) -> Iterator[Table]:
             lines=[[mark_cell(line[name]) for name in headers] for line in lines],
             remarks=mark_lines(table.tell_group(summary, rows, full=True)),
         )
-
-
-def _list_figures(run: MeasuredRun) -> Iterator[DrawnFigure]:
-    """List the figures below the first, if the run has anything to show in them."""
-    for name in plots.KINDS:
-        if name != plots.FIRST and (figure := _draw_kind(run, name)):
-            yield figure
 
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from shootout import backends, models
-from shootout.contract import Artifact, Device, NotRunKind, Precision, Value
+from shootout.contract import Device, NotRunKind, Precision, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, ends_of, error, fits, known, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
@@ -57,19 +57,16 @@ def _could_win(name: str, rows: Iterable[Row]) -> bool:
     """Return whether a shipped backend runs anything of what was raced, on a device that has a time; the CPU counts."""
     if name not in backends.SHIPPED:
         return False  # only a process of its own could say
-    can = backends.capabilities(name)
+    can, known_models = backends.capabilities(name), models.names()
     return any(
         (row.device == Device.CPU or row.end_to_end is not None)
         and row.device in can.devices
         and row.scenario in can.scenarios
-        and not set(can.consumes).isdisjoint(_list_forms(row.model))
+        and not set(can.consumes).isdisjoint(
+            models.get(row.model).artifacts if row.model in known_models else FROM_FILE
+        )
         for row in rows
     )
-
-
-def _list_forms(model: str) -> Iterable[Artifact]:
-    """List the forms in which a model can be given; a user's own has at least these."""
-    return models.get(model).artifacts if model in models.names() else FROM_FILE
 
 
 SHOWN = 8
@@ -480,15 +477,11 @@ def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str
     for cells in along.values():
         stretches: list[tuple[str, int]] = []
         for at, answer in sorted(cells, key=lambda cell: cell[0]):
-            if answer.ship and not (stretches and stretches[-1][0] in _list_possibly_best(answer)):
+            may_be_best = {rival.arm for rival in (answer.ship, *answer.tied, *answer.unsettled) if rival}
+            if answer.ship and not (stretches and stretches[-1][0] in may_be_best):
                 stretches.append((answer.ship.arm, at))
         if len(stretches) > 1:
             yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)
-
-
-def _list_possibly_best(answer: Answer) -> set[str]:
-    """List the arms that aren't known to be slower than the best."""
-    return {rival.arm for rival in (*answer.tied, *answer.unsettled)} | ({answer.ship.arm} if answer.ship else set())
 
 
 def _tell_trust_of_all(document: Document) -> str:

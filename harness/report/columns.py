@@ -20,7 +20,6 @@ from shootout.results.document import (
     AccuracyChange,
     Ceiling,
     FidelityFigures,
-    Metric,
     MetricChange,
     Rate,
     Ratio,
@@ -135,10 +134,6 @@ def _tell_change(change: AccuracyChange) -> str:
     return f"{points(change.value)} [{points(change.low)}, {points(change.high)}]"
 
 
-def _tell_score(metric: Metric) -> str:
-    return f"{metric.value:.4g}"
-
-
 def _score_change(change: MetricChange) -> str:
     return f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
 
@@ -149,14 +144,6 @@ def _tell_ratio(ratio: Ratio) -> str:
 
 def _bare_judged(ratio: Ratio) -> Text:
     return Text(f"{_tell_ratio(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
-
-
-def _bare_rate(figure: Rate) -> str:
-    return number(figure.value)
-
-
-def _bare_change(change: AccuracyChange) -> str:
-    return points(change.value)
 
 
 def _tell_ceiling(ceiling: Ceiling) -> str:
@@ -210,8 +197,8 @@ COLUMNS = (
     ),
     Column(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True, brief=_bare_judged),
     Column(name="end_to_end.ratio", header="to baseline", show=judged, baseline="baseline", left=True),
-    Column(name="items_per_s", header="items/s", show=rate, brief=_bare_rate),
-    Column(name="serve.rate_per_s", header="requests/s", show=rate, brief=_bare_rate),
+    Column(name="items_per_s", header="items/s", show=rate, brief=lambda figure: number(figure.value)),
+    Column(name="serve.rate_per_s", header="requests/s", show=rate, brief=lambda figure: number(figure.value)),
     Column(name="serve.p99_ns", header="p99"),
     Column(name="serve", header="limit", show=_tell_limit),
     Column(name="serve.unloaded_ns", header="idle"),
@@ -222,8 +209,13 @@ COLUMNS = (
     Column(name="fidelity", header="error", show=error_of),
     Column(name="fidelity.shared_l2", header="to own file", show=error),
     Column(name="fidelity.accuracy", header="accuracy", show=share),
-    Column(name="fidelity.accuracy_change", header="change (points)", show=_tell_change, brief=_bare_change),
-    Column(name="fidelity.metric", header="metric", show=_tell_score),
+    Column(
+        name="fidelity.accuracy_change",
+        header="change (points)",
+        show=_tell_change,
+        brief=lambda change: points(change.value),
+    ),
+    Column(name="fidelity.metric", header="metric", show=lambda metric: f"{metric.value:.4g}"),
     Column(
         name="fidelity.metric.change",
         header="metric change",

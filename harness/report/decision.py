@@ -234,11 +234,8 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
     if decision.outcome == "infeasible" and decision.misses:
         miss = decision.misses[0]
         finding = next(other for other in decision.of(miss.candidate).limits if other.limit is miss.limit)
-        yield f"{short(miss.candidate)}: {tell_finding(finding)}, {_tell_excess(miss.excess)}"
-
-
-def _tell_excess(excess: float) -> str:
-    return f"{excess:.0%} beyond it" if excess < 1 else f"{1 + excess:.3g}x the limit"
+        excess = f"{miss.excess:.0%} beyond it" if miss.excess < 1 else f"{1 + miss.excess:.3g}x the limit"
+        yield f"{short(miss.candidate)}: {tell_finding(finding)}, {excess}"
 
 
 def _tell_changes(decision: Decision) -> Iterator[str]:

@@ -72,7 +72,8 @@ def preparing_s(planned: Plan) -> float:
     """Estimate the seconds of exports and builds with an empty cache, by rule of thumb."""
     building = [group for group in planned.groups if group.building]
     arms = [arm for group in building for arm in group.building if not arm.control]
-    exports = EXPORTER_S + EXPORT_S * len(building) if any(map(_needs_model, arms)) else EXPORT_S * len(building)
+    needs_model = any(Artifact.NONE not in describe(arm.target.backend)[0].consumes for arm in arms)
+    exports = EXPORT_S * len(building) + (EXPORTER_S if needs_model else 0.0)
     builds_s = [expected_s(arm) for arm in arms]  # side by side
     return exports + max(sum(builds_s) / len(lanes(planned.placement)), *builds_s, 0.0)
 
@@ -105,10 +106,6 @@ def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
         str(count) for count in sorted(SERVE_ROUNDS if is_serving else ROUNDS for is_serving in serves)
     )
     return f"  {fewest} to {planned.study.most_restarts} restarts of {rounds} rounds"
-
-
-def _needs_model(arm: Arm) -> bool:
-    return Artifact.NONE not in describe(arm.target.backend)[0].consumes
 
 
 def needed_bytes(planned: Plan) -> int:

@@ -218,17 +218,14 @@ def tell_ceilings(document: Document) -> list[str]:
     lines = [_ceilings_line(ceilings[threads]) for threads in asked if threads in ceilings]
     missing = [threads for threads in asked if threads not in ceilings]
     explained = ["of peak: the share of these that a call reaches, and which of them takes half of its time or more."]
-    return [*lines, *(explained if lines else []), *([_advise_ceilings(missing)] if missing else [])]
+    advice = [f"{NO_CEILINGS} ({', '.join(f'--threads {threads}' for threads in missing)})."]
+    return [*lines, *(explained if lines else []), *(advice if missing else [])]
 
 
 def _ceilings_line(ceilings: Ceilings) -> str:
     rates = [f"{name} {rate_of(name, peak.giga_ops)} ({peak.source})" for name, peak in ceilings.peaks.items()]
     memory = [f"{level.level} {level.best_gbs:.3g} GB/s" for level in ceilings.bandwidth]
     return f"Ceilings at {threads_of(ceilings.threads)}: {', '.join(rates)}; {', '.join(memory)}."
-
-
-def _advise_ceilings(missing: Sequence[int]) -> str:
-    return f"{NO_CEILINGS} ({', '.join(f'--threads {threads}' for threads in missing)})."
 
 
 RATES, MEMORY = ("precision", "peak", "reached by"), ("memory", "holds", "read", "copy")

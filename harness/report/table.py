@@ -50,9 +50,8 @@ def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
     for row in document.rows:
         if row.group not in chose:
             first.setdefault(row.group, row)
-    longest = max(
-        ("batch", "threads", *_parameter_names(first)), key=lambda axis: len(_sizes_along(first, axis)), default="batch"
-    )
+    parameters = dict.fromkeys(name for row in first.values() for name in row.parameters)
+    longest = max(("batch", "threads", *parameters), key=lambda axis: len(_sizes_along(first, axis)), default="batch")
     axis = document.crossovers[0].axis if document.crossovers else longest
     sweeps: dict[str, dict[int, str]] = {}
     for name, row in first.items():
@@ -67,17 +66,9 @@ def find_sweeps(document: Document, *, more_than: int = MANY) -> list[Sweep]:
             selecting={confirms[name]: size for size, name in sorted(groups.items()) if name in confirms},
         )
         for fixed, groups in sweeps.items()
-        if len(groups) > more_than and not _is_about_costs_in(document, set(groups.values()))
+        if len(groups) > more_than
+        and not _is_about_costs([row for row in document.rows if row.group in groups.values()])
     ]
-
-
-def _is_about_costs_in(document: Document, names: set[str]) -> bool:
-    """Return whether precisions are compared with their own FP32: then a time alone is not the answer."""
-    return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in document.rows if row.group in names)
-
-
-def _parameter_names(first: dict[str, Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in first.values() for name in row.parameters))
 
 
 def _sizes_along(first: dict[str, Row], axis: str) -> set[int]:
@@ -325,7 +316,7 @@ def _tell_whys(rows: Sequence[Row], *, full: bool) -> list[Text]:
 
 
 def _is_about_costs(rows: Sequence[Row]) -> bool:
-    """Return whether arms were compared with their own backend's FP32."""
+    """Return whether arms were compared with their own backend's FP32: then a time alone is not the answer."""
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
 
 
