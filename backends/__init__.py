@@ -16,9 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from shootout.backends import described, words
+from shootout.backends import description, words
 from shootout.backends.adapter import Adapter, Fixture, Runner, Serve, Ship
-from shootout.backends.described import Description, Folders
+from shootout.backends.description import Description, Folders
 from shootout.backends.row import SHIPPED as SHIPPED
 from shootout.backends.row import Entry as Entry
 from shootout.contract import Capabilities, Gemms, NotRun, Target
@@ -103,11 +103,11 @@ def describe(name: str) -> Description:
     except UsageError as error:
         if name not in names(hidden=True):
             raise
-        return described.broken(str(error))
+        return description.broken(str(error))
     if name in SHIPPED:
         return Description(capabilities=get(name).capabilities)
     together = tuple((one.name, one.value) for one in _third_parties() if _package(one) == row.package)
-    return described.ask(together, row.fix, _folders(), os.environ.get(MORE, ""))[name]
+    return description.ask(together, row.fix, _folders(), os.environ.get(MORE, ""))[name]
 
 
 def is_installed(name: str) -> bool:

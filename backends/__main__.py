@@ -1,4 +1,4 @@
-"""Tell what adapters say of themselves: the other end of `backends.described`."""
+"""Tell what adapters say of themselves: the other end of `backends.description`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from shootout import backends
-from shootout.backends.code import code_of
+from shootout.backends.description import code_of
 from shootout.contract import Capabilities
 from shootout.errors import SkippedArm, explained
 from shootout.host.child import leave_with

@@ -17,7 +17,7 @@ from threading import Event, Lock
 from typing import Any
 
 from shootout import backends, quantize
-from shootout.backends import code, reported
+from shootout.backends import description, reported
 from shootout.backends.adapter import Built
 from shootout.backends.installed import install_bytes
 from shootout.clock import Deadline
@@ -367,9 +367,9 @@ def ask(worker: process.WorkerProcess, command: str, most_s: float, limit: Deadl
 def _code_of(target: Target) -> list[Path]:
     """Return all code that decides what an adapter builds: its own, what shipped adapters share, and quantizers."""
     if target.folder:
-        return [*code.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
+        return [*description.code_of(backends.runner(target)), Path(target.folder) / MANIFEST]
     backend, shipped = target.backend, target.backend in backends.SHIPPED
-    own = code.code_of(backends.get(backend)) if shipped else map(Path, backends.describe(backend).code)
+    own = description.code_of(backends.get(backend)) if shipped else map(Path, backends.describe(backend).code)
     shared = (Path(package.__path__[0]) for package in (backends, quantize))
     return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
 

@@ -13,7 +13,7 @@ from time import sleep
 from typing import TYPE_CHECKING, Any
 
 from shootout import backends
-from shootout.backends import described
+from shootout.backends import description
 from shootout.ceilings.measure import obtain_ceilings
 from shootout.ceilings.remembered import read_ceilings
 from shootout.commands.output import print_answer, show_progress
@@ -114,7 +114,7 @@ class DoctorReport:
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
     """Look at everything and print it; returns the exit code."""
     pass_on(options.get("env", ()))
-    described.forget_hanging()
+    description.forget_hanging()
     if (index := options.get("gpu")) is not None:
         _choose_gpu(index)
     report = examine()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shootout.backends.code import code_of
+from shootout.backends.description import code_of
 from shootout.build import builder
 from shootout.build.builder import Builder, BuiltArm, probe_key
 from shootout.contract import Arm, Target

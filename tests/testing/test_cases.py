@@ -7,7 +7,7 @@ import fcntl
 import pytest
 
 from shootout import backends
-from shootout.backends import described
+from shootout.backends import description
 from shootout.contract import Availability, Device, NotRun, NotRunKind, Target
 from shootout.errors import SkippedArm
 from shootout.host import store
@@ -18,7 +18,9 @@ from shootout.testing.test_conformance import cache_in_use  # noqa: F401 - a fix
 
 def test_a_backend_that_can_t_say_what_it_can_do_gets_no_case(monkeypatch: pytest.MonkeyPatch):
     """What is assumed of it would leave out the probe and the counts, and the rest might pass."""
-    monkeypatch.setattr(backends, "describe", lambda name: described.broken("its capabilities: modes is 7", "mend it"))
+    monkeypatch.setattr(
+        backends, "describe", lambda name: description.broken("its capabilities: modes is 7", "mend it")
+    )
     target = Target(backend="numpy")
     for ask in (lambda: cases.targets(["numpy"]), lambda: cases.case_of.__wrapped__(target)):
         with pytest.raises(SkippedArm, match="modes is 7") as told:

@@ -13,7 +13,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends._litert import backend, converter
-from shootout.backends.code import code_of
+from shootout.backends.description import code_of
 from shootout.contract import Arm, Precision, Target
 from shootout.errors import NotRunKind, SkippedArm
 from shootout.host import store

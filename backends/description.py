@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.backends import reported
+from shootout.backends.adapter import Runner
 from shootout.clock import utc_now
 from shootout.contract import Artifact, Capabilities, Device, Precision, is_among
 from shootout.errors import ArmFailed, NotRun, NotRunKind, UsageError, printable
@@ -36,6 +37,9 @@ ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
 )
 """Nobody knows what a broken adapter can do: whatever it is asked is a row that says what is wrong."""
+OWN_PACKAGE = "shootout.backends"
+LOADERS = ("load.txt", "load_package.txt", "load_script.txt")
+"""Files of a shipped adapter's that come after a build."""
 Folders = tuple[tuple[str, int], ...]
 """Where packages are looked for, and when each last changed."""
 
@@ -150,3 +154,32 @@ def _description(said: Mapping[str, Any], path: str, fix: str) -> Description:
         return Description(capabilities=reported.capabilities(said["capabilities"]), code=tuple(said["code"]))
     except ArmFailed as error:
         return broken(f"{path} can't be loaded: {error}", fix)
+
+
+def code_of(adapter: Runner) -> list[Path]:
+    """An adapter's own code; what shipped ones share isn't among it."""
+    modules = {base.__module__ for base in type(adapter).__mro__}
+    return sorted(
+        {file for name in modules if name.partition(".")[0] not in sys.stdlib_module_names for file in _own_files(name)}
+    )
+
+
+def _own_files(module: str) -> Iterable[Path]:
+    """The Python files of the package that a class comes from, or the file itself with those beside it that it imports.
+
+    A shipped adapter's package is its own folder, with the list of what it installs and without how it ships; a third
+    party's is the whole one that it installs.
+    """
+    file = Path(str(sys.modules[module].__file__))
+    folder = file.parent
+    if sys.modules[module].__package__ == OWN_PACKAGE:
+        return [file]  # those beside it count for everybody
+    if module.startswith(f"{OWN_PACKAGE}."):
+        return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in LOADERS]
+    if "." not in module and file.name != "__init__.py":
+        from shootout.models.user import source  # a worker needs none of it
+
+        return source.reached(file, [module], sorted(folder.glob("*.py")), source.read)
+    while (folder.parent / "__init__.py").exists():
+        folder = folder.parent
+    return folder.rglob("*.py")

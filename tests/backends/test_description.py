@@ -10,7 +10,7 @@ from support.adapters.third_party import install
 from support.console import here
 
 from shootout import backends
-from shootout.backends import described
+from shootout.backends import description
 from shootout.commands import doctor
 from shootout.commands.doctor import Quietness
 from shootout.contract import Availability, Device, Precision
@@ -112,7 +112,7 @@ def test_one_that_misses_a_variable_as_it_is_imported_says_how_it_gets_it(
 
 
 def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(described, "LIMIT_S", 1.0)
+    monkeypatch.setattr(description, "LIMIT_S", 1.0)
     (tmp_path / "hanging.py").write_text("import time\ntime.sleep(600)")
     install(tmp_path, "hanging-package", {"hangs": "hanging:Mine"})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -166,7 +166,7 @@ def test_the_doctor_tries_one_that_hung_again(tmp_path: Path, monkeypatch: pytes
 def test_one_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Each `list` and each `run` is a process of its own, which knows nothing of the one before."""
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(described, "LIMIT_S", 1.0)
+    monkeypatch.setattr(description, "LIMIT_S", 1.0)
     (tmp_path / "hanging_once.py").write_text("import time\ntime.sleep(600)")
     install(tmp_path, "hanging-once-package", {"hangs-once": "hanging_once:Mine"})
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -178,10 +178,10 @@ def test_one_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.
             started.append(module)
             super().__init__(module, *words, **how)
 
-    monkeypatch.setattr(described, "Child", Noted)
+    monkeypatch.setattr(description, "Child", Noted)
 
     def reason() -> str:
-        described.ask.cache_clear()
+        description.ask.cache_clear()
         why = backends.describe("hangs-once").why
         assert why
         return why.reason
@@ -191,7 +191,7 @@ def test_one_that_hangs_costs_its_time_once(tmp_path: Path, monkeypatch: pytest.
     assert len(started) == 1
     assert again.startswith(f"{first} (at 2")
     assert again.endswith("as any command does the next day, or when its files or packages change)")
-    monkeypatch.setattr(described, "utc_now", lambda: "2999-01-01T00:00:00+00:00")
+    monkeypatch.setattr(description, "utc_now", lambda: "2999-01-01T00:00:00+00:00")
     reason()
     assert len(started) == 2
     (tmp_path / "hanging_once.py").write_text("raise ValueError('mended, and broken again')")
