@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from shootout.contract import Arm, Availability, Capabilities, Device, Precision, Target, Value
+from shootout.contract import Arm, Availability, Capabilities, Device, NotRun, NotRunKind, Precision, Target, Value
 from shootout.exported.model import ExportedModel
 from shootout.session import Session
 
@@ -121,3 +122,35 @@ class Fixture:
     lacks: Callable[[Target], bool] = lambda target: False  # noqa: ARG005 - of any target
     tells_rest: bool = True
     warm: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorHint:
+    """One kind of refusal: the model is sound, and this library can't take it.
+
+    Attributes:
+        said: a regular expression; found in what it raises, its type's name in front.
+        reason: what that means, in one line; `{name}` is what the expression's group of that name found.
+        fix: what the user can do, or "".
+    """
+
+    said: str
+    reason: str
+    fix: str = ""
+
+
+NOTHING_TO_QUANTIZE = ErrorHint(
+    said="^ValueError: (?P<why>nothing to quantize: .*)",
+    reason="{why}",
+    fix="race its floats; products inside branches and loops are out of every quantizer's reach",
+)
+"""What every adapter says of a model without layers of the kinds that it quantizes."""
+
+
+def explain_error(error: BaseException, table: Iterable[ErrorHint]) -> NotRun | None:
+    """What an error means by the first row that knows it; None where none does, and the error is a failure."""
+    told = f"{type(error).__name__}: {error}"
+    for row in (*table, NOTHING_TO_QUANTIZE):
+        if found := re.search(row.said, told):
+            return NotRun(NotRunKind.UNFIT, row.reason.format(**found.groupdict()), row.fix)
+    return None

@@ -12,10 +12,9 @@ from shootout.backends._executorch.lower import OPTIONS, examples, lower
 from shootout.backends._executorch.quantize import SCHEMES, quantize
 from shootout.backends._executorch.runtime import FORWARD, import_runtime
 from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
-from shootout.backends.adapter import Built, Fixture, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, require_own_threads, trial
 from shootout.backends.common_torch import float32_module
-from shootout.backends.words import ErrorHint
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.host.environment import version_of
 from shootout.schemes import shown_as

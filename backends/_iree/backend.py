@@ -42,9 +42,8 @@ from shootout.backends._iree.session import (
     open_device,
 )
 from shootout.backends._iree.session import OPTIONS as RUNTIME_OPTIONS
-from shootout.backends.adapter import Built, Fixture, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, require_own_threads, trial
-from shootout.backends.words import ErrorHint
 from shootout.contract import Arm, Artifact, Availability, Capabilities, Device, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.host.environment import native_flags, version_of

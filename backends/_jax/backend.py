@@ -38,10 +38,9 @@ from shootout.backends._jax.session import (
     read_weights,
     stager,
 )
-from shootout.backends.adapter import Built, Fixture, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
 from shootout.backends.cuda_memory import Eviction
-from shootout.backends.words import ErrorHint
 from shootout.contract import (
     INFERENCE,
     INTEGERS,

@@ -16,9 +16,8 @@ from shootout.backends._litert.account import survey
 from shootout.backends._litert.converter import NETWORK, convert
 from shootout.backends._litert.quantize import OPTIONS, SCHEMES, notes_of, quantize
 from shootout.backends._litert.session import BUILTIN, KERNELS, MODEL, PACKAGE, LiteRtSession, compile_model
-from shootout.backends.adapter import Built, Fixture, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import check_options, require_device, trial
-from shootout.backends.words import ErrorHint
 from shootout.contract import INTEGERS, Arm, Artifact, Availability, Capabilities, Device, Option, Precision, Target
 from shootout.host.environment import version_of
 from shootout.schemes import parse, shown_as

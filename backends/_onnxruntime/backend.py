@@ -36,9 +36,8 @@ from shootout.backends._onnxruntime.quantize import (
 )
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
-from shootout.backends.adapter import Built, Fixture, Served, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Served, Shipment
 from shootout.backends.common import check_options, is_handed_out, is_shared, require_device, trial
-from shootout.backends.words import ErrorHint
 from shootout.contract import (
     INTEGERS,
     Arm,

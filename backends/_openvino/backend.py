@@ -38,9 +38,8 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.adapter import Built, Fixture, Served, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, Served, Shipment
 from shootout.backends.common import check_options, is_shared, require_device, trial
-from shootout.backends.words import ErrorHint
 from shootout.contract import (
     INTEGERS,
     Arm,
