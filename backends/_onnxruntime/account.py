@@ -59,23 +59,23 @@ def optimise(source: Path, arm: Arm, folder: Path, without: str = "") -> Path:
     """Write the graph that ONNX Runtime makes of `source`, every optimisation on but `without`; returns its path.
 
     A model with branches for inputs of several sizes may not fit any one of them: a branch that the fixed sizes never
-    take breaks its shape inference. Such a one is optimised with free sizes, as its own users load it.
+    take breaks its shape inference. It is then optimised with free sizes, as its own users load it.
     """
     try:
-        return _optimise(source, arm, folder, without)
+        return _optimise_once(source, arm, folder, without)
     except Exception as error:
-        if _UNINFERRED not in str(error) or not (loose := _loosened(source, folder)):
+        if _UNINFERRED not in str(error) or not (loose := _write_with_free_sizes(source, folder)):
             raise
     try:
-        return _optimise(loose, arm, folder, without)
+        return _optimise_once(loose, arm, folder, without)
     finally:
         loose.unlink()
 
 
-def _optimise(source: Path, arm: Arm, folder: Path, without: str) -> Path:
+def _optimise_once(source: Path, arm: Arm, folder: Path, without: str) -> Path:
     from shootout.exported import onnx_files
 
-    options, path = _options(arm), folder / MODEL
+    options, path = _session_options(arm), folder / MODEL
     if without:
         options.add_session_config_entry("optimization.disable_specified_optimizers", without)
     options.optimized_model_filepath = str(path)
@@ -83,12 +83,12 @@ def _optimise(source: Path, arm: Arm, folder: Path, without: str) -> Path:
         prefix = "session.optimized_model_external_initializers"
         options.add_session_config_entry(f"{prefix}_file_name", f"{path.name}.data")
         options.add_session_config_entry(f"{prefix}_min_size_in_bytes", "1024")
-    _open(source, arm, options, providers.given(arm, folder / ENGINES, graph=False))
+    _open_on_provider(source, arm, options, providers.providers_of(arm, folder / ENGINES, graph=False))
     return path
 
 
-def _loosened(source: Path, folder: Path) -> Path | None:
-    """The model in `folder`, with inputs of any size; None where it has no branches, or its weights beside it."""
+def _write_with_free_sizes(source: Path, folder: Path) -> Path | None:
+    """Write the model with inputs of any size; return None if it has no branches, or its weights lie beside it."""
     import onnx
 
     from shootout.exported import onnx_axes, onnx_files
@@ -112,7 +112,7 @@ def _loosened(source: Path, folder: Path) -> Path | None:
 def open_session(
     model: Path | bytes, arm: Arm, profile: Path | None = None, *, graph: bool = False, stream: int | None = None
 ) -> Any:
-    """A session on a graph as it is, which records the provider of every node.
+    """Open a session on a graph as it is, which records the provider of every node.
 
     Args:
         model: its path, or all of it.
@@ -125,19 +125,19 @@ def open_session(
         RuntimeError: the arm's provider couldn't be loaded, can't take the graph, or has no memory for it; or it leaves
             a product to the CPU.
     """
-    options = _options(arm, optimised=not providers.names_plugin(arm.target))
+    options = _session_options(arm, optimised=not providers.names_plugin(arm.target))
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if profile:
         options.enable_profiling, options.profile_file_prefix = True, str(profile)
     engines = Path() if isinstance(model, bytes) else model.parent / ENGINES
-    session = _open(model, arm, options, providers.given(arm, engines, graph=graph, stream=stream))
-    if providers.of(arm.target) != providers.CPU:
+    session = _open_on_provider(model, arm, options, providers.providers_of(arm, engines, graph=graph, stream=stream))
+    if providers.provider_of(arm.target) != providers.CPU:
         _require_products_off_cpu(session)
     return session
 
 
 def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
-    """Nodes that this session gave to another provider than the one that was asked for."""
+    """List the nodes that this session gave to another provider than the one that was asked for."""
     subgraphs = [part for part in session.get_provider_graph_assignment_info() if part.ep_name != provider]
     return tuple(f"{node.op_type} {node.name!r} on {part.ep_name}" for part in subgraphs for node in part.get_nodes())
 
@@ -156,7 +156,7 @@ def _require_products_off_cpu(session: Any) -> None:
 
 
 def settings_of(arm: Arm, *, optimised: bool = False) -> dict[str, Any]:
-    """What an arm's sessions are told, by the names of ONNX Runtime's `SessionOptions`; its configuration `entries`.
+    """Return an arm's settings by the names of ONNX Runtime's `SessionOptions`, with its configuration `entries`.
 
     Args:
         optimised: the graph is run as it is.
@@ -175,7 +175,7 @@ def settings_of(arm: Arm, *, optimised: bool = False) -> dict[str, Any]:
     }
 
 
-def _options(arm: Arm, *, optimised: bool = False) -> Any:
+def _session_options(arm: Arm, *, optimised: bool = False) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -188,8 +188,8 @@ def _options(arm: Arm, *, optimised: bool = False) -> Any:
     return options
 
 
-def _open(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, dict[str, str]]]) -> Any:
-    """A session that has the arm's provider; by itself, ONNX Runtime would print an error and take the CPU."""
+def _open_on_provider(model: Path | bytes, arm: Arm, options: Any, given: list[tuple[str, dict[str, str]]]) -> Any:
+    """Open a session that has the arm's provider; by itself, ONNX Runtime would print an error and take the CPU."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(QUIET)
@@ -234,7 +234,7 @@ class Kernel:
 
 
 def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
-    """What `Executed` says of the kernels that ran, by its own names.
+    """Profile a few calls and count the kernels that ran, by the names that `Executed` has for them.
 
     Args:
         path: the optimised graph.
@@ -242,10 +242,10 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     """
     import onnx
 
-    calls, tf32 = _profiled(path, arm, inputs)
+    calls, tf32 = _profile_kernels(path, arm, inputs)
     graph = Graph(onnx.load(path, load_external_data=False))
     kernels = calls[-1]
-    label = {kernel.node: _label(kernel, graph, tf32) for kernel in kernels}
+    label = {kernel.node: _precision_label(kernel, graph, tf32) for kernel in kernels}
     compute = {kernel.node for kernel in kernels if is_product(kernel.op)}
     conversions = {kernel.node for kernel in kernels if re.search(CONVERSIONS, kernel.op)}
     kinds = {node: label[node] if node in compute else CONVERSION if node in conversions else OTHER for node in label}
@@ -256,14 +256,14 @@ def count_kernels(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
         "flops_by_precision": flops_by_precision(
             (label[kernel.node], _kernel_flops(kernel, graph)) for kernel in kernels if kernel.node in compute
         ),
-        "kernel_ns": _kernel_ns(calls, kinds, min(_call(open_session(path, arm), inputs)))
+        "kernel_ns": _kernel_ns(calls, kinds, min(_time_calls_us(open_session(path, arm), inputs)))
         if arm.target.device is Device.CPU
         else {},
     }
 
 
 def trace(path: Path, arm: Arm, inputs: Arrays, calls: int) -> list[Event]:
-    """The profile of the last `calls` of some calls, as trace events: each node by its operation, in its run."""
+    """Profile some calls and return the last `calls` as trace events: each node by its operation, in its run."""
     with tempfile.TemporaryDirectory() as place:
         session = open_session(path, arm, profile=Path(place) / "profile")
         for _ in range(WARM_UP + calls):
@@ -286,25 +286,25 @@ class Graph:
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}
 
     def attribute(self, kernel: Kernel, name: str, default: int = 0) -> int:
-        """An integer; the default where the node doesn't have it, or isn't in the main graph."""
+        """Return an integer, or the default if the node doesn't have it or isn't in the main graph."""
         node = self._nodes.get(kernel.node[0])
         return next((one.i for one in node.attribute if one.name == name), default) if node is not None else default
 
     def shape(self, kernel: Kernel, position: int) -> Sequence[int] | None:
-        """Of an input."""
+        """Return the shape of an input."""
         node = self._nodes.get(kernel.node[0])
-        stored = self._weights.get(_input(node, position)) if node is not None else None
+        stored = self._weights.get(_input_name(node, position)) if node is not None else None
         return stored or (kernel.shapes[position] if position < len(kernel.shapes) else None)
 
 
-def _input(node: NodeProto, position: int) -> str:
+def _input_name(node: NodeProto, position: int) -> str:
     return node.input[position] if position < len(node.input) else ""
 
 
-def _profiled(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]], bool]:
-    """The kernels of each call, and whether float32 products are rounded to TF32."""
+def _profile_kernels(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]], bool]:
+    """Return the kernels of each call, and whether float32 products are rounded to TF32."""
     session = open_session(path, arm, profile=path.parent / "profile")
-    _call(session, inputs)
+    _time_calls_us(session, inputs)
     profile = Path(session.end_profiling())
     events = json.loads(profile.read_text(encoding="utf-8"))
     profile.unlink()
@@ -313,12 +313,12 @@ def _profiled(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]],
         if event["name"] == "model_run":
             calls.append([])
         elif event["name"].endswith("_kernel_time"):
-            calls[-1].append(_kernel(event))
+            calls[-1].append(_read_kernel(event))
     tf32 = providers.uses_tf32(session, arm.target)
     return calls[WARM_UP:-1], tf32
 
 
-def _kernel(event: Mapping[str, Any]) -> Kernel:
+def _read_kernel(event: Mapping[str, Any]) -> Kernel:
     found = event["args"]
     inputs = [(DTYPES.get(name, name), shape) for one in found["input_type_shape"] for name, shape in one.items()]
     outputs = [shape for one in found["output_type_shape"] for shape in one.values()]
@@ -332,8 +332,8 @@ def _kernel(event: Mapping[str, Any]) -> Kernel:
     )
 
 
-def _label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
-    """By operand types: int8 where any is, else the first one's. MatMulNBits has attributes that tell."""
+def _precision_label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
+    """Return int8 if any operand is, else the first operand's precision; MatMulNBits tells it by attributes."""
     if kernel.op == "MatMulNBits":
         bits, level = graph.attribute(kernel, "bits", FOUR), graph.attribute(kernel, "accuracy_level")
         return N_BITS.get((bits, level == quantize.ROUNDING), f"int{bits}")
@@ -344,7 +344,7 @@ def _label(kernel: Kernel, graph: Graph, tf32: bool) -> str:
 
 
 def _kernel_flops(kernel: Kernel, graph: Graph) -> float | None:
-    """As the kernel computes them: with the channels that a blocked layout (NCHWc) adds."""
+    """Count operations as the kernel computes them: with the channels that a blocked layout (NCHWc) adds."""
     if re.search(r"MatMul|Gemm", kernel.op) and kernel.shapes:
         first = kernel.shapes[0]
         turned = graph.attribute(kernel, "transA") and len(first) > 1
@@ -356,8 +356,8 @@ def _kernel_flops(kernel: Kernel, graph: Graph) -> float | None:
     return None
 
 
-def _call(session: Any, inputs: Arrays) -> list[float]:
-    """Microseconds of some calls after the warm-up."""
+def _time_calls_us(session: Any, inputs: Arrays) -> list[float]:
+    """Time some calls after the warm-up, in microseconds."""
     found: list[float] = []
     while len(found) < WARM_UP + FEWEST_CALLS or (len(found) < WARM_UP + CALLS and sum(found) < 1e6 * BUDGET_S):
         with Stopwatch() as watch:
@@ -367,13 +367,13 @@ def _call(session: Any, inputs: Arrays) -> list[float]:
 
 
 def _kernel_ns(calls: Sequence[Sequence[Kernel]], kinds: Mapping[Any, str], call_us: float) -> dict[str, float]:
-    """The median call's time by kind, without the profiler's own: what the quickest call takes longer with it."""
+    """Return the median call's time by kind, less what the quickest call takes longer with the profiler."""
     count = Counter(kinds[kernel.node] for kernel in calls[-1])
     profiled = min(sum(kernel.us for kernel in call) for call in calls)
     own = min(max(0.0, profiled - call_us) / max(1, count.total()), MOST_OWN_US)
-    us = {kind: median(_us(call, kinds, kind) for call in calls) for kind in {*count, CONVERSION, OTHER}}
+    us = {kind: median(_sum_us(call, kinds, kind) for call in calls) for kind in {*count, CONVERSION, OTHER}}
     return {kind: 1e3 * max(0.0, found - own * count[kind]) for kind, found in us.items()}
 
 
-def _us(call: Sequence[Kernel], kinds: Mapping[Any, str], kind: str) -> int:
+def _sum_us(call: Sequence[Kernel], kinds: Mapping[Any, str], kind: str) -> int:
     return sum(kernel.us for kernel in call if kinds[kernel.node] == kind)

@@ -94,7 +94,7 @@ BLOCKED = b"\x3a\x13com.microsoft.nchwc"
 
 
 def _lacks(target: Target) -> bool:
-    """Static INT8 runs on a GPU in TensorRT only, from the shared model only, and that takes a build with TensorRT."""
+    """Return whether static INT8 can't run here: on a GPU, only TensorRT runs it, and only the shared model's."""
     if target.device is Device.CPU:
         return False
     if target.mode != providers.MODE:
@@ -128,10 +128,11 @@ class OnnxRuntimeAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Run a product and a sum."""
-        return trial("onnxruntime", lambda: _try(device))
+        return trial("onnxruntime", lambda: _try_device(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The graph that sessions run, and what it executes; with the mode `tensorrt` also TensorRT's engine.
+        """Write the graph that sessions run, and count what it executes; in the mode `tensorrt` also build TensorRT's
+        engine.
 
         Raises:
             ValueError: an option that the arm's provider doesn't have; nothing can be quantized; or the calibration
@@ -141,28 +142,30 @@ class OnnxRuntimeAdapter:
         """
         check_options(arm, self.capabilities.options)
         refuse_options(arm)
-        _refuse(arm.target)
+        _refuse_target(arm.target)
         if providers.names_plugin(arm.target):
             providers.register_plugin(arm.target, arm.options)
-        providers.require(providers.of(arm.target))
+        providers.require(providers.provider_of(arm.target))
         with tempfile.TemporaryDirectory() as place:
-            facts = _made(exported, arm, folder, Path(place))
+            facts = _write_graph(exported, arm, folder, Path(place))
         return Built(arm=arm, exported=exported, folder=folder, facts=facts)
 
     def load(self, built: Built) -> OnnxRuntimeSession:
-        """A session on the graph."""
+        """Open a session on the graph."""
         target = built.arm.target
         in_host_memory = target.device is Device.CPU or providers.names_plugin(target)
         return OnnxRuntimeSession(built) if in_host_memory else OnnxRuntimeGpuSession(built)
 
 
-def _made(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
-    """Write the graph into `folder`; returns what `Executed` says of it."""
+def _write_graph(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[str, Any]:
+    """Write the graph into `folder`; return what `Executed` says of it."""
     if arm.target.mode == providers.MODE:
-        return tensorrt.build(_narrowed(exported, arm, place), arm, folder)
+        return tensorrt.build(_half_precision_model(exported, arm, place), arm, folder)
     if providers.names_plugin(arm.target):
-        return tensorrt.build_plugin(_narrowed(exported, arm, place), arm, folder, exported.input_buffers()[0])
-    source, precision = _narrowed(exported, arm, place), arm.target.precision
+        return tensorrt.build_plugin(
+            _half_precision_model(exported, arm, place), arm, folder, exported.input_buffers()[0]
+        )
+    source, precision = _half_precision_model(exported, arm, place), arm.target.precision
     scheme, notes = schemes.parse(arm.target.scheme, own=OWN), list[str]()
     if scheme.is_quantized:
         recoded, added = recode(source, place)
@@ -176,19 +179,19 @@ def _made(exported: ExportedModel, arm: Arm, folder: Path, place: Path) -> dict[
     return {**count_kernels(path, arm, exported.input_buffers()[0]), "notes": notes}
 
 
-def _narrowed(exported: ExportedModel, arm: Arm, place: Path) -> Path:
-    """The model in half precision where that is the arm's, or its INT8's rest."""
+def _half_precision_model(exported: ExportedModel, arm: Arm, place: Path) -> Path:
+    """Write the model in half precision if that is the arm's, or that of its INT8's rest."""
     source, target = exported.path(Artifact.ONNX), arm.target
     precision = schemes.rest_of(target) if target.precision is Precision.INT8 else target.precision
     return common_onnx.write_half(source, precision, place) if precision in common_onnx.NARROWED else source
 
 
-def _refuse(target: Target) -> None:
-    """Skip what no machine can do; each with the target that can."""
+def _refuse_target(target: Target) -> None:
+    """Skip what no machine can do; each reason names the target that can."""
     in_tensorrt, scheme = target.mode == providers.MODE, schemes.parse(target.scheme, own=OWN)
     refuse_words(target.precision, scheme)
     if providers.names_plugin(target) and target.precision in INTEGERS:
-        if providers.of(target) != providers.CPU:
+        if providers.provider_of(target) != providers.CPU:
             reason = (
                 f"{providers.plugin_of(target)} doesn't tell what its kernels compute in, and no check would see "
                 "products of floats between Q/DQ pairs: they round as INT8's do"
@@ -217,7 +220,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     """
     target = built.arm.target
     if target.device is not Device.CPU or providers.names_plugin(target):
-        reason = f"{providers.of(target)} needs memory, a stream and libraries that a folder can't bring"
+        reason = f"{providers.provider_of(target)} needs memory, a stream and libraries that a folder can't bring"
         raise SkippedArm(reason, "ship an arm on the CPU, or TensorRT's own engine by hand")
     for path in built.folder.glob(f"{MODEL}*"):
         shutil.copyfile(path, folder / path.name)
@@ -227,13 +230,14 @@ def ship(built: Built, folder: Path) -> Shipment:
         "session": settings_of(built.arm, optimised=True),
         "large": any(map(is_shared, exported.inputs)) or any(map(is_handed_out, exported.outputs)),
     }
-    return Shipment(options=options, isa=_isa_of(folder / MODEL))
+    return Shipment(options=options, isa=_required_isa(folder / MODEL))
 
 
-def _isa_of(graph: Path) -> tuple[str, ...]:
-    """Filters lie in blocks of 16 channels where there is AVX-512, of 8 on other x86 CPUs; neither runs the other's.
+def _required_isa(graph: Path) -> tuple[str, ...]:
+    """Return the instruction sets that the graph's convolutions need.
 
-    Newer versions block on ARM too, by that one's own width.
+    Filters lie in blocks of 16 channels with AVX-512 and of 8 on other x86 CPUs; neither kind runs the other's. Newer
+    versions block on ARM too, by ARM's own width.
     """
     if BLOCKED not in graph.read_bytes():
         return ()
@@ -263,7 +267,7 @@ def triton(options: Mapping[str, Any]) -> Served:
 
 
 def gemms(threads: int) -> Gemms:
-    """ONNX Runtime's own kernels (MLAS), operands of unsigned by signed bytes among them."""
+    """Make products of ONNX Runtime's own kernels (MLAS), unsigned by signed bytes among them."""
     import onnxruntime as ort
     from onnx import TensorProto, helper, numpy_helper
 
@@ -289,13 +293,13 @@ def gemms(threads: int) -> Gemms:
     }
 
 
-def _try(device: Device) -> str:
+def _try_device(device: Device) -> str:
     target = Target(backend="onnxruntime", device=device)
     require_device(device, (Device.CPU, Device.CUDA))
     import onnxruntime
     from onnx import TensorProto, helper
 
-    providers.require(providers.of(target))
+    providers.require(providers.provider_of(target))
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2]) for name in "xy")
     nodes = [helper.make_node("MatMul", ["x", "x"], ["z"]), helper.make_node("Add", ["z", "x"], ["y"])]
     model = helper.make_model(

@@ -147,8 +147,8 @@ NVIDIA = 0x10DE
 """Its number as a maker of PCI devices."""
 
 
-def of(target: Target) -> str:
-    """The provider that has to run every node of a target."""
+def provider_of(target: Target) -> str:
+    """Return the provider that has to run every node of a target."""
     if names_plugin(target):
         return plugin_of(target)
     if target.device is Device.CPU:
@@ -166,7 +166,7 @@ def require(provider: str) -> None:
 
     if provider != CPU:
         onnxruntime.preload_dlls()  # a provider that is a plugin is registered only once they are there
-    available = _available()
+    available = _available_providers()
     if provider not in available:
         reason = f"onnxruntime {onnxruntime.__version__} is built without {provider} (it has {', '.join(available)})"
         raise SkippedArm(reason, FIXES.get(provider, REGISTER.format(name=provider)), NotRunKind.BROKEN)
@@ -181,10 +181,12 @@ def require(provider: str) -> None:
         _require_tensorrt()
 
 
-def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) -> list[tuple[str, dict[str, str]]]:
-    """The providers of a session in order, each with its options.
+def providers_of(
+    arm: Arm, engines: Path, *, graph: bool, stream: int | None = None
+) -> list[tuple[str, dict[str, str]]]:
+    """Return the providers of a session in order, each with its options.
 
-    CUDA comes behind TensorRT, or one node that TensorRT can't take would be an error that doesn't name it; such nodes
+    CUDA comes behind TensorRT: alone, TensorRT would fail on a node that it can't take, without naming it. Such nodes
     are `fallbacks`.
 
     Args:
@@ -193,16 +195,21 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
         graph: capture CUDA graphs.
         stream: the CUDA stream that they compute on; None: one of their own.
     """
-    precision, wanted = arm.target.precision, of(arm.target)
+    precision, wanted = arm.target.precision, provider_of(arm.target)
     if names_plugin(arm.target) or wanted == CPU:
         return [(wanted, {})]
-    cuda = {"use_tf32": str(int(precision is Precision.TF32)), **_own(arm, OF_CUDA, cut=len(OF_CUDA))}
+    cuda = {"use_tf32": str(int(precision is Precision.TF32)), **_options_with_prefix(arm, OF_CUDA, cut=len(OF_CUDA))}
     if graph:
         cuda["enable_cuda_graph"] = "1"
     ours = {} if stream is None else {"user_compute_stream": str(stream)}
     if wanted == CUDA:
         return [(CUDA, {**cuda, **ours})]
-    tensorrt = {"trt_engine_cache_enable": ON, "trt_engine_cache_path": str(engines), **_own(arm, OF_TENSORRT), **ours}
+    tensorrt = {
+        "trt_engine_cache_enable": ON,
+        "trt_engine_cache_path": str(engines),
+        **_options_with_prefix(arm, OF_TENSORRT),
+        **ours,
+    }
     if TIMINGS in tensorrt:
         tensorrt["trt_timing_cache_enable"] = ON  # without it, the path alone does nothing
     asked = (precision, rest_of(arm.target)) if precision is Precision.INT8 else (precision,)
@@ -211,12 +218,12 @@ def given(arm: Arm, engines: Path, *, graph: bool, stream: int | None = None) ->
 
 
 def is_provider_option(name: str) -> bool:
-    """Whether an arm's option is for a provider, and not for the session."""
+    """Return whether an arm's option is for a provider, and not for the session."""
     return name in (GRAPH, COPIES.name, PLUGIN_LIBRARY) or name.startswith((OF_CUDA, OF_TENSORRT))
 
 
 def prepare(target: Target) -> None:
-    """Settle TF32 for this process, and load NVIDIA's libraries from their wheels, where the system has none."""
+    """Settle TF32 for this process, and load NVIDIA's libraries from their wheels if the system has none."""
     import onnxruntime
 
     if target.device is Device.CPU:
@@ -226,36 +233,36 @@ def prepare(target: Target) -> None:
     else:
         os.environ[TF32] = "0"
     onnxruntime.preload_dlls()
-    if of(target) == TENSORRT:
+    if provider_of(target) == TENSORRT:
         _load_wheel()
 
 
 def on_device(provider: str, device: Device) -> str:
-    """A provider's name as an account of where it ran: only CUDA's own says that it is on CUDA."""
+    """Name a provider and where it ran; only CUDA's own name says that it is on CUDA."""
     return f"{provider} on CUDA" if device is Device.CUDA and provider not in (CUDA, CPU) else provider
 
 
 def uses_tf32(session: Any, target: Target) -> bool:
-    """Whether the CUDA provider of a session rounds float32 products to TF32: by its account, else as it was told."""
+    """Return whether a session's CUDA provider rounds float32 products to TF32: by its account, else by the target."""
     told = session.get_provider_options().get(CUDA, {}).get("use_tf32")
     return target.precision is Precision.TF32 if told is None else bool(told == "1")
 
 
 def load_fault(provider: str) -> str:
-    """Why a provider's library can't be loaded, in the loader's words; "" where it can.
+    """Return the system loader's reason why a provider's library can't be loaded; "" if it can.
 
-    Only for after ONNX Runtime has tried: a provider that is loaded by anybody else first finds no host.
+    Only for after ONNX Runtime has tried: a provider that is loaded by another program first finds no host.
     """
     try:
         if provider in LIBRARIES:
-            ctypes.CDLL(str(_library(provider)))
+            ctypes.CDLL(str(_library_path(provider)))
     except OSError as error:
         return str(error)
     return ""
 
 
-def _available() -> list[str]:
-    """The providers that this ONNX Runtime is built with, and those that were registered as plugins."""
+def _available_providers() -> list[str]:
+    """List the providers that this ONNX Runtime is built with, and those that were registered as plugins."""
     import onnxruntime
 
     plugins = [device.ep_name for device in getattr(onnxruntime, "get_ep_devices", list)()]
@@ -263,20 +270,22 @@ def _available() -> list[str]:
 
 
 def _require_tensorrt() -> None:
-    """Skip where TensorRT itself, which ONNX Runtime doesn't bring, can't be loaded."""
+    """Skip if TensorRT itself, which ONNX Runtime doesn't bring, can't be loaded."""
     _load_wheel()
-    for name in sorted(set(re.findall(NEEDED, _library(TENSORRT).read_bytes()))):
+    for name in sorted(set(re.findall(NEEDED, _library_path(TENSORRT).read_bytes()))):
         try:
             ctypes.CDLL(name.decode())
         except OSError as error:
             major = name.decode().rpartition(".")[2]
             here = _tensorrt_version()
             instead = f", and TensorRT {here} is installed: one environment holds one of them" if here else ""
-            raise SkippedArm(f"ONNX Runtime needs TensorRT {major}: {error}{instead}", _way_out(major, here)) from None
+            raise SkippedArm(
+                f"ONNX Runtime needs TensorRT {major}: {error}{instead}", _fix_for_tensorrt(major, here)
+            ) from None
 
 
-def _way_out(major: str, here: str | None) -> str:
-    """How to get the TensorRT that ONNX Runtime was built for, and what that means for the one that is here."""
+def _fix_for_tensorrt(major: str, here: str | None) -> str:
+    """Tell how to get the TensorRT that ONNX Runtime was built for, and what that means for the one that is here."""
     install = pip_install(f"tensorrt-cu13=={major}.*", options=NVIDIA_INDEX)
     if not here:
         return install
@@ -285,7 +294,7 @@ def _way_out(major: str, here: str | None) -> str:
 
 
 def _tensorrt_version() -> str | None:
-    """Of the full TensorRT that is installed; imports nothing."""
+    """Return the version of the full TensorRT that is installed; imports nothing."""
     for name in ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt-cu13-bindings", "tensorrt-cu12-bindings"):
         with suppress(PackageNotFoundError):
             return version(name)
@@ -297,28 +306,28 @@ def _load_wheel() -> None:
         import_module("tensorrt_libs")  # it loads all that it holds
 
 
-def _library(provider: str) -> Path:
+def _library_path(provider: str) -> Path:
     import onnxruntime
 
     return Path(str(onnxruntime.__file__)).parent / "capi" / LIBRARIES[provider]
 
 
-def _own(arm: Arm, prefix: str, cut: int = 0) -> dict[str, str]:
+def _options_with_prefix(arm: Arm, prefix: str, cut: int = 0) -> dict[str, str]:
     return {name[cut:]: value for name, value in arm.options.items() if name.startswith(prefix)}
 
 
 def names_plugin(target: Target) -> bool:
-    """Whether a target names its provider itself."""
+    """Return whether a target names its provider itself."""
     return target.mode.startswith(PLUGIN_PREFIX)
 
 
 def plugin_of(target: Target) -> str:
-    """The provider that such a target names."""
+    """Return the provider that such a target names."""
     return target.mode.removeprefix(PLUGIN_PREFIX)
 
 
 def register_plugin(target: Target, options: Mapping[str, str]) -> None:
-    """Have ONNX Runtime load the provider's library, where the arm names one; a second time is harmless.
+    """Load the provider's library into ONNX Runtime if the arm names one; a second time is harmless.
 
     Raises:
         SkippedArm: it can't be loaded; in ONNX Runtime's words.
@@ -329,14 +338,14 @@ def register_plugin(target: Target, options: Mapping[str, str]) -> None:
     if not library or name in {device.ep_name for device in onnxruntime.get_ep_devices()}:
         return
     try:
-        onnxruntime.register_execution_provider_library(name, _path(library))
+        onnxruntime.register_execution_provider_library(name, _plugin_path(library))
     except Exception as error:
-        reason = f"ONNX Runtime can't register_plugin {name} from {library!r}: {error}"
+        reason = f"ONNX Runtime can't register {name} from {library!r}: {error}"
         raise SkippedArm(reason, f"see that {PLUGIN_LIBRARY} is a provider's library for this ONNX Runtime") from error
 
 
 def attach_plugin(options: Any, name: str, device: Device, settings: Mapping[str, str]) -> None:
-    """Have a session run on a provider's devices of this kind, with these settings of the provider's own.
+    """Add a provider's devices of this kind to a session, with these settings of the provider's own.
 
     Raises:
         SkippedArm: it has none here.
@@ -344,21 +353,21 @@ def attach_plugin(options: Any, name: str, device: Device, settings: Mapping[str
     import onnxruntime
 
     own = [one for one in onnxruntime.get_ep_devices() if one.ep_name == name]
-    fitting = [one for one in own if _fits(one.device, device)]
+    fitting = [one for one in own if _fits_device(one.device, device)]
     if not fitting:
         kinds = ", ".join(sorted({one.device.type.name for one in own})) or "none at all"
         reason = f"{name} has no device of the kind {device} here (it has {kinds})"
-        fix = f"register_plugin its library: {PLUGIN_LIBRARY}=/path/to/it.so; or ask for its other device"
+        fix = f"register its library: {PLUGIN_LIBRARY}=/path/to/it.so; or ask for its other device"
         raise SkippedArm(reason, fix, NotRunKind.BROKEN)
     options.add_provider_for_devices(fitting, dict(settings))
 
 
-def _fits(hardware: Any, device: Device) -> bool:
+def _fits_device(hardware: Any, device: Device) -> bool:
     return hardware.type.name == KINDS[device] and (device is Device.CPU or hardware.vendor_id == NVIDIA)
 
 
-def _path(library: str) -> str:
-    """Of a library that is plugin_of by its path, or by the package that brings it."""
+def _plugin_path(library: str) -> str:
+    """Return the path of a library that is named by its path, or by the package that brings it."""
     if not Path(library).exists():
         with suppress(ImportError):
             return str(import_module(library).get_library_path())

@@ -107,53 +107,55 @@ def refuse_options(arm: Arm) -> None:
         ValueError: names the label.
     """
     target = arm.target
-    in_blocks = target.precision in SCHEMES and _method(target.precision, parse(target.scheme, OWN)) is BLOCKS
+    in_blocks = target.precision in SCHEMES and _choose_method(target.precision, parse(target.scheme, OWN)) is BLOCKS
     if BLOCK_SIZE in arm.options and not in_blocks:
         what = str(target).rpartition(":")[2]
         raise ValueError(f"option {BLOCK_SIZE!r} is MatMulNBits' own, for int4 and int8/weights-only, not for {what}")
 
 
 def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme, folder: Path) -> Path:
-    """The model at `source` (float) as ONNX Runtime's quantizer for the arm writes it into `folder`.
+    """Write the float model at `source` into `folder` as ONNX Runtime's quantizer for the arm makes it.
 
     Raises:
         ValueError: nothing can be quantized, or the calibration data can't be used.
     """
     precision = arm.target.precision
-    method = _method(precision, scheme)
+    method = _choose_method(precision, scheme)
     sets = calibration_of(exported, scheme) if method is STATIC or scheme.method == GPTQ else []
-    _require(source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none")
+    _require_operations(
+        source, method.products, f"{precision} is for {', '.join(method.products)}, and the model has none"
+    )
     target = folder / "quantized.onnx"
     with quietly():
         prepared = ort.prepared(source, folder)
         if method is STATIC:
             _flatten_biases(prepared)
-            _static(prepared, target, sets, scheme)
+            _quantize_static(prepared, target, sets, scheme)
         else:
             _rewrite_gemm(prepared)
             if method is DYNAMIC:
-                _dynamic(prepared, target, scheme)
+                _quantize_dynamic(prepared, target, scheme)
             else:
-                _in_blocks(prepared, target, sets, scheme, arm)
-    _require(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
+                _quantize_in_blocks(prepared, target, sets, scheme, arm)
+    _require_operations(target, [method.mark], f"ONNX Runtime's {precision} quantizer left every node as it was")
     return target
 
 
 def notes_of(precision: Precision, scheme: Scheme) -> list[str]:
-    """What the row of a quantized model says: that this CPU cost its weights a bit, and what a word of others means."""
-    bits = [SEVEN_BITS.format("weights")] if saturates() and _method(precision, scheme) is not BLOCKS else []
+    """Return the notes of a quantized model's row: what this CPU cost its weights, and what ambiguous words mean."""
+    bits = [SEVEN_BITS.format("weights")] if saturates() and _choose_method(precision, scheme) is not BLOCKS else []
     percentile = ["percentile: ONNX Runtime's is 99.999 % of one histogram over all sets"]
     return bits + percentile * (scheme.ranges == "percentile")
 
 
-def _method(precision: Precision, scheme: Scheme) -> Method:
-    """The quantizer that makes an integer precision."""
+def _choose_method(precision: Precision, scheme: Scheme) -> Method:
+    """Choose the quantizer that makes an integer precision."""
     if precision is Precision.INT4 or scheme.activations == "weights-only" or scheme.own == N_BITS:
         return BLOCKS
     return STATIC if precision is Precision.INT8 else DYNAMIC
 
 
-def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme) -> None:
+def _quantize_static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme) -> None:
     from onnxruntime.quantization import CalibrationMethod, QuantType, quantize_static
 
     from shootout.exported import onnx_files
@@ -179,7 +181,7 @@ def _static(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme
     )
 
 
-def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
+def _quantize_dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
     from shootout.exported import onnx_files
@@ -188,8 +190,8 @@ def _dynamic(prepared: Path, target: Path, scheme: Scheme) -> None:
     quantize_dynamic(prepared, target, per_channel=per_channel, reduce_range=saturates(), use_external_data_format=big)
 
 
-def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, arm: Arm) -> None:
-    """Asymmetric by default, as the quantizer has it. Without an accuracy level, activations stay float.
+def _quantize_in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Scheme, arm: Arm) -> None:
+    """Quantize weights in blocks, asymmetric by default; without an accuracy level, activations stay float.
 
     Raises:
         ValueError: GPTQ and k-quant can't pack this model's blocks.
@@ -206,7 +208,7 @@ def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Sch
         block_size=block,
         is_symmetric=scheme.symmetry == "symmetric",
         accuracy_level=ROUNDING if rounds else None,
-        algo_config=_algorithm(scheme, sets, block),
+        algo_config=_algorithm_config(scheme, sets, block),
     )
     try:
         quantizer.process()
@@ -219,8 +221,8 @@ def _in_blocks(prepared: Path, target: Path, sets: Sequence[Arrays], scheme: Sch
     onnx_files.save(quantizer.model.model, target)
 
 
-def _algorithm(scheme: Scheme, sets: Sequence[Arrays], block: int) -> Any:
-    """The quantizer's own configuration of a method; None: it rounds each weight to the nearest."""
+def _algorithm_config(scheme: Scheme, sets: Sequence[Arrays], block: int) -> Any:
+    """Return the quantizer's configuration of a method; None rounds each weight to the nearest."""
     from onnxruntime.quantization import matmul_nbits_quantizer as nbits
 
     if scheme.method == HQQ:
@@ -264,12 +266,12 @@ def _rewrite_gemm(path: Path) -> None:
     onnx_files.save(model.model, path)
 
 
-def _operations(path: Path) -> list[str]:
+def _operations_in(path: Path) -> list[str]:
     import onnx
 
     return [node.op_type for node in onnx.load(path, load_external_data=False).graph.node]
 
 
-def _require(path: Path, operations: Sequence[str], fault: str) -> None:
-    if not set(operations) & set(_operations(path)):
+def _require_operations(path: Path, operations: Sequence[str], fault: str) -> None:
+    if not set(operations) & set(_operations_in(path)):
         raise ValueError(f"nothing to quantize: {fault}")

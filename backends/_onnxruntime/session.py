@@ -30,7 +30,7 @@ Read = tuple[str, Callable[[], Array]]
 
 
 @dataclass(slots=True)
-class Slot:
+class OrtSlot:
     """One binding with tensors of its own, at fixed addresses.
 
     Attributes:
@@ -64,15 +64,15 @@ class OnnxRuntimeSession:
         self._inputs, self._outputs = built.exported.inputs, built.exported.outputs
         self._graph = built.arm.options.get(providers.GRAPH) == "1"
         self._session: Any = open_session(built.folder / MODEL, built.arm, graph=self._graph, stream=stream)
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, OrtSlot] = {}
         self._run: Callable[[Any, Any], None] = self._session.run_with_iobinding
 
     @cached_property
     def executed(self) -> Executed:
-        """This session's own providers and threads; the kernels by precision as `build` saw them run."""
+        """Return this session's own providers and threads, and the kernels by precision as `build` saw them run."""
         import onnxruntime
 
-        folder, wanted = self._built.folder, providers.of(self._built.arm.target)
+        folder, wanted = self._built.folder, providers.provider_of(self._built.arm.target)
         files = (*folder.glob(f"{MODEL}*"), *(folder / ENGINES).glob("*"))
         return Executed(
             library="onnxruntime",
@@ -84,10 +84,11 @@ class OnnxRuntimeSession:
             **{name: value for name, value in self._built.facts.items() if name != "notes"},
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> OrtSlot:
         """Copy the inputs into the slot's tensors; large ones are bound as they are.
 
-        `check_inputs` in the same pass: behind a model that has emptied the caches, each line of Python shows.
+        The checks of `check_inputs` are made in the same pass: after a model that has emptied the caches, each line of
+        Python shows.
         """
         handle = self._slots.get(slot) or self._new_slot(slot)
         for name, shape, dtype, update in handle.updates:
@@ -100,31 +101,31 @@ class OnnxRuntimeSession:
             check_inputs(self._inputs, inputs)
         return handle
 
-    def execute(self, staged: Slot) -> Slot:
+    def execute(self, staged: OrtSlot) -> OrtSlot:
         """Run the graph; on CUDA this only queues it."""
         self._run(staged.binding, staged.options)
         return staged
 
     def synchronize(self) -> None:
-        """Nothing is pending when `execute` has returned."""
+        """Do nothing: no work is pending when `execute` has returned."""
 
-    def fetch(self, raw: Slot) -> Arrays:
-        """Copies; large outputs are handed out as they are."""
+    def fetch(self, raw: OrtSlot) -> Arrays:
+        """Copy the outputs; large ones are handed out as they are."""
         return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own profiler
-        """Some calls of a session of its own that writes ONNX Runtime's profile."""
+        """Run some calls in a session of its own that writes ONNX Runtime's profile."""
         return trace(self._built.folder / MODEL, self._built.arm, self._built.exported.input_buffers()[0], calls)
 
     def close(self) -> None:
-        """Drop the session and its tensors, also where a caller has kept a slot."""
+        """Drop the session and its tensors, even if a caller has kept a slot."""
         for slot in self._slots.values():
             slot.binding, slot.updates, slot.reads = None, (), ()
         self._slots.clear()
         self.__dict__.pop("_run", None)
         self.__dict__.pop("_session", None)
 
-    def _new_slot(self, slot: int) -> Slot:
+    def _new_slot(self, slot: int) -> OrtSlot:
         from onnxruntime import OrtValue
 
         def empty(spec: TensorSpec) -> Any:
@@ -133,7 +134,7 @@ class OnnxRuntimeSession:
         binding, updates, reads = self._session.io_binding(), list[Update](), list[Read]()
         for spec in self._inputs:
             if is_shared(spec):
-                update = _sharing(binding, spec.name)
+                update = _bind_shared(binding, spec.name)
             else:
                 value = empty(spec)
                 binding.bind_ortvalue_input(spec.name, value)
@@ -141,12 +142,12 @@ class OnnxRuntimeSession:
             updates.append((spec.name, spec.shape, np.dtype(spec.dtype), update))
         for place, spec in enumerate(self._outputs):
             if is_handed_out(spec):
-                reads.append((spec.name, _handing_out(binding, spec.name, place)))
+                reads.append((spec.name, _hand_out_output(binding, spec.name, place)))
                 continue
             value = empty(spec)
             binding.bind_ortvalue_output(spec.name, value)
-            reads.append((spec.name, _copying(value, spec)))
-        self._slots[slot] = Slot(binding, updates=tuple(updates), reads=tuple(reads))
+            reads.append((spec.name, _copy_output(value, spec)))
+        self._slots[slot] = OrtSlot(binding, updates=tuple(updates), reads=tuple(reads))
         return self._slots[slot]
 
 
@@ -159,11 +160,11 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
         Raises:
             RuntimeError: TensorRT doesn't take the engine that was built, and made another one.
         """
-        before = tensorrt.engines(built.folder)
+        before = tensorrt.engine_files(built.folder)
         self._narrow = any(spec.dtype == "float16" for spec in built.exported.outputs)
         self._cuda = Cuda(built.arm.options.get(COPIES.name, PINNED))
         super().__init__(built, self._cuda.stream)
-        if tensorrt.engines(built.folder) != before:
+        if tensorrt.engine_files(built.folder) != before:
             raise RuntimeError(
                 f"TensorRT refused the engine in {built.folder} and built another in its place: it is another GPU's or "
                 "version's; remove that folder"
@@ -171,15 +172,15 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
         self.gpu = GpuSide(copies=self._cuda.copies, event_ns=self._event_ns, evict=self._cuda.evict)
         self.synchronize = self._cuda.synchronize  # type: ignore[method-assign] # a method of ours would be timed too
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> OrtSlot:
         """Queue the copies to the slot's buffers."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
         self._cuda.upload(handle.inputs, inputs)
         return handle
 
-    def fetch(self, raw: Slot) -> Arrays:
-        """Copies of the slot's outputs; waits for the run."""
+    def fetch(self, raw: OrtSlot) -> Arrays:
+        """Wait for the run and copy the slot's outputs."""
         found = self._cuda.download(raw.outputs)
         return {name: widen(array) for name, array in found.items()} if self._narrow else found
 
@@ -191,23 +192,23 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
             self._cuda.close()
             self.gpu = None
 
-    def _event_ns(self, staged: Slot, calls: int) -> list[float]:
-        """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
+    def _event_ns(self, staged: OrtSlot, calls: int) -> list[float]:
+        """Time calls of `execute` by events on the session's stream, in nanoseconds; see `Cuda.event_ns`."""
         return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
-    def _new_slot(self, slot: int) -> Slot:
+    def _new_slot(self, slot: int) -> OrtSlot:
         binding = self._session.io_binding()
         inputs, outputs = (tuple(map(self._cuda.buffer, specs)) for specs in (self._inputs, self._outputs))
         for bind, buffers in ((binding.bind_input, inputs), (binding.bind_output, outputs)):
             for one in buffers:
                 bind(one.name, "cuda", DEVICE, np.dtype(one.spec.dtype).type, list(one.spec.shape), one.device_address)
         options = _run_options(slot if self._graph else None)
-        self._slots[slot] = Slot(binding, options, inputs=inputs, outputs=outputs)
+        self._slots[slot] = OrtSlot(binding, options, inputs=inputs, outputs=outputs)
         return self._slots[slot]
 
 
-def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
-    """What binds an array as an input, and keeps it until the next one: ONNX Runtime only knows where it lies."""
+def _bind_shared(binding: Any, name: str) -> Callable[[Array], None]:
+    """Return what binds an array as an input and keeps it until the next one: ONNX Runtime keeps only its address."""
     kept: list[Array] = []
 
     def bind(array: Array) -> None:
@@ -217,15 +218,16 @@ def _sharing(binding: Any, name: str) -> Callable[[Array], None]:
     return bind
 
 
-def _copying(value: Any, spec: TensorSpec) -> Callable[[], Array]:
-    """What copies a tensor to the caller: `numpy` is a view of it."""
+def _copy_output(value: Any, spec: TensorSpec) -> Callable[[], Array]:
+    """Return what copies a tensor for the caller: `numpy` is a view of it."""
     read: Callable[[], Array] = value.numpy
     return (lambda: widen(read().copy())) if spec.dtype == "float16" else lambda: read().copy()
 
 
-def _handing_out(binding: Any, name: str, place: int) -> Callable[[], Array]:
-    """What hands out an output as ONNX Runtime allocated it, and lets the next run allocate anew, as
-    `InferenceSession.run` does. Until then runs write to the same memory.
+def _hand_out_output(binding: Any, name: str, place: int) -> Callable[[], Array]:
+    """Return what hands out an output as ONNX Runtime allocated it.
+
+    The next run allocates anew, as `InferenceSession.run` does; until then runs write to the same memory.
     """
     binding.bind_output(name, "cpu")
 
@@ -238,7 +240,7 @@ def _handing_out(binding: Any, name: str, place: int) -> Callable[[], Array]:
 
 
 def _run_options(graph: int | None) -> Any:
-    """Run options by which a call doesn't wait for its stream, and replays this slot's own graph: one holds addresses.
+    """Make run options by which a call doesn't wait for its stream, and replays this slot's own CUDA graph.
 
     Args:
         graph: the slot's number, None where nothing is captured.

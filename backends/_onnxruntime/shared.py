@@ -94,45 +94,45 @@ class Recoded:
 
     def require_symmetry(self) -> None:
         """Refuse what isn't S8 around 0."""
-        pairs = self._pairs()
+        pairs = self._activation_pairs()
         if not pairs:
             raise ValueError(f"{self._name} is no quantized model: none of its activations has a Q/DQ pair")
         for node in pairs:
-            zero = self._value(node.input[2]) if len(node.input) > 2 else None
+            zero = self._stored_value(node.input[2]) if len(node.input) > 2 else None
             if zero is None or zero.dtype != np.int8 or zero.any():
                 raise ValueError(f"{self._name}: {node.op_type} {node.name!r} is not symmetric S8")
 
     def pair_behind_products(self) -> None:
-        """Behind a quantized convolution, and behind the Relu or Clip of a quantized product."""
+        """Put a pair behind each quantized convolution, and behind the Relu or Clip of a quantized product."""
         for node in [node for node in self._nodes if node.op_type in PRODUCTS and self._is_quantized(node)]:
-            value = self._cut(node.output[0])
+            value = self._skip_activation(node.output[0])
             if node.op_type == "Conv" or value != node.output[0]:
-                self._round(value)
+                self._round_value(value)
 
     def pair_around_sums(self) -> None:
-        """On and behind each sum of two activations of which one is a rounded result."""
+        """Put pairs on and behind each sum of two activations of which one is a rounded result."""
         for node in [node for node in self._nodes if node.op_type in SUMS]:
-            values = [self._unrounded(name) for name in node.input]
+            values = [self._value_before_pair(name) for name in node.input]
             if any(map(self._is_result, values)) and all(value in self._scales for value in values):
-                for value in (*values, self._cut(node.output[0])):
-                    self._round(value)
+                for value in (*values, self._skip_activation(node.output[0])):
+                    self._round_value(value)
 
     def recode_activations(self) -> None:
-        """S8 around 0 becomes U8 around 128, except on ARM; where there is nothing below 0, all steps go above it."""
-        for node in self._pairs():
+        """Turn S8 around 0 into U8 around 128, except on ARM; if nothing is below 0, all steps go above it."""
+        for node in self._activation_pairs():
             narrow = node if node.op_type == ROUND else self._maker[node.input[0]]
             node.input[2] = FROM_0 if self._is_positive(narrow.input[0]) else AROUND
         middle, least = (np.int8(0), np.int8(-128)) if prefers_signed() else (np.uint8(128), np.uint8(0))
-        self._store(AROUND, np.array(middle))
-        self._store(FROM_0, np.array(least))
+        self._store_array(AROUND, np.array(middle))
+        self._store_array(FROM_0, np.array(least))
 
     def quantize_biases(self) -> None:
-        """Those of Gemms between quantized operands; one that INT32 can't hold stays float, and its Gemm with it."""
+        """Quantize the biases of Gemms with quantized operands; one that INT32 can't hold stays float with its Gemm."""
         from onnx import helper
 
         for node in [node for node in self._nodes if node.op_type == "Gemm" and len(node.input) > 2]:
-            scales = [self._scale(name) for name in node.input[:2]]
-            bias = self._value(node.input[2])
+            scales = [self._scale_of(name) for name in node.input[:2]]
+            bias = self._stored_value(node.input[2])
             if bias is None or scales[0] is None or scales[1] is None:
                 continue
             scale = np.broadcast_to(scales[0] * scales[1], bias.shape).astype(np.float32)
@@ -143,12 +143,12 @@ class Recoded:
             name = node.input[2] = f"{node.output[0]}_bias"
             parts = {"steps": steps.astype(np.int32), "scale": scale, "zero": np.zeros(bias.shape, np.int32)}
             for part, array in parts.items():
-                self._store(f"{name}_{part}", array)
+                self._store_array(f"{name}_{part}", array)
             inputs = [f"{name}_{part}" for part in parts]
             self._nodes.insert(0, helper.make_node("DequantizeLinear", inputs, [name], name, axis=0))
 
     def write(self, target: Path) -> None:
-        """The rewritten model; types that it states of what is U8 now are left to be inferred."""
+        """Write the rewritten model; stated types of what is U8 now are left to be inferred."""
         from onnxruntime.transformers.onnx_model import OnnxModel
 
         from shootout.exported import onnx_files
@@ -159,13 +159,13 @@ class Recoded:
         OnnxModel.graph_topological_sort(graph)
         onnx_files.save(self._model, target)
 
-    def _pairs(self) -> list[NodeProto]:
-        """Both halves of the activations' pairs; the DequantizeLinear of a stored weight is none."""
+    def _activation_pairs(self) -> list[NodeProto]:
+        """List both halves of the activations' pairs, without the DequantizeLinear of stored weights."""
         kinds = (ROUND, WIDEN)
         return [node for node in self._nodes if node.op_type in kinds and node.input[0] not in self._stored]
 
-    def _round(self, value: str) -> None:
-        """Let all that read a value read it rounded; a graph's output stays, and what has no known scale."""
+    def _round_value(self, value: str) -> None:
+        """Let all that read a value read it rounded, unless it is an output of the graph or has no known scale."""
         from onnx import helper
 
         readers = self._readers[value]
@@ -174,8 +174,8 @@ class Recoded:
             return
         if narrow is None:
             scale, zero = f"{value}_own_scale", f"{value}_own_zero"
-            self._store(scale, np.array(self._scales[value], np.float32))
-            self._store(zero, np.array(0, np.int8))
+            self._store_array(scale, np.array(self._scales[value], np.float32))
+            self._store_array(zero, np.array(0, np.int8))
             names = [f"{value}_own_q", f"{value}_own_dq"]
             narrow = helper.make_node(ROUND, [value, scale, zero], names[:1], names[0])
             widen = helper.make_node(WIDEN, [names[0], scale, zero], names[1:], names[1])
@@ -190,15 +190,15 @@ class Recoded:
         self._readers[value] = [narrow]
         self._readers[rounded] += others
 
-    def _unrounded(self, name: str) -> str:
-        """The value that a pair's result was."""
+    def _value_before_pair(self, name: str) -> str:
+        """Return the value that was rounded into this one."""
         maker = self._maker.get(name)
         if maker is None or maker.op_type != WIDEN or maker.input[0] in self._stored:
             return name
         return str(self._maker[maker.input[0]].input[0])
 
     def _is_result(self, value: str) -> bool:
-        """Whether a value is a product's, past its Relu or Clip, that has a pair behind it."""
+        """Return whether a value is a product's, past its Relu or Clip, and has a pair behind it."""
         if all(node.op_type != ROUND for node in self._readers[value]):
             return False
         maker = self._maker.get(value)
@@ -210,8 +210,8 @@ class Recoded:
         makers = [self._maker.get(name) for name in product.input[:2]]
         return all(maker is not None and maker.op_type == WIDEN for maker in makers)
 
-    def _cut(self, value: str) -> str:
-        """What the Relu or Clip makes of a value, if it alone reads it."""
+    def _skip_activation(self, value: str) -> str:
+        """Return what the Relu or Clip makes of a value if nothing else reads the value."""
         readers = self._readers[value]
         alone = len(readers) == 1 and readers[0].op_type in CUTS and value not in self._outputs
         return str(readers[0].output[0]) if alone else value
@@ -220,21 +220,21 @@ class Recoded:
         maker = self._maker.get(value)
         while maker is not None and maker.op_type in MOVES:
             source = maker.input[0]
-            maker = self._maker.get(self._unrounded(source))
+            maker = self._maker.get(self._value_before_pair(source))
         return maker is not None and maker.op_type == "Relu"
 
-    def _scale(self, name: str) -> Array | None:
-        """Of the DequantizeLinear that makes a value."""
+    def _scale_of(self, name: str) -> Array | None:
+        """Return the scale of the DequantizeLinear that makes a value."""
         maker = self._maker.get(name)
-        return self._value(maker.input[1]) if maker is not None and maker.op_type == WIDEN else None
+        return self._stored_value(maker.input[1]) if maker is not None and maker.op_type == WIDEN else None
 
-    def _value(self, name: str) -> Array | None:
+    def _stored_value(self, name: str) -> Array | None:
         from onnx import numpy_helper
 
         tensor = self._stored.get(name)
         return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
 
-    def _store(self, name: str, array: Array) -> None:
+    def _store_array(self, name: str, array: Array) -> None:
         from onnx import numpy_helper
 
         self._stored[name] = numpy_helper.from_array(array, name)

@@ -47,7 +47,7 @@ UNKNOWN = "unknown"
 
 
 def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
-    """Have the engine of the model at `source` built into the folder.
+    """Build the engine of the model at `source` in the folder.
 
     Returns:
         What `Executed` says of it, and the row's notes.
@@ -55,11 +55,11 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
     Raises:
         RuntimeError: TensorRT took no node, can't build the engine, or isn't there; in ONNX Runtime's words.
     """
-    path = store(source, folder / MODEL)
+    path = copy_model(source, folder / MODEL)
     (folder / ENGINES).mkdir()
     session = open_session(path, arm)
     parts = session.get_provider_graph_assignment_info()
-    if not engines(folder):
+    if not engine_files(folder):
         where = ", ".join(sorted({part.ep_name for part in parts})) or "no provider"
         raise RuntimeError(f"TensorRT took no node of this model: ONNX Runtime gave all to {where}")
     elsewhere = {node.name for part in parts if part.ep_name != providers.TENSORRT for node in part.get_nodes()}
@@ -69,15 +69,16 @@ def build(source: Path, arm: Arm, folder: Path) -> dict[str, Any]:
 
 
 def build_plugin(source: Path, arm: Arm, folder: Path, inputs: Arrays) -> dict[str, Any]:
-    """Keep the model at `source` for a provider that is a plugin, and see which nodes it takes; returns as `build`.
+    """Keep the model at `source` for a provider that is a plugin, and count the nodes that it takes; returns as
+    `build`.
 
-    ONNX Runtime's own provider for CPUs is one of these and shows its kernels, so they are counted as they ran.
+    ONNX Runtime's own provider for CPUs is such a plugin and shows its kernels, so they are counted as they ran.
 
     Args:
         inputs: one input set.
     """
-    path = store(source, folder / MODEL)
-    wanted = providers.of(arm.target)
+    path = copy_model(source, folder / MODEL)
+    wanted = providers.provider_of(arm.target)
     if wanted == providers.CPU:
         return {**count_kernels(path, arm, inputs), "notes": []}
     parts = open_session(path, arm).get_provider_graph_assignment_info()
@@ -87,13 +88,13 @@ def build_plugin(source: Path, arm: Arm, folder: Path, inputs: Arrays) -> dict[s
     return {**count_asked_nodes(path, elsewhere - {""}, tf32=tf32), "notes": notes}
 
 
-def engines(folder: Path) -> dict[str, int]:
-    """What TensorRT keeps in a build's folder, and when each file was written."""
+def engine_files(folder: Path) -> dict[str, int]:
+    """List the files that TensorRT keeps in a build's folder, with the time when each was written."""
     return {path.name: path.stat().st_mtime_ns for path in (folder / ENGINES).glob("*")}
 
 
 def count_asked_nodes(path: Path, elsewhere: Collection[str], *, tf32: bool) -> dict[str, Any]:
-    """The graph's nodes by the precision that they ask for.
+    """Count the graph's nodes by the precision that they ask for.
 
     Args:
         path: the graph as it was handed over.
@@ -107,7 +108,7 @@ def count_asked_nodes(path: Path, elsewhere: Collection[str], *, tf32: bool) -> 
     products = [node for node in nodes if is_product(node.op_type)]
     rest = [node for node in nodes if not is_product(node.op_type)]
     others = [node for node in rest if node.op_type not in CONVERSIONS]
-    labels = [_rounded(typed.product_precision(node), tf32=tf32) for node in products]
+    labels = [_label_tf32(typed.product_precision(node), tf32=tf32) for node in products]
     return {
         "compute_nodes_by_precision": dict(Counter(labels)),
         "other_nodes_by_precision": dict(Counter(typed.precision(node.output[0]) for node in others)),
@@ -125,24 +126,24 @@ class Typed:
         self._makers = {name: node for node in self.graph.nodes for name in node.output}
 
     def precision(self, name: str) -> str:
-        """Of a value; UNKNOWN where its type is."""
-        return precision_of(_dtype(self.graph.types[name])) if name in self.graph.types else UNKNOWN
+        """Return a value's precision, UNKNOWN if its type is."""
+        return precision_of(_dtype_name(self.graph.types[name])) if name in self.graph.types else UNKNOWN
 
     def product_precision(self, node: NodeProto) -> str:
-        """int8 where both operands are dequantized for it, else the first one's."""
-        if all(self._origin(name) == DEQUANTIZE for name in node.input[:2]):
+        """Return int8 if both operands are dequantized for the product, else the first operand's precision."""
+        if all(self._operator_behind(name) == DEQUANTIZE for name in node.input[:2]):
             return Precision.INT8.value
         return self.precision(node.input[0])
 
-    def _origin(self, name: str) -> str:
-        """The operator that made a value, before anything only moved it."""
+    def _operator_behind(self, name: str) -> str:
+        """Return the operator that made a value, past operators that only moved it."""
         maker = self._makers.get(name)
         if maker is None:
             return ""
-        return self._origin(maker.input[0]) if maker.op_type in MOVES else maker.op_type
+        return self._operator_behind(maker.input[0]) if maker.op_type in MOVES else maker.op_type
 
 
-def store(source: Path, target: Path) -> Path:
+def copy_model(source: Path, target: Path) -> Path:
     """Copy a model, with the weights that lie beside it."""
     import onnx
 
@@ -152,11 +153,11 @@ def store(source: Path, target: Path) -> Path:
     return target
 
 
-def _dtype(element: int) -> str:
+def _dtype_name(element: int) -> str:
     from onnx import helper
 
     return str(helper.tensor_dtype_to_np_dtype(element).name) if element else UNKNOWN
 
 
-def _rounded(precision: str, *, tf32: bool) -> str:
+def _label_tf32(precision: str, *, tf32: bool) -> str:
     return Precision.TF32.value if tf32 and precision == Precision.FP32 else precision

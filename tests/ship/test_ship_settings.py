@@ -129,9 +129,9 @@ def test_a_blocked_graph_is_for_its_own_kind_of_cpu(
     monkeypatch.setattr(onnxruntime, "cpu_flags", lambda: frozenset(flags))
     graph = tmp_path / "model.onnx"
     graph.write_bytes(b"plain")
-    assert onnxruntime._isa_of(graph) == ()
+    assert onnxruntime._required_isa(graph) == ()
     graph.write_bytes(onnxruntime.BLOCKED)
-    assert onnxruntime._isa_of(graph) == needs
+    assert onnxruntime._required_isa(graph) == needs
 
 
 def test_a_check_that_can_t_be_made_is_not_a_wrong_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -257,9 +257,9 @@ def test_the_build_keeps_the_engine_and_a_load_takes_it(machine: Machine, tmp_pa
     assert [path.name for path in sorted(made.folder.iterdir())] == [ENGINES, MODEL]
     assert made.facts["compute_nodes_by_precision"] == {"fp32": 1}
     assert "the probe alone says what they compute in" in made.facts["notes"][0]
-    before = tensorrt.engines(made.folder)
+    before = tensorrt.engine_files(made.folder)
     session = backends.get("onnxruntime").load(made)
-    assert tensorrt.engines(made.folder) == before
+    assert tensorrt.engine_files(made.folder) == before
     sizes = [path.stat().st_size for path in made.folder.rglob("*") if path.is_file()]
     assert session.executed.artifact_bytes == sum(sizes)
     assert len(sizes) == 2
@@ -282,7 +282,7 @@ def test_an_engine_that_load_would_build_anew_is_an_error(machine: Machine, tmp_
 def test_a_model_of_which_tensorrt_takes_nothing_is_no_tensorrt_arm(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tensorrt, "engines", lambda folder: {})
+    monkeypatch.setattr(tensorrt, "engine_files", lambda folder: {})
     with pytest.raises(RuntimeError, match="TensorRT took no node of this model"):
         built(tmp_path, arm_of(mode="tensorrt"))
 

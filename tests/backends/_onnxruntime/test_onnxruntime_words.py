@@ -56,7 +56,7 @@ def asked(precision: Precision, text: str, calls: list[str]) -> str:
     target = Target(backend="onnxruntime", precision=precision, scheme=text)
     try:
         scheme = parse(text, own=quantize.OWN)
-        backend._refuse(target)
+        backend._refuse_target(target)
     except (UsageError, SkippedArm):
         return ""
     if scheme.is_quantized:
@@ -89,4 +89,4 @@ def test_no_word_is_taken_and_ignored(precision: Precision, calls: list[str]):
 )
 def test_words_that_a_quantizer_would_overrule_are_refused(precision: Precision, text: str):
     with pytest.raises(SkippedArm):
-        backend._refuse(Target(backend="onnxruntime", precision=precision, scheme=text))
+        backend._refuse_target(Target(backend="onnxruntime", precision=precision, scheme=text))

@@ -97,7 +97,9 @@ def test_its_devices_are_of_the_kind_that_was_asked_for(
 
 
 def test_a_product_that_it_leaves_to_the_cpu_fails_the_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(account, "_open", lambda model, *others: onnxruntime.InferenceSession(str(model), others[1]))
+    monkeypatch.setattr(
+        account, "_open_on_provider", lambda model, *others: onnxruntime.InferenceSession(str(model), others[1])
+    )
     with pytest.raises(RuntimeError, match="ONNX Runtime leaves products to the CPU"):
         account.open_session(product_file(tmp_path / "made.onnx"), arm_of(NAME))
 

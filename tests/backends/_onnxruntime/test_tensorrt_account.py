@@ -74,6 +74,6 @@ def test_a_weight_alone_that_is_dequantized_makes_no_int8_product(tmp_path: Path
 def test_big_weights_are_kept_beside_tensorrt_s_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(onnx_files, "INLINE_BYTES", 0)
     (exported,) = exported_models(RESIDUAL)
-    stored = tensorrt.store(exported.path(Artifact.ONNX), tmp_path / MODEL)
+    stored = tensorrt.copy_model(exported.path(Artifact.ONNX), tmp_path / MODEL)
     assert {path.name for path in tmp_path.iterdir()} == {MODEL, f"{MODEL}.data"}
     assert tensorrt.count_asked_nodes(stored, (), tf32=False)["compute_nodes_by_precision"] == {"fp32": 4}
