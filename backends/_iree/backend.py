@@ -93,13 +93,13 @@ ERROR_HINTS = (
 )
 
 
-def _lacks(target: Target) -> bool:
+def _is_missing_here(target: Target) -> bool:
     """INT8 comes from the shared model only."""
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
 FIXTURE = Fixture(
-    lacks=_lacks,
+    lacks=_is_missing_here,
     # FP16 is asked of the CPU, and BF16's convolutions are counted there.
     slow=frozenset({*((Device.VULKAN.value, precision) for precision in ON_VULKAN), ("", Precision.BF16)}),
 )

@@ -74,19 +74,19 @@ class Instruction:
 
     @property
     def is_product(self) -> bool:
-        """Whether it multiplies matrices or convolves, by itself or in a library."""
+        """Return whether it multiplies matrices or convolves, by itself or in a library."""
         library = self.operation == "custom-call" and LIBRARY_PRODUCT.search(self.rest)
         return self.operation in PRODUCTS or bool(library)
 
     @property
     def fused(self) -> str:
-        """The name of the computation that a fusion runs; "" for anything else."""
+        """Return the name of the computation that a fusion runs; "" for anything else."""
         found = CALLEE.search(self.rest) if self.operation == "fusion" else None
         return found[1] if found else ""
 
 
 def read_executed(run: Any, result: Any, device: Device, artifact_bytes: int) -> Executed:
-    """What an executable's own HLO says, the device its result lies on, and the pool's threads (CUDA has none)."""
+    """Read an executable's own HLO, the device of its result, and the threads of XLA's CPU pool (None on CUDA)."""
     import jax
 
     hlo = run.as_text()
@@ -105,46 +105,46 @@ def read_executed(run: Any, result: Any, device: Device, artifact_bytes: int) ->
 
 
 def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Products, and all other instructions that compute, by precision; a loop's body counts once.
+    """Count products, and all other instructions that compute, by precision; a loop's body counts once.
 
     Args:
         hlo: `Compiled.as_text()`, the module as optimised for the device.
         device: on CUDA a float32 product is IEEE only where it asks for the highest precision.
     """
-    instructions = dict(_instructions(hlo))
+    instructions = dict(_parse_instructions(hlo))
     products, others = Counter[str](), Counter[str]()
     for one in instructions.values():
         if one.is_product:
             products[_product_precision(one, instructions, device)] += 1
         elif one.operation not in STRUCTURE and not one.operation.endswith(DONE):
-            others[precision_of(_dtype(one.type))] += 1
+            others[precision_of(_dtype_name(one.type))] += 1
     return dict(products), dict(others)
 
 
 def count_flops(hlo: str, device: Device) -> Mapping[str, float]:
-    """Operations of the products in one call, by precision; empty where one can't be told, as in a loop's body."""
-    instructions = dict(_instructions(hlo))
+    """Count operations of the products in one call, by precision; empty if one can't be told, as in a loop's body."""
+    instructions = dict(_parse_instructions(hlo))
     if any(one.operation == "while" for one in instructions.values()):
         return {}
     products = [one for one in instructions.values() if one.is_product]
     return flops_by_precision(
-        (_product_precision(one, instructions, device), _flops(one, instructions)) for one in products
+        (_product_precision(one, instructions, device), _count_product_flops(one, instructions)) for one in products
     )
 
 
 def count_conversions(hlo: str) -> int:
-    """Executed nodes that only change a tensor's type or layout: casts, transposing copies, quantize and dequantize.
+    """Count nodes that only change a tensor's type or layout: casts, transposing copies, quantize and dequantize.
 
-    Those that XLA fused with anything else are no nodes.
+    A conversion that XLA fused with anything else is no node.
     """
-    computations = {name: [one for _, one in _instructions(body)] for name, body in COMPUTATION.findall(hlo)}
+    computations = {name: [one for _, one in _parse_instructions(body)] for name, body in COMPUTATION.findall(hlo)}
     fused = {one.fused for body in computations.values() for one in body}
     nodes = [one for name, body in computations.items() if name not in fused for one in body]
     return sum(_only_converts({one.operation for one in computations.get(node.fused, [node])}) for node in nodes)
 
 
 def pool_threads() -> int | None:
-    """Threads in XLA's CPU pool, counted by name in /proc; None where there is no /proc."""
+    """Count the threads in XLA's CPU pool by their name in /proc; None without /proc."""
     try:
         names = [path.read_text("utf-8", "replace").strip() for path in Path("/proc/self/task").glob("*/comm")]
     except OSError:
@@ -152,25 +152,25 @@ def pool_threads() -> int | None:
     return names.count(POOL)
 
 
-def _instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:
+def _parse_instructions(hlo: str) -> Iterator[tuple[str, Instruction]]:
     for name, kind, operation, rest in INSTRUCTION.findall(hlo):
         operands = re.findall(r"%([\w.-]+)", rest.split(")", 1)[0])
         yield name, Instruction(operation.removesuffix(START), kind, tuple(operands), rest)
 
 
 def _product_precision(product: Instruction, instructions: Mapping[str, Instruction], device: Device) -> str:
-    """The wider one of the operands' types: XLA multiplies mixed operands in it. On CUDA, what it makes of float32."""
+    """Return the wider one of the operands' types, in which XLA multiplies; on CUDA, what XLA makes of float32."""
     types = [instructions[name].type for name in product.operands[:2]]
-    precision = precision_of(_dtype(max(types, key=_bits)))
+    precision = precision_of(_dtype_name(max(types, key=_parse_bits)))
     if device is Device.CPU:
         return precision
-    if algorithm := _algorithm(product):
+    if algorithm := _read_algorithm(product):
         return algorithm
     return Precision.TF32.value if precision == Precision.FP32 and not IEEE.search(product.rest) else precision
 
 
-def _algorithm(product: Instruction) -> str:
-    """What a product's algorithm makes of its operands, `bf16x9` for nine bfloat16 products in place of one; or ""."""
+def _read_algorithm(product: Instruction) -> str:
+    """Return what a product's algorithm makes of its operands, `bf16x9` for nine bfloat16 products; or ""."""
     found = ALGORITHM.search(product.rest)
     if found is None:
         return ""
@@ -178,20 +178,22 @@ def _algorithm(product: Instruction) -> str:
     return ALGORITHMS[first] + (last if last.startswith("x") else "") if first in ALGORITHMS else ""
 
 
-def _flops(product: Instruction, instructions: Mapping[str, Instruction]) -> float | None:
-    """The result's shape and an operand's say it; None for a library call that doesn't tell its axes."""
+def _count_product_flops(product: Instruction, instructions: Mapping[str, Instruction]) -> float | None:
+    """Count a product's operations by its shapes; None for a library call that doesn't tell its axes."""
     if len(product.operands) < 2:
         return None
-    left, right = (_shape(instructions[name].type) for name in product.operands[:2])
+    left, right = (_parse_shape(instructions[name].type) for name in product.operands[:2])
     if summed := SUMMED.search(product.rest):
-        return product_flops(_shape(product.type), math.prod(left[int(axis)] for axis in re.findall(r"\d+", summed[1])))
+        return product_flops(
+            _parse_shape(product.type), math.prod(left[int(axis)] for axis in re.findall(r"\d+", summed[1]))
+        )
     if labels := LABELS.search(product.rest):
         channels = right[labels[1].index("o")]
-        return product_flops(_shape(product.type), math.prod(right) // channels)
+        return product_flops(_parse_shape(product.type), math.prod(right) // channels)
     return None
 
 
-def _shape(kind: str) -> list[int]:
+def _parse_shape(kind: str) -> list[int]:
     found = TYPE.search(kind)
     return [int(size) for size in found[3].split(",") if size] if found else []
 
@@ -201,19 +203,19 @@ def _only_converts(operations: Set[str]) -> bool:
     return cast or (operations <= MOVES and not operations.isdisjoint({"copy", "transpose"}))
 
 
-def _bits(kind: str) -> int:
+def _parse_bits(kind: str) -> int:
     found = TYPE.search(kind)
     return int(found[2]) if found else 0
 
 
-def _dtype(kind: str) -> str:
-    """NumPy's name for an HLO type such as `f32[2,128]{1,0}`; a tuple's first; HLO's own name where NumPy has none."""
+def _dtype_name(kind: str) -> str:
+    """Return NumPy's name for an HLO type such as `f32[2,128]{1,0}`, a tuple's first; HLO's name if NumPy has none."""
     found = TYPE.search(kind)
     return f"{KINDS.get(found[1], found[1])}{found[2]}" if found else kind.split("[")[0].lstrip("(")
 
 
 def profile_calls(call: Callable[[], object], calls: int) -> list[Event]:
-    """The events of `calls` calls under the profiler; not those of one more before them, which its start slows."""
+    """Return the events of `calls` calls under the profiler, after one more, which the profiler's start slows."""
     import jax
 
     options: Any = jax.profiler.ProfileOptions()

@@ -30,13 +30,13 @@ from shootout.backends._jax.session import (
     compile_program,
     gpu_side,
     is_async,
-    is_taken,
+    is_read_as_is,
     notes_of,
     open_device,
     program_of,
     read_program,
     read_weights,
-    stager,
+    stager_of,
 )
 from shootout.backends.adapter import Built, ErrorHint, Fixture, Shipment
 from shootout.backends.common import DTYPES, check_inputs, check_options, require_device, trial
@@ -97,7 +97,7 @@ ERROR_HINTS = (
 SHIPPED_WEIGHTS = "weights.npz"
 
 
-def _lacks(target: Target) -> bool:
+def _is_missing_here(target: Target) -> bool:
     """Return whether XLA has no product of the precision on this CPU, by what it makes of a small one."""
     if target.device is not Device.CPU or target.precision not in (*REDUCED, *REFUSED):
         return False
@@ -107,7 +107,7 @@ def _lacks(target: Target) -> bool:
 
 
 def _small_product(precision: Precision) -> str:
-    """Return what XLA makes of a product, as text; of a much smaller one it makes a loop in float32."""
+    """Compile a product and return its HLO; XLA makes a loop in float32 of a much smaller one."""
     import jax
 
     square = np.eye(64, dtype=DTYPES[precision])
@@ -115,7 +115,7 @@ def _small_product(precision: Precision) -> str:
 
 
 FIXTURE = Fixture(
-    lacks=_lacks,
+    lacks=_is_missing_here,
     # Torchax only gives another jaxpr: what precisions make of it is the other mode's code.
     slow=frozenset(("torchax", one) for one in (*REDUCED, *SCALED)),
     warm={"": ("jax", "jax"), "torchax": ("jax,torchax", "jax,torchax")},
@@ -141,7 +141,7 @@ class JaxJitAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Compile and run a small product."""
-        return trial("jax", lambda: _try(device))
+        return trial("jax", lambda: _try_device(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Trace and compile; the executable goes into the folder.
@@ -154,7 +154,7 @@ class JaxJitAdapter:
         if arm.target.precision in REFUSED:
             raise SkippedArm(*REFUSED[arm.target.precision])
         device = open_device(arm.target.device, arm.threads, arm.options)
-        program = _program(exported, arm)
+        program = _make_program(exported, arm)
         state = training.momenta_of(exported, device)
         hlo = compile_program(program, exported, arm, device, folder, state=state)
         _refuse_widened(hlo, arm)
@@ -163,7 +163,7 @@ class JaxJitAdapter:
         )
 
     def load(self, built: Built) -> JaxSession | training.JaxTrainingSession:
-        """The stored executable and the weights on the device."""
+        """Load the stored executable, and the weights onto the device."""
         return training.JaxTrainingSession(built) if built.exported.trained else JaxSession(built)
 
 
@@ -174,30 +174,30 @@ class JaxSession:
         arm, self._exported, self._folder = built.arm, built.exported, built.folder
         self._device = arm.target.device
         device = open_device(self._device, arm.threads, arm.options)
-        self._run, staging = read_program(built.folder, device)
-        self._stage = stager(arm, built.exported, device, staging)
+        self._evaluate, staging = read_program(built.folder, device)
+        self._stage = stager_of(arm, built.exported, device, staging)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
         self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
         self._names = tuple(spec.name for spec in built.exported.inputs)
         self._outputs = tuple((spec.name, _host_dtype(spec.dtype)) for spec in built.exported.outputs)
         self._eviction = Eviction()
         self.gpu = gpu_side(arm, device, self._eviction)
-        self._as_is = self._device is Device.CPU and all(is_taken(arm, spec) for spec in built.exported.inputs)
+        self._as_is = self._device is Device.CPU and all(is_read_as_is(arm, spec) for spec in built.exported.inputs)
         self._pending: tuple[Any, ...] = ()
 
     @cached_property
     def executed(self) -> Executed:
-        """The loaded executable's own account, after one call."""
+        """Return the loaded executable's own account, after one call."""
         result = self.execute(self.stage(self._exported.input_buffers()[0], 0))[0]
         stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
-        return read_executed(self._run, result, self._device, stored)
+        return read_executed(self._evaluate, result, self._device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
-        """The arrays as they are where a CPU arm reads their dtypes: the executable uses an aligned array in place, and
-        copies another one faster than anything before it could.
+        """Pass the arrays as they are if a CPU arm reads their dtypes.
 
-        Otherwise copies on the device, floats in the arm's dtype, made by a compiled program of their own:
-        `jax.device_put` takes six times as long for a small input.
+        The executable uses an aligned array in place, and copies another one faster than anything before it could.
+        Otherwise a compiled program copies to the device, floats in the arm's dtype; `jax.device_put` takes six times
+        as long for a small input.
         """
         check_inputs(self._exported.inputs, inputs)
         given = tuple(inputs[name] for name in self._names)
@@ -209,7 +209,7 @@ class JaxSession:
 
     def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the executable; on CUDA, JAX returns before the result is there."""
-        result: tuple[Any, ...] = self._run(self._weights, staged)
+        result: tuple[Any, ...] = self._evaluate(self._weights, staged)
         self._pending = result
         return result
 
@@ -219,12 +219,12 @@ class JaxSession:
             array.block_until_ready()
 
     def fetch(self, raw: tuple[Any, ...]) -> Arrays:
-        """The outputs on the host: on the CPU, read-only views that keep their own memory alive."""
+        """Return the outputs on the host: on the CPU, read-only views that keep their own memory alive."""
         pairs = zip(self._outputs, raw, strict=True)
         return {name: np.asarray(array).astype(dtype, copy=False) for (name, dtype), array in pairs}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
-        """What JAX's own profiler sees of some calls."""
+        """Return what JAX's own profiler sees of some calls."""
         return profile_calls(call, calls)
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ class JaxSession:
             self.__dict__.pop(name, None)
 
 
-def _program(exported: ExportedModel, arm: Arm) -> Program:
+def _make_program(exported: ExportedModel, arm: Arm) -> Program:
     if exported.trained:
         return training.step_of(exported, arm.target.mode)
     target = arm.target
@@ -246,11 +246,13 @@ def _program(exported: ExportedModel, arm: Arm) -> Program:
     if target.precision in REDUCED:
         return replace(program, run=with_wide_sums(program.run))
     program = laid_out(program, exported)
-    return quantize.quantized(program, exported, arm) if target.precision in INTEGERS else program
+    return quantize.quantize_program(program, exported, arm) if target.precision in INTEGERS else program
 
 
 def _refuse_widened(hlo: str, arm: Arm) -> None:
-    """On the CPU: a GPU multiplies both reduced precisions, so there a missing one is a fault."""
+    """Skip a CPU arm whose products XLA widened; a GPU multiplies both reduced precisions, so a missing one is a
+    fault.
+    """
     precision, (counts, _) = arm.target.precision, count_nodes(hlo, arm.target.device)
     if arm.target.device is Device.CPU and precision in REDUCED and counts and precision not in counts:
         became = " and ".join(f"{count} {name}" for name, count in counts.items())
@@ -259,7 +261,7 @@ def _refuse_widened(hlo: str, arm: Arm) -> None:
 
 
 def _host_dtype(dtype: str) -> np.dtype[Any]:
-    """What a fetched output has: float32 for floats; JAX's own integers are 32 bits wide, the model's may be 64."""
+    """Return a fetched output's dtype: float32 for floats; JAX's integers have 32 bits, the model's may have 64."""
     kind = np.dtype(dtype)
     return np.dtype(np.float32) if kind.kind == "f" else kind
 
@@ -290,7 +292,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     return Shipment(options=options, isa=native_flags(), installs=("jax",))
 
 
-def _try(device: Device) -> str:
+def _try_device(device: Device) -> str:
     require_device(device, (Device.CPU, Device.CUDA))
     import jax
 

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.backends._jax.rewrite import Interpreter, Weight, as_matrix, contracted, is_batched, multiply, result_of
+from shootout.backends._jax.rewrite import (
+    JaxprInterpreter,
+    Weight,
+    as_matrix,
+    contracted,
+    is_batched,
+    multiply,
+    result_of,
+)
 from shootout.backends._jax.session import Program
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Array, Arrays, Precision
@@ -33,7 +41,7 @@ Activation = Callable[[Any], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class LinearLayer:
     """A product of an activation with a weight, which is its left (0) or right (1) operand."""
 
     weight: Weight
@@ -41,39 +49,43 @@ class Site:
     inner: tuple[int, ...]
 
 
-def quantized(program: Program, exported: ExportedModel, arm: Arm) -> Program:
-    """The same model with its linear layers in INT8; what it needs is among its buffers, the float rest included.
+def quantize_program(program: Program, exported: ExportedModel, arm: Arm) -> Program:
+    """Return the same model with its linear layers in INT8; all that it needs is among its buffers, floats included.
 
     Raises:
         ValueError: it has no linear layer, or the calibration data can't be used.
     """
     scheme, stored = parse(arm.target.scheme), {**exported.weights(), **program.buffers}
-    jaxpr, sites, floats = _survey(program, stored, _sets(exported, exported.input_buffers()[:1])[0])
+    jaxpr, sites, floats = _find_linear_layers(
+        program, stored, _in_input_order(exported, exported.input_buffers()[:1])[0]
+    )
     if not sites:
         raise ValueError(f"nothing to quantize: {exported.model} has no linear layer, and here others stay float")
-    activations: list[Activation] = [_by_row] * len(sites)
+    activations: list[Activation] = [_scale_by_row] * len(sites)
     steps = [1.0] * len(sites)
     if arm.target.precision is Precision.INT8:
-        sets = _sets(exported, calibration_of(exported, scheme))
-        steps = [float(largest) / LEVELS or 1.0 for largest in _ranges(jaxpr, program, stored, sets)]
-        activations = [_in_steps_of(step) for step in steps]
+        sets = _in_input_order(exported, calibration_of(exported, scheme))
+        steps = [float(largest) / LEVELS or 1.0 for largest in _observe_ranges(jaxpr, program, stored, sets)]
+        activations = [_scale_by_step(step) for step in steps]
     buffers = {program.names[index]: stored[program.names[index]] for index in floats}
     for number, (site, step) in enumerate(zip(sites, steps, strict=True)):
-        weight, scale = _weight(site, stored[program.names[site.weight.index]], scheme.granularity)
+        weight, scale = _quantize_weight(site, stored[program.names[site.weight.index]], scheme.granularity)
         buffers |= {f"{number}.int8": weight, f"{number}.scale": scale * np.float32(step)}
-    return Program(run=_runner(jaxpr, program, floats, activations), names=tuple(buffers), buffers=buffers)
+    return Program(run=_run_quantized(jaxpr, program, floats, activations), names=tuple(buffers), buffers=buffers)
 
 
-def _survey(program: Program, stored: Arrays, inputs: Sequence[Array]) -> tuple[ClosedJaxpr, list[Site], list[int]]:
-    """The program's jaxpr, its linear layers in order, and the weights that anything else reads."""
+def _find_linear_layers(
+    program: Program, stored: Arrays, inputs: Sequence[Array]
+) -> tuple[ClosedJaxpr, list[LinearLayer], list[int]]:
+    """Return the program's jaxpr, its linear layers in order, and the weights that anything else reads."""
     import jax
     import jax.numpy as jnp
 
     jaxpr = jax.make_jaxpr(program.run)([stored[name] for name in program.names], inputs)
-    sites, floats = list[Site](), set[int]()
+    sites, floats = list[LinearLayer](), set[int]()
 
     def product(step: JaxprEqn, *operands: Any) -> Any:
-        if (site := _site(step, operands)) is None:
+        if (site := _match_linear_layer(step, operands)) is None:
             return None
         sites.append(site)
         return jnp.zeros(result_of(step).shape, result_of(step).dtype)
@@ -82,13 +94,13 @@ def _survey(program: Program, stored: Arrays, inputs: Sequence[Array]) -> tuple[
         floats.add(weight.index)
         return weight.laid_out(jnp.asarray(stored[program.names[weight.index]]))
 
-    interpreter = Interpreter(product, array)
-    jax.eval_shape(lambda x: interpreter.run(jaxpr, [*_weights(program), *x]), inputs)
+    interpreter = JaxprInterpreter(product, array)
+    jax.eval_shape(lambda x: interpreter.run(jaxpr, [*_weight_arguments(program), *x]), inputs)
     return jaxpr, sites, sorted(floats)
 
 
-def _ranges(jaxpr: ClosedJaxpr, program: Program, stored: Arrays, sets: Sequence[Sequence[Array]]) -> Array:
-    """The largest magnitude that the float model gives each linear layer on all the calibration sets."""
+def _observe_ranges(jaxpr: ClosedJaxpr, program: Program, stored: Arrays, sets: Sequence[Sequence[Array]]) -> Array:
+    """Find the largest magnitude that the float model gives each linear layer on all the calibration sets."""
     import jax
     import jax.numpy as jnp
 
@@ -96,11 +108,11 @@ def _ranges(jaxpr: ClosedJaxpr, program: Program, stored: Arrays, sets: Sequence
         seen: list[Any] = []
 
         def product(step: JaxprEqn, *operands: Any) -> None:
-            if (site := _site(step, operands)) is not None:
+            if (site := _match_linear_layer(step, operands)) is not None:
                 seen.append(jnp.max(jnp.abs(operands[1 - site.side])))
 
-        Interpreter(product, lambda weight: weight.laid_out(weights[weight.index])).run(
-            jaxpr, [*_weights(program), *inputs]
+        JaxprInterpreter(product, lambda weight: weight.laid_out(weights[weight.index])).run(
+            jaxpr, [*_weight_arguments(program), *inputs]
         )
         return seen
 
@@ -108,26 +120,28 @@ def _ranges(jaxpr: ClosedJaxpr, program: Program, stored: Arrays, sets: Sequence
     return np.max([run(weights, one) for one in sets], axis=0)  # type: ignore[no-any-return]
 
 
-def _runner(
+def _run_quantized(
     jaxpr: ClosedJaxpr, program: Program, floats: Sequence[int], activations: Sequence[Activation]
 ) -> Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]:
-    """The function over (the float weights, then an int8 weight and its scales for each linear layer)."""
+    """Return a function of the float weights, then an int8 weight and its scales for each linear layer."""
 
     def run(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         arrays = dict(zip(floats, weights, strict=False))
         integers = iter(weights[len(floats) :])
         layers = zip(activations, integers, integers, strict=True)
-        interpreter = Interpreter(_product(layers), lambda weight: weight.laid_out(arrays[weight.index]))
-        return tuple(interpreter.run(jaxpr, [*_weights(program), *inputs]))
+        interpreter = JaxprInterpreter(
+            _multiply_quantized(layers), lambda weight: weight.laid_out(arrays[weight.index])
+        )
+        return tuple(interpreter.run(jaxpr, [*_weight_arguments(program), *inputs]))
 
     return run
 
 
-def _product(layers: Iterator[tuple[Activation, Any, Any]]) -> Callable[..., Any]:
-    """Each linear layer in turn: the activation to int8, the product in int32, the scales in float32."""
+def _multiply_quantized(layers: Iterator[tuple[Activation, Any, Any]]) -> Callable[..., Any]:
+    """Compute each linear layer in turn: the activation to int8, the product in int32, the scales in float32."""
 
     def product(step: JaxprEqn, *operands: Any) -> Any:
-        if (site := _site(step, operands)) is None:
+        if (site := _match_linear_layer(step, operands)) is None:
             return None
         activation, weight, scale = next(layers)
         x, x_scale = activation(as_matrix(operands[1 - site.side], contracted(step, 1 - site.side)))
@@ -137,23 +151,23 @@ def _product(layers: Iterator[tuple[Activation, Any, Any]]) -> Callable[..., Any
     return product
 
 
-def _site(step: JaxprEqn, operands: Sequence[Any]) -> Site | None:
+def _match_linear_layer(step: JaxprEqn, operands: Sequence[Any]) -> LinearLayer | None:
     sides = [side for side, operand in enumerate(operands) if isinstance(operand, Weight)]
     if len(sides) != 1 or is_batched(step) or result_of(step).dtype != np.float32:
         return None
-    return Site(operands[sides[0]], sides[0], contracted(step, sides[0]))
+    return LinearLayer(operands[sides[0]], sides[0], contracted(step, sides[0]))
 
 
-def _weights(program: Program) -> list[Weight]:
+def _weight_arguments(program: Program) -> list[Weight]:
     return [Weight(index) for index in range(len(program.names))]
 
 
-def _sets(exported: ExportedModel, sets: Sequence[Arrays]) -> list[list[Array]]:
+def _in_input_order(exported: ExportedModel, sets: Sequence[Arrays]) -> list[list[Array]]:
     return [[one[spec.name] for spec in exported.inputs] for one in sets]
 
 
-def _weight(site: Site, stored: Array, granularity: str) -> tuple[Array, Array]:
-    """(channels, terms) in int8, and the scales: (channels,), or a single one."""
+def _quantize_weight(site: LinearLayer, stored: Array, granularity: str) -> tuple[Array, Array]:
+    """Return the weight (channels, terms) in int8, and its scales: (channels,), or a single one."""
     matrix = np.asarray(as_matrix(np.asarray(site.weight.laid_out(stored)), site.inner))
     largest = np.abs(matrix).max(axis=None if granularity == "per-tensor" else 1, keepdims=True)
     scale = np.where(largest > 0, largest / LEVELS, 1).astype(np.float32)
@@ -161,19 +175,19 @@ def _weight(site: Site, stored: Array, granularity: str) -> tuple[Array, Array]:
     return np.ascontiguousarray(np.round(matrix / scale).astype(np.int8)), scale.reshape(-1)
 
 
-def _in_steps_of(step: float) -> Activation:
-    return lambda x: (_rounded(x / step), 1.0)
+def _scale_by_step(step: float) -> Activation:
+    return lambda x: (_round_to_int8(x / step), 1.0)
 
 
-def _by_row(x: Any) -> tuple[Any, Any]:
+def _scale_by_row(x: Any) -> tuple[Any, Any]:
     import jax.numpy as jnp
 
     largest = jnp.max(jnp.abs(x), axis=1, keepdims=True)
     scale = jnp.where(largest > 0, largest / LEVELS, 1.0)
-    return _rounded(x / scale), scale
+    return _round_to_int8(x / scale), scale
 
 
-def _rounded(x: Any) -> Any:
+def _round_to_int8(x: Any) -> Any:
     import jax.numpy as jnp
 
     return jnp.clip(jnp.round(x), -LEVELS, LEVELS).astype(jnp.int8)

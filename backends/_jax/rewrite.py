@@ -42,15 +42,15 @@ class Weight:
     steps: tuple[JaxprEqn, ...] = ()
 
     def laid_out(self, stored: Any) -> Any:
-        """The weight as the function sees it here, from how it is stored."""
+        """Return the weight as the function sees it here, from how it is stored."""
         for step in self.steps:
             stored = bind(step, [stored])
         return stored
 
 
 @dataclass(frozen=True, slots=True)
-class Interpreter:
-    """Evaluates a jaxpr whose arguments are arrays or `Weight`s.
+class JaxprInterpreter:
+    """Evaluate a jaxpr whose arguments are arrays or `Weight`s.
 
     Attributes:
         product: asked at each dot_general with its operands; gives its result, or None to leave it as it is.
@@ -63,10 +63,10 @@ class Interpreter:
     convolution: Callable[[JaxprEqn, Any, Any], Any] | None = None
 
     def run(self, jaxpr: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
-        """The outputs, as arrays."""
-        return [self._plain(value) for value in self._run(jaxpr, arguments)]
+        """Evaluate to the outputs, as arrays."""
+        return [self._as_array(value) for value in self._evaluate_jaxpr(jaxpr, arguments)]
 
-    def _run(self, closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
+    def _evaluate_jaxpr(self, closed: ClosedJaxpr, arguments: Sequence[Any]) -> list[Any]:
         from jax.extend.core import Literal
 
         jaxpr: Any = closed.jaxpr  # its lists are not annotated
@@ -77,50 +77,52 @@ class Interpreter:
             return atom.val if isinstance(atom, Literal) else values[atom]
 
         for step in jaxpr.eqns:
-            values.update(zip(step.outvars, self._step(step, [read(atom) for atom in step.invars]), strict=True))
+            values.update(
+                zip(step.outvars, self._evaluate_step(step, [read(atom) for atom in step.invars]), strict=True)
+            )
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _step(self, step: JaxprEqn, given: list[Any]) -> list[Any]:
+    def _evaluate_step(self, step: JaxprEqn, given: list[Any]) -> list[Any]:
         name = step.primitive.name
         if name in CALLS:
-            return self._run(_callee(step), given)
+            return self._evaluate_jaxpr(_called_jaxpr(step), given)
         if name in LAYOUTS and isinstance(given[0], Weight):
             return [replace(given[0], steps=(*given[0].steps, step))]
         hook = {"dot_general": self.product, "conv_general_dilated": self.convolution}.get(name)
         if hook and (found := hook(step, given[0], given[1])) is not None:
             return [found]
-        result = bind(step, map(self._plain, given))
+        result = bind(step, map(self._as_array, given))
         return list(result) if step.primitive.multiple_results else [result]
 
-    def _plain(self, value: Any) -> Any:
+    def _as_array(self, value: Any) -> Any:
         return self.array(value) if isinstance(value, Weight) else value
 
 
 def result_of(step: JaxprEqn) -> Any:
-    """Shape and dtype of what a product gives."""
+    """Return the shape and dtype of a product's result."""
     return step.outvars[0].aval
 
 
 def is_batched(step: JaxprEqn) -> bool:
-    """Whether a dot_general is many products at once, as in attention."""
+    """Return whether a dot_general is many products at once, as in attention."""
     return bool(step.params["dimension_numbers"][1][0])
 
 
 def contracted(step: JaxprEqn, side: int) -> tuple[int, ...]:
-    """The axes that a dot_general sums over, of its left (0) or right (1) operand."""
+    """Return the axes that a dot_general sums over, of its left (0) or right (1) operand."""
     return tuple(step.params["dimension_numbers"][0][side])
 
 
 def as_matrix(array: Any, inner: Sequence[int]) -> Any:
-    """(rows, terms to sum over), the axes `inner` last."""
+    """Return (rows, terms to sum over), the axes `inner` last."""
     outer = [axis for axis in range(array.ndim) if axis not in inner]
     return array.transpose(*outer, *inner).reshape(-1, prod(array.shape[axis] for axis in inner))
 
 
 def multiply(x: Any, weight: Any, accumulator: str) -> Any:
-    """x weightᵀ of two matrices, summed in the dtype `accumulator`.
+    """Multiply x by the transposed weight, two matrices, and sum in the dtype `accumulator`.
 
-    XLA's CPU kernels for narrow types take no vectors: both operands of a product with one row, it widens in memory at
+    XLA's CPU kernels for narrow types take no vectors: if a product has one row, XLA widens both operands in memory at
     each call. A second row of zeros costs less than that (512 x 512 in int8: 16 us against 93).
     """
     from jax import lax
@@ -131,15 +133,15 @@ def multiply(x: Any, weight: Any, accumulator: str) -> Any:
 
 
 def bind(step: JaxprEqn, arrays: Iterable[Any], **changed: Any) -> Any:
-    """What a step gives for these arrays, with some of its parameters changed."""
+    """Evaluate a step for these arrays, with some of its parameters changed."""
     primitive: Any = step.primitive
     return primitive.bind(*arrays, **{**primitive.get_bind_params(step.params), **changed})
 
 
 def with_wide_sums(run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """The same function, its reduced-precision products summed in float32 and rounded afterwards.
+    """Return the same function, its reduced-precision products summed in float32 and rounded afterwards.
 
-    That is how XLA's CPU kernels for bfloat16 work: asked for a bfloat16 sum, XLA widens both operands to float32.
+    XLA's CPU kernels for bfloat16 work so: asked for a bfloat16 sum, XLA widens both operands to float32.
     """
     import jax
 
@@ -155,7 +157,7 @@ def with_wide_sums(run: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
 
     def wide(weights: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
         jaxpr = jax.make_jaxpr(run)(weights, inputs)
-        interpreter = Interpreter(product, lambda weight: weight.laid_out(weights[weight.index]))
+        interpreter = JaxprInterpreter(product, lambda weight: weight.laid_out(weights[weight.index]))
         return tuple(interpreter.run(jaxpr, [*weights, *inputs]))
 
     return wide
@@ -167,7 +169,7 @@ def _two_rows(matrix: Any) -> Any:
     return jnp.pad(matrix, ((0, 1), (0, 0))) if matrix.shape[0] == 1 else matrix
 
 
-def _callee(step: JaxprEqn) -> ClosedJaxpr:
+def _called_jaxpr(step: JaxprEqn) -> ClosedJaxpr:
     from jax.extend.core import ClosedJaxpr
 
     found = step.params["jaxpr"] if "jaxpr" in step.params else step.params["call_jaxpr"]
@@ -183,32 +185,32 @@ class Read:
 
     @property
     def turns(self) -> bool:
-        """Whether the weight is to be stored in another form than it is."""
+        """Return whether the weight is to be stored in another form than it is."""
         return bool(self.order) and (bool(self.weight.steps) or self.order != tuple(range(len(self.order))))
 
     @property
     def form(self) -> tuple[object, ...]:
-        """Equal for reads that one stored array serves."""
+        """Return a key that is equal for reads that one stored array serves."""
         return (*((step.primitive.name, str(step.params)) for step in self.weight.steps), self.order)
 
     def stored(self, array: Array) -> Array:
-        """The weight in that order."""
+        """Return the weight in that order."""
         return np.ascontiguousarray(np.asarray(self.weight.laid_out(array)).transpose(self.order))
 
 
 def laid_out(program: Program, exported: ExportedModel) -> Program:
-    """The same program on weights stored as it reads them; those it then has among its buffers, no others."""
+    """Return the same program on weights stored as it reads them; its buffers hold those, and no others."""
     stored = {**exported.weights(), **program.buffers}
-    reads = _survey(program, [stored[name] for name in program.names], exported)
+    reads = _find_reads(program, [stored[name] for name in program.names], exported)
     if not reads:
         return program
     shapes = [stored[name].shape for name in program.names]
     turned = {program.names[index]: read.stored(stored[program.names[index]]) for index, read in reads.items()}
-    return replace(program, run=_runner(program, shapes, reads), buffers={**program.buffers, **turned})
+    return replace(program, run=_run_laid_out(program, shapes, reads), buffers={**program.buffers, **turned})
 
 
-def _survey(program: Program, weights: Sequence[Array], exported: ExportedModel) -> dict[int, Read]:
-    """By a weight's index: how its readers read it, where that is alike and not as it is stored."""
+def _find_reads(program: Program, weights: Sequence[Array], exported: ExportedModel) -> dict[int, Read]:
+    """Return by a weight's index how its readers read it, if they do so alike and not as it is stored."""
     import jax
     import jax.numpy as jnp
 
@@ -232,16 +234,16 @@ def _survey(program: Program, weights: Sequence[Array], exported: ExportedModel)
         return product
 
     jaxpr = jax.make_jaxpr(program.run)(weights, inputs)
-    interpreter = Interpreter(noting(_matrix_order), array, noting(_filter_order))
+    interpreter = JaxprInterpreter(noting(_matrix_order), array, noting(_filter_order))
     jax.eval_shape(lambda x: interpreter.run(jaxpr, [*map(Weight, range(len(weights))), *x]), inputs)
     single = {index: next(iter(forms.values())) for index, forms in found.items() if len(forms) == 1}
     return {index: read for index, read in single.items() if read.turns}
 
 
-def _runner(
+def _run_laid_out(
     program: Program, shapes: Sequence[tuple[int, ...]], reads: Mapping[int, Read]
 ) -> Callable[[Sequence[Any], Sequence[Any]], tuple[Any, ...]]:
-    """The function over weights of which those in `reads` are stored as they are read."""
+    """Return the function of weights of which those in `reads` are stored as they are read."""
     import jax
 
     shaped: Any = jax.ShapeDtypeStruct
@@ -257,7 +259,7 @@ def _runner(
 
         given = [shaped(shape, weight.dtype) for shape, weight in zip(shapes, weights, strict=True)]
         jaxpr = jax.make_jaxpr(program.run)(given, inputs)
-        interpreter = Interpreter(
+        interpreter = JaxprInterpreter(
             reading(_matrix_axes), lambda weight: weight.laid_out(weights[weight.index]), reading(_filter_axes)
         )
         return tuple(interpreter.run(jaxpr, [*map(Weight, range(len(weights))), *inputs]))
@@ -266,26 +268,26 @@ def _runner(
 
 
 def _matrix_order(step: JaxprEqn) -> tuple[int, ...]:
-    """(in, out) of a product's right operand; nothing where there are many products at once."""
+    """Return (in, out) of a product's right operand; nothing if there are many products at once."""
     inner, right = contracted(step, 1), step.invars[1].aval
     outer = (axis for axis in range(len(right.shape)) if axis not in inner)  # type: ignore[attr-defined]
     return () if is_batched(step) else (*inner, *outer)
 
 
 def _matrix_axes(step: JaxprEqn) -> Any:
-    """The product's axes where its right operand is (in, out)."""
+    """Return the product's axes for a right operand that is (in, out)."""
     inner = contracted(step, 0)
     return (inner, tuple(range(len(inner)))), ((), ())
 
 
 def _filter_order(step: JaxprEqn) -> tuple[int, ...]:
-    """(height, width, in, out) of a convolution's filters."""
+    """Return (height, width, in, out) of a convolution's filters."""
     channels_out, channels_in, *window = step.params["dimension_numbers"].rhs_spec
     return (*window, channels_in, channels_out)
 
 
 def _filter_axes(step: JaxprEqn) -> Any:
-    """The convolution's axes where its filters are (height, width, in, out)."""
+    """Return the convolution's axes for filters that are (height, width, in, out)."""
     axes = step.params["dimension_numbers"]
     *window, channels_in, channels_out = range(len(axes.rhs_spec))
     return axes._replace(rhs_spec=(channels_out, channels_in, *window))

@@ -87,7 +87,7 @@ class Program:
 
 
 def from_forward(exported: ExportedModel) -> Program:
-    """The model's own `forward` in jax.numpy."""
+    """Make a program of the model's own `forward` in jax.numpy."""
     import jax.numpy as jnp
 
     from shootout import models
@@ -104,8 +104,9 @@ def from_forward(exported: ExportedModel) -> Program:
 
 
 def from_module(exported: ExportedModel, floats: str = "float32") -> Program:
-    """The torch module on floats of this dtype ("": as they are), translated by torchax; buffers outside the state come
-    along.
+    """Translate the torch module on floats of this dtype ("": as they are) by torchax.
+
+    Buffers outside the module's state come along.
     """
     import torch
     import torchax
@@ -126,7 +127,7 @@ def from_module(exported: ExportedModel, floats: str = "float32") -> Program:
 
 
 def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any:
-    """The arm's JAX device, and no other: a CPU arm never opens the GPU.
+    """Open the arm's JAX device, and no other: a CPU arm never opens the GPU.
 
     XLA's CPU client reads its thread count from PJRT_NPROC when it starts, so the first call in a process settles it.
     """
@@ -146,10 +147,10 @@ def open_device(device: Device, threads: int, options: Mapping[str, str]) -> Any
 
 
 def is_async(options: Mapping[str, str]) -> bool:
-    """Whether calls are handed to another thread, as is JAX's default.
+    """Return whether calls are handed to another thread, as is JAX's default.
 
-    Ours is not: an arm of one thread has one CPU, where the two take turns: a context switch per call, more scatter,
-    and no gain.
+    It isn't ours: an arm of one thread has one CPU, on which the two would take turns. That is a context switch per
+    call, more scatter, and no gain.
     """
     return SWITCHES[options.get(ASYNC_DISPATCH, "false").lower()]
 
@@ -161,7 +162,7 @@ def compile_program(
 
     Args:
         program: what to compile.
-        exported model, arm, device: what it is compiled for.
+        exported, arm, device: what it is compiled for.
         folder: where it goes.
         state: of a training step, arrays behind the weights; each call is given all of them for good, and returns all.
 
@@ -177,7 +178,7 @@ def compile_program(
     from safetensors.numpy import save_file
 
     def staging(inputs: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(jnp.array(array, _dtype(array, arm), copy=True) for array in inputs)
+        return tuple(jnp.array(array, _computed_dtype(array, arm), copy=True) for array in inputs)
 
     save_file(dict(program.buffers), folder / BUFFERS)
     host = tuple(exported.input_buffers()[0][spec.name] for spec in exported.inputs)
@@ -185,13 +186,13 @@ def compile_program(
         stage = jax.jit(staging).lower(host).compile()
         weights = (*read_weights(exported, arm, program.names, device, folder), *state)
         lowered = jax.jit(program.run, donate_argnums=(0,) if state else ()).lower(weights, stage(host))
-        compiled = _compile(lowered, arm)
+        compiled = _compile_lowered(lowered, arm)
     (folder / EXECUTABLE).write_bytes(pickle.dumps([serialize(compiled), serialize(stage)]))
     return str(compiled.as_text())
 
 
 def read_program(folder: Path, device: Any) -> tuple[Any, Any]:
-    """The compiled model and its staging program, from the harness's own hash-checked folder."""
+    """Read the compiled model and its staging program from the harness's own hash-checked folder."""
     from jax.experimental.serialize_executable import deserialize_and_load
 
     stored = pickle.loads((folder / EXECUTABLE).read_bytes())  # noqa: S301
@@ -201,23 +202,25 @@ def read_program(folder: Path, device: Any) -> tuple[Any, Any]:
 
 
 def read_weights(exported: ExportedModel, arm: Arm, names: Sequence[str], device: Any, folder: Path) -> tuple[Any, ...]:
-    """The weights on the device, floats in the arm's dtype, in the order of `names`."""
+    """Read the weights onto the device, floats in the arm's dtype, in the order of `names`."""
     import jax
     from safetensors.numpy import load_file
 
     stored: dict[str, Array] = load_file(folder / BUFFERS)
     if absent := set(names) - stored.keys():  # a quantized program brings all of its own
         stored |= exported.weights(absent)
-    host = tuple(stored[name].astype(_dtype(stored[name], arm), copy=False) for name in names)
+    host = tuple(stored[name].astype(_computed_dtype(stored[name], arm), copy=False) for name in names)
     weights: tuple[Any, ...] = jax.device_put(host, device)
     return weights
 
 
-def stager(
+def stager_of(
     arm: Arm, exported: ExportedModel, device: Any, program: Any
 ) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """What brings the inputs to the device by the way that the arm's options name: by the compiled staging `program`,
-    or by `jax.device_put`, and the program behind it only where there is something to convert.
+    """Return what brings the inputs to the device, as the arm's options say.
+
+    It is the compiled staging `program`, or `jax.device_put`, with the program behind it only if there is something to
+    convert.
     """
     if arm.options.get(STAGING, PROGRAM) == PROGRAM:
         staged: Callable[[tuple[Any, ...]], tuple[Any, ...]] = program
@@ -225,13 +228,13 @@ def stager(
     import jax
 
     put: Callable[[tuple[Any, ...]], tuple[Any, ...]] = partial(jax.device_put, device=device)
-    if all(is_taken(arm, spec) for spec in exported.inputs):
+    if all(is_read_as_is(arm, spec) for spec in exported.inputs):
         return put
     return lambda arrays: program(put(arrays))
 
 
 def notes_of(arm: Arm) -> list[str]:
-    """What a row says of its arm beside the figures."""
+    """Return the notes of an arm's row."""
     if arm.target.device is Device.CPU or arm.options.get(COMMAND_BUFFERS) == "":
         return []
     return [
@@ -240,12 +243,12 @@ def notes_of(arm: Arm) -> list[str]:
 
 
 def program_of(exported: ExportedModel, mode: str, floats: str = "float32") -> Program:
-    """The exported model's model as a function of floats of this dtype, by the road that the target's mode names."""
+    """Return the exported model as a function of floats of this dtype, as the target's mode says."""
     plain = not mode and Artifact.FORWARD in exported.artifacts
     return from_forward(exported) if plain else from_module(exported, floats)
 
 
-def _compile(lowered: Any, arm: Arm) -> Any:
+def _compile_lowered(lowered: Any, arm: Arm) -> Any:
     from jax.errors import JaxRuntimeError
 
     chosen = {name: value for name, value in arm.options.items() if name.startswith(XLA_OPTION)}
@@ -257,24 +260,24 @@ def _compile(lowered: Any, arm: Arm) -> Any:
         raise
 
 
-def _dtype(array: Any, arm: Arm) -> Any:
-    """The arm's dtype for floats; other dtypes stay."""
+def _computed_dtype(array: Any, arm: Arm) -> Any:
+    """Return the arm's dtype for floats; other dtypes stay."""
     import jax.numpy as jnp
 
     floating = jnp.issubdtype(array.dtype, jnp.floating) and arm.target.precision is not Precision.NATIVE
     return jnp.dtype(DTYPES.get(arm.target.precision, "float32")) if floating else array.dtype
 
 
-def is_taken(arm: Arm, spec: TensorSpec) -> bool:
-    """Whether an input has the dtype that the compiled model reads: JAX's own integers are 32 bits wide."""
+def is_read_as_is(arm: Arm, spec: TensorSpec) -> bool:
+    """Return whether the compiled model reads an input's dtype: JAX's own integers are 32 bits wide."""
     from jax.dtypes import canonicalize_dtype
 
     given = np.dtype(spec.dtype)
-    return bool(canonicalize_dtype(_dtype(np.empty(0, given), arm)) == given)
+    return bool(canonicalize_dtype(_computed_dtype(np.empty(0, given), arm)) == given)
 
 
 def gpu_side(arm: Arm, device: Any, eviction: Eviction) -> GpuSide | None:
-    """What a session tells of its GPU; None on a CPU. There are no events: JAX shows no stream of XLA's."""
+    """Return what a session tells of its GPU; None on a CPU. There are no events: JAX shows no stream of XLA's."""
     if arm.target.device is Device.CPU:
         return None
     evict = eviction if has_bindings() else None
@@ -282,7 +285,7 @@ def gpu_side(arm: Arm, device: Any, eviction: Eviction) -> GpuSide | None:
 
 
 def allocated_bytes(device: Any) -> tuple[int, int]:
-    """Bytes in use now and at most, by JAX's own account: arrays, and what programs need while they run.
+    """Return the bytes in use now and at most, by JAX's own account: arrays, and what running programs need.
 
     Raises:
         RuntimeError: JAX keeps no account on this device (`XLA_PYTHON_CLIENT_ALLOCATOR=platform`, say).

@@ -22,7 +22,7 @@ from shootout.backends._jax.session import (
     program_of,
     read_program,
     read_weights,
-    stager,
+    stager_of,
 )
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
 
 
 def step_of(exported: ExportedModel, mode: str) -> Program:
-    """The training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of these anew).
+    """Make the training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of
+    these anew).
 
     Args:
         exported: of the training step; the target and the learning rate are its last two inputs.
-        mode: the road to the model (see `program_of`).
+        mode: how the model is read (see `program_of`).
     """
     *own, target, _ = exported.inputs
     model = replace(exported, inputs=tuple(own), outputs=(replace(target, name="y"),), trained=())
@@ -68,7 +69,9 @@ def step_of(exported: ExportedModel, mode: str) -> Program:
 
 
 def momenta_of(exported: ExportedModel, device: Any) -> tuple[Any, ...]:
-    """A momentum of zero for each trained weight; none for a model that isn't trained, whose weights aren't read."""
+    """Make a momentum of zero for each trained weight; none for a model that isn't trained, whose weights aren't
+    read.
+    """
     if not exported.trained:
         return ()
     import jax
@@ -85,7 +88,7 @@ class JaxTrainingSession:
         arm, self._built, self._exported = built.arm, built, built.exported
         self._device = open_device(arm.target.device, arm.threads, arm.options)
         self._run, staging = read_program(built.folder, self._device)
-        self._stage = stager(arm, built.exported, self._device, staging)
+        self._stage = stager_of(arm, built.exported, self._device, staging)
         self._names = tuple(spec.name for spec in built.exported.inputs)
         self._output = built.exported.outputs[0].name
         self._eviction = Eviction()
@@ -96,21 +99,21 @@ class JaxTrainingSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """The loaded executable's own account, after one step."""
+        """Return the loaded executable's own account, after one step."""
         loss = self.execute(self.stage(self._exported.input_buffers()[0], 0))
         weights = self._state[: -len(self._exported.trained)]
         stored = (self._built.folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in weights)
         return read_executed(self._run, loss, self._built.arm.target.device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
-        """Copies on the device, made by a compiled program of their own."""
+        """Copy to the device by a compiled program of its own."""
         check_inputs(self._exported.inputs, inputs)
         staged: tuple[Any, ...] = self._stage(tuple(inputs[name] for name in self._names))
         self._pending = staged[-1]
         return staged
 
     def execute(self, staged: tuple[Any, ...]) -> Any:
-        """One step; on CUDA, JAX returns before it is done."""
+        """Take one step; on CUDA, JAX returns before it is done."""
         loss, *state = self._run(self._state, staged)
         self._state, self._pending = tuple(state), loss
         return loss
@@ -120,23 +123,23 @@ class JaxTrainingSession:
         self._pending.block_until_ready()
 
     def fetch(self, raw: Any) -> Arrays:
-        """The loss on the host."""
+        """Return the loss on the host."""
         return {self._output: np.asarray(raw)}
 
     def reset(self) -> None:
-        """New arrays: the old ones may have been given up."""
+        """Read weights and momenta anew: the old arrays may have been given up."""
         names, device = self._built.facts["weights"], self._device
         weights = read_weights(self._exported, self._built.arm, names, device, self._built.folder)
         self._state = (*weights, *momenta_of(self._exported, device))
         self._pending = self._state[-1]
 
     def state(self) -> tuple[Arrays, Arrays]:
-        """Copies of weights and momenta."""
+        """Copy weights and momenta."""
         count = len(self._exported.trained)
-        return self._copies(self._state[:count]), self._copies(self._state[-count:])
+        return self._copy_named(self._state[:count]), self._copy_named(self._state[-count:])
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
-        """What JAX's own profiler sees of some calls."""
+        """Return what JAX's own profiler sees of some calls."""
         return profile_calls(call, calls)
 
     def close(self) -> None:
@@ -145,5 +148,5 @@ class JaxTrainingSession:
         for name in ("_run", "_stage", "_state", "_pending"):
             self.__dict__.pop(name, None)
 
-    def _copies(self, arrays: Sequence[Any]) -> dict[str, Array]:
+    def _copy_named(self, arrays: Sequence[Any]) -> dict[str, Array]:
         return {name: np.array(array) for name, array in zip(self._exported.trained, arrays, strict=True)}

@@ -93,7 +93,7 @@ BLOCKED = b"\x3a\x13com.microsoft.nchwc"
 """A node's domain, in a graph's bytes: a convolution whose filters are laid out for this CPU's widest vectors."""
 
 
-def _lacks(target: Target) -> bool:
+def _is_missing_here(target: Target) -> bool:
     """Return whether static INT8 can't run here: on a GPU, only TensorRT runs it, and only the shared model's."""
     if target.device is Device.CPU:
         return False
@@ -106,7 +106,7 @@ def _lacks(target: Target) -> bool:
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
-FIXTURE = Fixture(options={"session.set_denormal_as_zero": "0"}, lacks=_lacks)
+FIXTURE = Fixture(options={"session.set_denormal_as_zero": "0"}, lacks=_is_missing_here)
 
 
 class OnnxRuntimeAdapter:

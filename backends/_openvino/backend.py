@@ -94,7 +94,7 @@ TRITON_NAMES = ("PERFORMANCE_HINT", "NUM_STREAMS", "INFERENCE_NUM_THREADS", "COM
 PRECISION_HINT = "INFERENCE_PRECISION_HINT"
 
 
-def _lacks(target: Target) -> bool:
+def _is_missing_here(target: Target) -> bool:
     """Return whether a precision needs what this CPU lacks: by OpenVINO's list, and by what a small product does."""
     if target.device is not Device.CPU:
         return False
@@ -114,7 +114,7 @@ def _rounds_here() -> bool:
         return bool(rounding_products(path, {}))
 
 
-FIXTURE = Fixture(lacks=_lacks, warm={"": ("", "torch")})
+FIXTURE = Fixture(lacks=_is_missing_here, warm={"": ("", "torch")})
 """Its own import starts a thread; that of its quantizer imports torch."""
 
 

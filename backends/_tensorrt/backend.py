@@ -48,14 +48,14 @@ ENGINE, KERNELS = "engine.plan", "runtime.cache"
 TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
 
 
-def _lacks(target: Target) -> bool:
+def _is_missing_here(target: Target) -> bool:
     """INT8 comes from the shared model only, and FP8 on newer GPUs."""
     if target.precision is Precision.FP8:
         return cuda_memory.lacks_float8(cuda_memory.capability() or "")
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
-FIXTURE = Fixture(lacks=_lacks, tells_rest=False)
+FIXTURE = Fixture(lacks=_is_missing_here, tells_rest=False)
 
 
 class TensorRtAdapter:

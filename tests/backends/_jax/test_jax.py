@@ -134,7 +134,7 @@ def laid_out_shapes() -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, 
     arm = Arm(target=replace(PLAIN, precision=Precision.INT8_DYNAMIC), model="m")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "program_of", lambda *_: program)
-        quantized = backend._program(exported, arm)
+        quantized = backend._make_program(exported, arm)
     found = laid_out(program, exported)
     before = run(list(weights.values()), inputs)
     for after in (found, quantized):

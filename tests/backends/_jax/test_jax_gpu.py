@@ -231,10 +231,10 @@ def test_inputs_come_by_a_program_or_by_device_put_which_converts_nothing(
 
     jax = SimpleNamespace(device_put=lambda arrays, device: step(f"put on {device}", arrays))
     monkeypatch.setitem(sys.modules, "jax", jax)  # type: ignore[arg-type]
-    monkeypatch.setattr(jax_session, "is_taken", lambda arm, spec: taken)
+    monkeypatch.setattr(jax_session, "is_read_as_is", lambda arm, spec: taken)
     arm = Arm(target=Target(backend="jax-jit", device=Device.CUDA), model="m", options=asked)
     exported: Any = SimpleNamespace(inputs=("x",))
-    stage = jax_session.stager(arm, exported, "gpu", lambda arrays: step("program", arrays))
+    stage = jax_session.stager_of(arm, exported, "gpu", lambda arrays: step("program", arrays))
     assert stage((1,)) == (1,)
     assert found == steps
 
@@ -255,7 +255,7 @@ def compiled_with(value: str) -> str:
     arm = Arm(target=target, model="m", options={jax_session.COMMAND_BUFFERS: value})
     lowered = jax.jit(lambda x: x + x).lower(np.ones(4, np.float32))
     try:
-        jax_session._compile(lowered, arm)
+        jax_session._compile_lowered(lowered, arm)
     except ValueError as error:
         return str(error)
     return ""
