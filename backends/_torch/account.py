@@ -43,8 +43,8 @@ EIGHT_BITS = ("torch.int8", "torch.uint8", "torch.float8_e4m3fn")
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
-    """What one call computes, counted as it is seen."""
+class OperationCounts:
+    """The operations of one call, counted as they are seen."""
 
     products: Counter[str] = field(default_factory=Counter)
     flops: dict[str, float] = field(default_factory=dict)
@@ -52,12 +52,12 @@ class Tally:
     conversions: int = 0
 
     def add_product(self, precision: str, flops: float) -> None:
-        """One more product or convolution."""
+        """Add one product or convolution."""
         self.products[precision] += 1
         self.flops[precision] = self.flops.get(precision, 0.0) + flops
 
     def facts(self) -> dict[str, Any]:
-        """The counts by their names in `Executed`, as JSON values."""
+        """Return the counts by their names in `Executed`, as JSON values."""
         return {
             "compute_nodes_by_precision": dict(self.products),
             "other_nodes_by_precision": dict(self.others),
@@ -67,7 +67,7 @@ class Tally:
 
 
 def float32_flags(device: Device) -> Mapping[str, Any]:
-    """Torch's holders of `fp32_precision` by kind of operation: "ieee", "tf32", "bf16", or "none" (unset)."""
+    """Return torch's holders of `fp32_precision` by kind of operation: "ieee", "tf32", "bf16", or "none" (unset)."""
     import torch
 
     backends: Any = torch.backends
@@ -76,20 +76,20 @@ def float32_flags(device: Device) -> Mapping[str, Any]:
     return {"conv": backends.mkldnn.conv, "rnn": backends.mkldnn.rnn, "matmul": backends.mkldnn.matmul}
 
 
-def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], device: Device) -> Tally:
-    """What torch dispatches in one call; views aside, which compute nothing.
+def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], device: Device) -> OperationCounts:
+    """Count what torch dispatches in one call, without views, which compute nothing.
 
-    Traced under `no_grad`: inference mode hides what composite operations are made of.
+    It is traced under `no_grad`: inference mode hides what composite operations are made of.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    tally, policy = Tally(), float32_policy(device)
+    tally, policy = OperationCounts(), float32_policy(device)
 
     class Trace(TorchDispatchMode):  # type: ignore[no-untyped-call]
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            """False: wrapping the mode for torch.compile would import all of it, 0.8 s and 800 modules."""
+            """Return False: wrapping the mode for torch.compile would import all of it, 0.8 s and 800 modules."""
             return False
 
         supports_higher_order_operators = True
@@ -111,7 +111,7 @@ def count_operations(module: Callable[..., Any], staged: list[torch.Tensor], dev
 
 
 def _add_operation(
-    tally: Tally, name: str, operands: list[torch.Tensor], result: Any, policy: Mapping[str, str]
+    tally: OperationCounts, name: str, operands: list[torch.Tensor], result: Any, policy: Mapping[str, str]
 ) -> None:
     dtype = str(operands[0].dtype)
     if re.search(PRODUCTS, name):
@@ -124,8 +124,8 @@ def _add_operation(
     tally.conversions += bool(re.search(CONVERSIONS, name))
 
 
-def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
-    """A pass for `_post_fusion_custom_pass`, and what it will have seen.
+def kernel_recorder(device: Device) -> tuple[Any, OperationCounts, Counter[str]]:
+    """Make a pass for `_post_fusion_custom_pass`, and the counts that it fills.
 
     The pass carries a fixed uuid, so that Inductor's cache finds with it what was compiled with it.
 
@@ -135,11 +135,11 @@ def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
     from torch._inductor import custom_graph_pass as passes
     from torch._inductor.virtualized import V
 
-    tally, kernels, policy = Tally(), Counter[str](), float32_policy(device)
+    tally, kernels, policy = OperationCounts(), Counter[str](), float32_policy(device)
     counted = WeakSet[Any]()
     kind: Any = getattr(passes, "CustomSchedulerPass", passes.CustomGraphPass)  # the former is there from 2.13 on
 
-    class Recorder(kind):  # type: ignore[misc]
+    class KernelRecorder(kind):  # type: ignore[misc]
         def __call__(self, nodes: Any) -> Any:
             if V.graph in counted:  # a C++ wrapper for a GPU may be made in two passes over one graph
                 return nodes
@@ -154,29 +154,29 @@ def kernel_recorder(device: Device) -> tuple[Any, Tally, Counter[str]]:
             return UUID
 
         def __reduce__(self) -> tuple[Any, ...]:
-            """To the cache's key, which pickles the configuration, every recorder is the same."""
+            """Look the same for every recorder to the cache's key, which pickles the configuration."""
             return str, (UUID,)
 
-    return Recorder(), tally, kernels
+    return KernelRecorder(), tally, kernels
 
 
-def _add_kernel(tally: Tally, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
-    """One kernel: its products, or itself among the others."""
+def _add_kernel(tally: OperationCounts, node: Any, policy: Mapping[str, str], seen: set[Any]) -> None:
+    """Count a kernel's products, or the kernel itself among the others."""
     parts = [part for part in node.get_nodes() if type(part.node).__name__ != "MultiOutput"]  # a call's result, no call
-    products = [product for part in parts for product in _products(part, policy, seen)]
+    products = [product for part in parts for product in _find_products(part, policy, seen)]
     for precision, flops in products:
         tally.add_product(precision, flops)
     if parts and not products:
-        tally.others[precision_of(_dtype(parts[-1].node).removeprefix("torch."))] += 1
-        tally.conversions += _converts(parts)
+        tally.others[precision_of(_result_dtype(parts[-1].node).removeprefix("torch."))] += 1
+        tally.conversions += _only_converts(parts)
 
 
-def _products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[Product]:
-    """Each product that this scheduled operation computes; a loop's multiplications only once."""
+def _find_products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[Product]:
+    """Yield each product that this scheduled operation computes; a loop's multiplications only once."""
     if part.is_extern() or part.is_template():
         name, operands = _kernel_name(part.node), [one for one in part.node.inputs if hasattr(one, "get_dtype")]
         if name and operands:
-            flops = flops_of(name, _shapes(name, operands), *_results(part.node))
+            flops = flops_of(name, _operand_shapes(name, operands), *_result_shapes(part.node))
             yield product_precision(name, str(operands[0].get_dtype()), policy), flops
         return
     for origin in part.node.get_origins():
@@ -184,42 +184,42 @@ def _products(part: Any, policy: Mapping[str, str], seen: set[Any]) -> Iterator[
         name = _product_in(str(origin.meta.get("original_aten", "")))
         if name and origin not in seen and "mul" in _name_of(origin) and len(operands) > 1:
             seen.add(origin)
-            dtypes = [str(_stored(one).meta["val"].dtype) for one in operands[:2]]
+            dtypes = [str(_stored_operand(one).meta["val"].dtype) for one in operands[:2]]
             wide = next((one for one in dtypes if one not in EIGHT_BITS), dtypes[0])  # one in 8 bits alone is widened
             yield product_precision(name, wide, policy), 2.0 * math.prod(origin.meta["val"].shape)
 
 
-def _converts(parts: list[Any]) -> bool:
-    """Whether a kernel does nothing but change types and layouts."""
+def _only_converts(parts: list[Any]) -> bool:
+    """Return whether a kernel does nothing but change types and layouts."""
     if any(part.is_extern() or part.is_template() for part in parts):
         return False
     names = [_name_of(origin) for part in parts for origin in part.node.get_origins()]
-    eight_bits = _dtype(parts[-1].node) in EIGHT_BITS
+    eight_bits = _result_dtype(parts[-1].node) in EIGHT_BITS
     return all(re.search(CONVERTING, name) or (eight_bits and re.search(ROUNDING, name)) for name in names)
 
 
-def _sizes(node: Any) -> list[int]:
+def _size_of(node: Any) -> list[int]:
     return [int(size) for size in node.get_size()]
 
 
-def _shapes(name: str, operands: list[Any]) -> list[list[int]]:
-    """Shapes of the operands; oneDNN's `qlinear` and `qconv` have scales and zero points among them."""
-    shapes = [_sizes(one) for one in operands]
+def _operand_shapes(name: str, operands: list[Any]) -> list[list[int]]:
+    """Return the operands' shapes, without the scales and zero points of oneDNN's `qlinear` and `qconv`."""
+    shapes = [_size_of(one) for one in operands]
     return [shape for shape in shapes if len(shape) > 1] if name.startswith("q") else shapes
 
 
-def _dtype(node: Any) -> str:
-    """The result's dtype; several results' is that of the first operand."""
+def _result_dtype(node: Any) -> str:
+    """Return the result's dtype; for several results, that of the first operand."""
     several = type(node.layout).__name__ == "MultiOutputLayout"
     return str((node.inputs[0] if several else node).get_dtype())
 
 
-def _results(node: Any) -> list[list[int] | None]:
-    """The results' shapes: a kernel that has several doesn't show them, but its origins do; None for one left out."""
+def _result_shapes(node: Any) -> list[list[int] | None]:
+    """Return the results' shapes, read from the origins of a kernel with several; None for one left out."""
     if type(node.layout).__name__ != "MultiOutputLayout":
-        return [_sizes(node)]
+        return [_size_of(node)]
     origins = [one for one in node.get_origins() if "val" in one.meta]
-    named = [one for one in origins if _product_in(_qualified(one))]
+    named = [one for one in origins if _product_in(_qualified_name(one))]
     # What Inductor put in place of a product has no name that tells of one: then the last call among the origins, which
     # weights and inputs are not.
     calls = [one for one in origins if getattr(one, "op", "") == "call_function"]
@@ -229,50 +229,54 @@ def _results(node: Any) -> list[list[int] | None]:
 
 
 def _name_of(origin: Any) -> str:
-    """An ATen operation's name; "" for what Inductor's own rewriting put into the graph."""
+    """Return an ATen operation's name; "" for what Inductor's own rewriting put into the graph."""
     return str(getattr(origin.target, "__name__", ""))
 
 
-def _stored(operand: Any) -> Any:
-    """The tensor as it is stored: a loop widens bfloat16 operands before it multiplies, as a bfloat16 GEMM does."""
+def _stored_operand(operand: Any) -> Any:
+    """Return the tensor as it is stored: a loop widens bfloat16 operands before it multiplies, as a bfloat16 GEMM
+    does.
+    """
     while re.search("convert_element_type|squeeze|view|permute|expand", str(operand.target)):
         operand = operand.args[0]
     return operand
 
 
 def _kernel_name(node: Any) -> str:
-    """The ATen product behind a library call or a template; "" when it is something else (a copy, a pooling)."""
+    """Return the ATen product behind a library call or a template; "" for anything else (a copy, a pooling)."""
     called = getattr(node, "op_overload", None)
-    names = [str(called)] if called else [_qualified(origin) for origin in node.get_origins()]
+    names = [str(called)] if called else [_qualified_name(origin) for origin in node.get_origins()]
     return next(filter(None, map(_product_in, names)), "")
 
 
-def _qualified(origin: Any) -> str:
-    """`aten.mm.default`; "" for what Inductor's own rewriting put there: its text names all that it was made of."""
+def _qualified_name(origin: Any) -> str:
+    """Return a name such as `aten.mm.default`; "" for what Inductor's rewriting put there, whose text names all its
+    origins.
+    """
     return str(origin.target) if _name_of(origin) else ""
 
 
 def _product_in(name: str) -> str:
-    """The part of a qualified name such as `mkldnn._linear_pointwise.default` that means a product; "" if none does."""
+    """Return the part of a name such as `mkldnn._linear_pointwise.default` that means a product; "" if none does."""
     return next((part for part in name.split(".") if re.search(PRODUCTS, part)), "")
 
 
 def float32_policy(device: Device) -> Mapping[str, str]:
-    """What float32 operands are rounded to, by kind of operation, as torch's flags stand now."""
+    """Return what float32 operands are rounded to, by kind of operation, as torch's flags stand now."""
     return {kind: flag.fp32_precision for kind, flag in float32_flags(device).items()}
 
 
 def product_precision(name: str, dtype: str, policy: Mapping[str, str]) -> str:
-    """The precision of a product called `name` on operands of torch's `dtype`, under the `float32_policy`."""
+    """Return the precision of the product `name` on operands of torch's `dtype`, under the `float32_policy`."""
     if re.search(INT4_OPS, name):
         return Precision.INT4.value
-    rounded = policy[_kind(name)]
+    rounded = policy[_operation_kind(name)]
     lowered = dtype == "torch.float32" and rounded in ("tf32", "bf16")
     return rounded if lowered else precision_of(dtype.removeprefix("torch."))
 
 
 def flops_of(name: str, operands: Sequence[Shape], *results: Shape | None) -> float:
-    """Operations of the product called `name`; 0 for recurrent layers, whose steps their operands don't show.
+    """Count operations of the product `name`; 0 for recurrent layers, whose steps their operands don't show.
 
     Args:
         operands: shapes in the operation's own order: a bias comes first in `addmm` and its like.
@@ -284,16 +288,18 @@ def flops_of(name: str, operands: Sequence[Shape], *results: Shape | None) -> fl
     if "attention" in name:
         query, key, value = operands[:3]
         return product_flops((*query[:-1], key[-2]), query[-1]) + product_flops((*query[:-1], value[-1]), key[-2])
-    if _kind(name) == "rnn":
+    if _operation_kind(name) == "rnn":
         return 0.0
-    if _kind(name) == "conv":
+    if _operation_kind(name) == "conv":
         return convolution_flops(output, operands[1])
     return product_flops(output, operands[1 if name.startswith(("add", "badd")) else 0][-1])
 
 
 def _backward_flops(name: str, operands: Sequence[Shape], results: Sequence[Shape | None]) -> float:
-    """Each gradient of a convolution takes what its forward takes; those of an attention four products, and the scores
-    once more (Dao et al., arXiv:2205.14135, appendix B).
+    """Count operations of a product's gradients.
+
+    Each gradient of a convolution takes what its forward takes. Those of an attention take four products, and the
+    scores once more (Dao et al., arXiv:2205.14135, appendix B).
     """
     if "attention" in name:
         return 2.5 * flops_of(name.replace("backward", ""), operands[1:4], operands[0])
@@ -301,5 +307,5 @@ def _backward_flops(name: str, operands: Sequence[Shape], results: Sequence[Shap
     return gradients * convolution_flops(operands[0], operands[2]) if "conv" in name else 0.0
 
 
-def _kind(name: str) -> str:
+def _operation_kind(name: str) -> str:
     return "conv" if "conv" in name else "rnn" if re.search("rnn|lstm|gru", name) else "matmul"

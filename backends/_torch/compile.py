@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shootout.backends._torch import quantize
-from shootout.backends._torch.account import Tally, kernel_recorder
+from shootout.backends._torch.account import OperationCounts, kernel_recorder
 from shootout.backends._torch.inductor import (
     breaks,
     captured_graphs,
@@ -124,7 +124,7 @@ Made = TypeVar("Made")
 
 
 def _has_toolkit() -> bool:
-    """Whether CUDA's headers are where torch looks, found without it."""
+    """Return whether CUDA's headers are where torch looks, found without torch."""
     return bool(os.environ.get("CUDA_HOME") or shutil.which("nvcc")) or Path("/usr/local/cuda").exists()
 
 
@@ -138,7 +138,9 @@ FIXTURE = Fixture(
     # Another package to compile: FP32's error bound refuses all other precisions, and the plain mode's kernels are
     # probed.
     | {(AOTI, Precision.FP32, "probe_agrees")},
-    lacks=lambda one: quantize.lacks(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit()),
+    lacks=lambda one: (
+        quantize.is_missing_here(one) or (one.mode == AOTI and one.device is Device.CUDA and not _has_toolkit())
+    ),
     warm={"": ("shootout.backends._torch.first_compile", quantize.IMPORTED)},
 )
 
@@ -161,36 +163,36 @@ class TorchCompileAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Ask for torch, the compiler and the headers, on a GPU for Triton too; Inductor itself shows in the build."""
-        return trial("torch", lambda: _try(device))
+        return trial("torch", lambda: _check_device(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The compiled kernels (or the package), and what Inductor scheduled.
+        """Compile into the kernels' cache or the package, and count what Inductor scheduled.
 
         Raises:
             ValueError: an unknown option or value; nothing to quantize, or nothing to calibrate with.
             SkippedArm: a compiler or headers are missing; or the mode can't do what is asked.
         """
         check_options(arm, self.capabilities.options)
-        config = configuration(arm)
-        _refuse(exported, arm)
+        config = inductor_config(arm)
+        _refuse_request(exported, arm)
         require_toolchain()
         configure(arm)
         import_inductor()
         recorder, tally, kernels = kernel_recorder(arm.target.device)
         with inductor_with(folder / CACHE, {**config, "_post_fusion_custom_pass": recorder}):
             if arm.target.mode == AOTI:
-                _build_package(_program(exported, arm), str(folder / PACKAGE))
+                _build_package(_export_program(exported, arm), str(folder / PACKAGE))
             elif exported.trained:
                 compile_student(exported, arm)
             else:
-                _store(exported, arm, folder)
+                _store_quantized(exported, arm, folder)
                 compile_module(stored_module(folder, exported, arm), exported, arm)
             cached = not graph_bypassed()
         facts = {**tally.facts(), "kernels": dict(kernels), "graph_cached": cached, "graph_parts": graph_parts()}
         return Built(arm=arm, exported=exported, folder=folder, facts={**facts, "notes": quantize.notes_of(arm)})
 
     def load(self, built: Built) -> TorchSession | TorchTrainingSession:
-        """The package, or the module with its kernels out of the cache, called once (to capture it, three times).
+        """Load the package, or the module with its kernels out of the cache, called once (to capture it, three times).
 
         Raises:
             RuntimeError: CUDA graphs were asked for, and Inductor captured none.
@@ -209,8 +211,8 @@ def ship_package(built: Built, folder: Path) -> Shipment:
     return Shipment(template="load_package.txt", options=shipped_settings(built), isa=native_flags())
 
 
-def configuration(arm: Arm) -> dict[str, Any]:
-    """Inductor's configuration for this arm."""
+def inductor_config(arm: Arm) -> dict[str, Any]:
+    """Return Inductor's configuration for this arm."""
     switches = {name: value == ON for name, value in arm.options.items() if name not in OURS}
     if arm.target.mode == GRAPHS:
         switches["triton.cudagraphs"] = True
@@ -220,7 +222,7 @@ def configuration(arm: Arm) -> dict[str, Any]:
 
 
 def stored_module(folder: Path, exported: ExportedModel, arm: Arm) -> torch.nn.Module:
-    """The quantized module that the build wrote into its folder, or the exported model's float one."""
+    """Return the quantized module that the build wrote into its folder, or the exported model's float one."""
     if arm.target.precision is Precision.INT8:
         return quantize.load_program(folder)
     quantized = arm.target.precision in SCALED
@@ -228,7 +230,7 @@ def stored_module(folder: Path, exported: ExportedModel, arm: Arm) -> torch.nn.M
 
 
 def compile_module(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> Any:
-    """The module's compiled form after the first calls: compilation and capture happen there.
+    """Compile the module and return it after the first calls, in which compilation and capture happen.
 
     The example is made in inference mode, as staged tensors are: Dynamo's guards tell it from others.
     """
@@ -244,7 +246,7 @@ def compile_module(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -
 
 
 def load_cache(built: Built) -> TorchSession:
-    """The module, compiled again with its kernels out of the cache.
+    """Compile the module again, with its kernels out of the cache.
 
     Raises:
         RuntimeError: CUDA graphs were asked for, and Inductor captured none.
@@ -271,7 +273,7 @@ def load_cache(built: Built) -> TorchSession:
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
         in_folder = arm.target.precision in SCALED
-        artifact = _bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
+        artifact = _size_bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
         since = captured_graphs() - before - captured if captured else 0
         outside = outside_graphs(captured, since, built.facts["graph_parts"]) if captured else ()
         return {**told(*breaks(), *outside), "artifact_bytes": artifact}
@@ -282,12 +284,12 @@ def load_cache(built: Built) -> TorchSession:
 
 
 def load_step(built: Built) -> TorchTrainingSession:
-    """A training step, compiled again with its kernels out of the cache."""
+    """Compile a training step again, with its kernels out of the cache."""
     student, told, cache = _with_cache(built, lambda: compile_student(built.exported, built.arm))
     keep(student.module)
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
-        artifact = _bytes(built.folder) + weight_bytes(student.module.state_dict().values())
+        artifact = _size_bytes(built.folder) + weight_bytes(student.module.state_dict().values())
         return {**told(*breaks("step", STEP_GRAPHS)), "artifact_bytes": artifact}
 
     session = TorchTrainingSession(student, built, account)
@@ -296,7 +298,7 @@ def load_step(built: Built) -> TorchTrainingSession:
 
 
 def load_package(built: Built) -> TorchSession:
-    """AOTInductor's package as it is."""
+    """Load AOTInductor's package as it is."""
     from torch._inductor import aoti_load_package
 
     cache = _cache_aside(built)
@@ -316,7 +318,7 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
     import_inductor()
     cache = _cache_aside(built)
     recorder, tally, kernels = kernel_recorder(built.arm.target.device)
-    with inductor_with(cache, {**configuration(built.arm), "_post_fusion_custom_pass": recorder}):
+    with inductor_with(cache, {**inductor_config(built.arm), "_post_fusion_custom_pass": recorder}):
         made = compile_again()
 
     def told(*fallbacks: str) -> Facts:
@@ -330,15 +332,15 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
 
 
 def _cache_aside(built: Built) -> Path:
-    """A copy of the built cache: Inductor writes into the one it uses."""
+    """Copy the built cache: Inductor writes into the one it uses."""
     cache = Path(tempfile.mkdtemp(prefix="shootout-inductor-"))
     shutil.copytree(built.folder / CACHE, cache, dirs_exist_ok=True)
     return cache
 
 
 def _built_facts(built: Built) -> dict[str, Any]:
-    """What was counted while it was built."""
-    return {name: built.facts[name] for name in Tally().facts()}
+    """Return what was counted during the build."""
+    return {name: built.facts[name] for name in OperationCounts().facts()}
 
 
 def _captured_since(before: int) -> int:
@@ -348,13 +350,13 @@ def _captured_since(before: int) -> int:
     return count
 
 
-def _bytes(folder: Path) -> int:
+def _size_bytes(folder: Path) -> int:
     files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
     return sum(path.stat().st_size for path in files)
 
 
-def _refuse(exported: ExportedModel, arm: Arm) -> None:
-    """What a mode can't do, and options that would do nothing.
+def _refuse_request(exported: ExportedModel, arm: Arm) -> None:
+    """Refuse what a mode can't do, and options that would do nothing.
 
     Raises:
         SkippedArm: with the reason and the fix.
@@ -372,7 +374,7 @@ def _refuse(exported: ExportedModel, arm: Arm) -> None:
         require_cuda_headers()
 
 
-def _store(exported: ExportedModel, arm: Arm, folder: Path) -> None:
+def _store_quantized(exported: ExportedModel, arm: Arm, folder: Path) -> None:
     """Write the quantized model; a float one is in the exported model."""
     if arm.target.precision is Precision.INT8:
         quantize.save_program(quantize.quantize_program(exported, arm), folder)
@@ -380,8 +382,8 @@ def _store(exported: ExportedModel, arm: Arm, folder: Path) -> None:
         quantize.save_module(quantize.quantize_module(exported, arm), folder)
 
 
-def _program(exported: ExportedModel, arm: Arm) -> torch.export.ExportedProgram:
-    """The exported model, quantized where asked."""
+def _export_program(exported: ExportedModel, arm: Arm) -> torch.export.ExportedProgram:
+    """Return the exported model, quantized if the arm asks for it."""
     import torch
 
     if arm.target.precision is Precision.INT8:
@@ -402,7 +404,7 @@ def _build_package(program: torch.export.ExportedProgram, path: str) -> None:
     aoti_load_package(path)
 
 
-def _try(device: Device) -> str:
+def _check_device(device: Device) -> str:
     version = require_torch(device)
     if device is Device.CUDA:
         require_triton()

@@ -49,7 +49,7 @@ __all__ = ["FIXTURE", "TorchEagerAdapter", "TorchSession"]
 
 FIXTURE = Fixture(
     elsewhere={Precision.INT8_DYNAMIC: Fixture(batch=32)},  # cuBLAS' integer product takes more than 16 rows
-    lacks=quantize.lacks,
+    lacks=quantize.is_missing_here,
     warm={"": ("torch", quantize.IMPORTED)},
 )
 
@@ -70,10 +70,10 @@ class TorchEagerAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Run one small linear layer."""
-        return trial("torch", lambda: _try(device))
+        return trial("torch", lambda: _run_small_layer(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The quantized weights; for float precisions nothing: eager mode has no artifact of its own.
+        """Write the quantized weights; for float precisions nothing: eager mode has no artifact of its own.
 
         Raises:
             ValueError: an option that eager mode doesn't have here, or nothing can be quantized.
@@ -91,7 +91,9 @@ class TorchEagerAdapter:
         return Built(arm=arm, exported=exported, folder=folder, facts={"notes": quantize.notes_of(arm)})
 
     def load(self, built: Built) -> TorchSession | training.TorchTrainingSession:
-        """The module with its weights, on the arm's device and in its dtype; sets the process's threads and flags."""
+        """Load the module with its weights, on the arm's device and in its dtype; set the process's threads and
+        flags.
+        """
         arm, quantized = built.arm, built.arm.target.precision in SCALED
         configure(arm)
         if built.exported.trained:
@@ -99,7 +101,7 @@ class TorchEagerAdapter:
         module = quantize.load_module(built.exported, built.folder) if quantized else module_of(built.exported, arm)
 
         def account(staged: list[torch.Tensor]) -> Facts:
-            """The ATen operations of one run by the dtype of their operands, and torch's own flags."""
+            """Count the ATen operations of one run by the dtype of their operands and torch's own flags."""
             tally = count_operations(module, staged, arm.target.device)
             facts = {**tally.facts(), "fallbacks": quantize.replaced_integers(tally.products, arm)}
             stored = built.folder / quantize.WEIGHTS
@@ -110,7 +112,7 @@ class TorchEagerAdapter:
 
 
 def gemms(threads: int) -> Gemms:
-    """PyTorch's, so MKL's and oneDNN's; without hardware for it a narrow precision is slow, but true."""
+    """Make PyTorch's products, so MKL's and oneDNN's; without hardware for it a narrow precision is slow, but true."""
     import torch
 
     torch.set_num_threads(threads)
@@ -131,7 +133,7 @@ def gemms(threads: int) -> Gemms:
     return {**{name: floating(dtype) for name, dtype in floats.items()}, Precision.INT8: eight_bit}
 
 
-def _try(device: Device) -> str:
+def _run_small_layer(device: Device) -> str:
     version = require_torch(device)
     import torch
 

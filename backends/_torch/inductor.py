@@ -185,8 +185,8 @@ class LaterTemplate:
 def inductor_with(cache: Path, config: dict[str, Any]) -> Iterator[None]:
     """Configure Inductor, with its cache in `cache` and nothing left from an earlier compilation.
 
-    Only what sessions of this process still run stays: forgotten, it would be compiled again in their next call, under
-    the configuration of that moment.
+    Only what sessions of this process still run stays. Otherwise their next call would compile it again, under the
+    configuration of that moment.
     """
     import torch._dynamo.utils
     import torch._inductor.config as config_of

@@ -83,7 +83,7 @@ IMPORTED = (
 
 @contextmanager
 def torchao_quietly() -> Iterator[None]:
-    """What torchao says about itself while it is imported stays out of a worker's log."""
+    """Keep what torchao says about itself while it is imported out of a worker's log."""
     loggers = [logging.getLogger(name) for name in NOISY]
     levels = [logger.level for logger in loggers]
     try:
@@ -97,22 +97,28 @@ def torchao_quietly() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def lacks(target: Target) -> bool:
-    """Whether the target is FP8 and this GPU multiplies none; asked without torch, which starts CUDA for good."""
+def is_missing_here(target: Target) -> bool:
+    """Return whether the target is FP8 and this GPU multiplies none; asked without torch, which starts CUDA for
+    good.
+    """
     return target.precision is Precision.FP8 and lacks_float8(capability() or "")
 
 
 def quantize_module(exported: ExportedModel, arm: Arm) -> torch.nn.Module:
-    """The module with torchao's weights in its linear layers.
+    """Return the module with torchao's weights in its linear layers.
 
     Raises:
         ValueError: no layer can be quantized; says why.
         SkippedArm: this GPU multiplies no FP8.
     """
     module = float32_module(exported).requires_grad_(False).to(arm.target.device, dtype_of(arm))
-    swap = {Precision.INT8_DYNAMIC: _int8_dynamic, Precision.FP8: _float8, Precision.INT4: _int4}
+    swap = {
+        Precision.INT8_DYNAMIC: _quantize_int8_dynamic,
+        Precision.FP8: _quantize_fp8,
+        Precision.INT4: _quantize_int4,
+    }
     if not swap[arm.target.precision](module, arm):
-        raise ValueError(f"nothing to quantize: {_unfit(module, arm.target.precision)}")
+        raise ValueError(f"nothing to quantize: {_unfit_error(module, arm.target.precision)}")
     return module
 
 
@@ -132,7 +138,7 @@ def require_integers(counts: Mapping[str, int], arm: Arm) -> None:
 
 
 def replaced_integers(counts: Mapping[str, int], arm: Arm) -> tuple[str, ...]:
-    """The products that torchao put in the place of integer ones on a GPU, as lines for `fallbacks`.
+    """Return the products that torchao put in the place of integer ones on a GPU, as lines for `fallbacks`.
 
     What it leaves alone there is bfloat16, so neither float32 nor int32 is anything else.
     """
@@ -142,16 +148,14 @@ def replaced_integers(counts: Mapping[str, int], arm: Arm) -> tuple[str, ...]:
 
 
 def save_module(module: torch.nn.Module, folder: Path) -> None:
-    """The quantized state as a file, with the buffers that a state dict leaves out: integers take what they take in
-    memory.
-    """
+    """Write the quantized state to a file, with the buffers that a state dict leaves out; integers keep their size."""
     import torch
 
     torch.save({**dict(module.named_buffers(remove_duplicate=False)), **module.state_dict()}, folder / WEIGHTS)
 
 
 def load_module(exported: ExportedModel, folder: Path) -> torch.nn.Module:
-    """The module with the weights that `save_module` wrote; the exported model's float ones stay on disk."""
+    """Load the module with the weights that `save_module` wrote; the exported model's float ones stay on disk."""
     with torchao_quietly():  # registers its classes with the unpickler, which takes no others
         import torchao.prototype.quantization.int4
         import torchao.quantization  # noqa: F401
@@ -167,16 +171,19 @@ def load_module(exported: ExportedModel, folder: Path) -> torch.nn.Module:
     return module.eval().requires_grad_(False)
 
 
-def _int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
-    """Activations get a scale per row, as torchao has it by default; weights one per channel, or one by the scheme.
+def _quantize_int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
+    """Quantize with a scale per row of activations, torchao's default, and per channel of weights, or one by the
+    scheme.
 
-    Where products of 8 bits saturate, both get 7.
+    If products of 8 bits saturate, both get 7.
     """
     with torchao_quietly():
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quant_primitives import MappingType
     scheme, on_gpu = schemes.parse(arm.target.scheme), arm.target.device is Device.CUDA
-    fitting = {name for name, layer in _linears(module).items() if not on_gpu or _is_multiple(layer, INT8_MULTIPLE)}
+    fitting = {
+        name for name, layer in _linear_layers(module).items() if not on_gpu or _is_multiple(layer, INT8_MULTIPLE)
+    }
     config = Int8DynamicActivationInt8WeightConfig(
         granularity=[PerRow(), PerTensor() if scheme.granularity == "per-tensor" else PerRow()],
         act_mapping_type=MappingType.ASYMMETRIC if scheme.symmetry == "asymmetric" else MappingType.SYMMETRIC,
@@ -187,9 +194,11 @@ def _int8_dynamic(module: torch.nn.Module, arm: Arm) -> int:
     return len(fitting)
 
 
-def _float8(module: torch.nn.Module, arm: Arm) -> int:
-    """One scale for all activations and one for the weights, as torchao has it by default; `per-channel`: for each row
-    and each channel. The product is torch's own, which the trace sees, also where MSLK is installed.
+def _quantize_fp8(module: torch.nn.Module, arm: Arm) -> int:
+    """Quantize with one scale for all activations and one for the weights, as is torchao's default.
+
+    `per-channel` gives each row and each channel a scale. The product is torch's own, which the trace sees, even if
+    MSLK is installed.
     """
     import torch
 
@@ -197,7 +206,7 @@ def _float8(module: torch.nn.Module, arm: Arm) -> int:
         from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, PerTensor, quantize_
         from torchao.quantization.quantize_.common import KernelPreference
     require_float8("SM{}{}".format(*torch.cuda.get_device_capability()), "bf16 or int8-dynamic")
-    fitting = {name for name, layer in _linears(module).items() if _is_multiple(layer, MULTIPLE)}
+    fitting = {name for name, layer in _linear_layers(module).items() if _is_multiple(layer, MULTIPLE)}
     config = Float8DynamicActivationFloat8WeightConfig(
         granularity=PerRow() if schemes.parse(arm.target.scheme).granularity == "per-channel" else PerTensor(),
         kernel_preference=KernelPreference.TORCH,
@@ -208,18 +217,20 @@ def _float8(module: torch.nn.Module, arm: Arm) -> int:
 
 
 def _is_multiple(layer: Any, of: int) -> bool:
-    """Whether both of a layer's sizes are."""
+    """Return whether both of a layer's sizes are multiples."""
     return bool(layer.in_features % of == layer.out_features % of == 0)
 
 
-def _int4(module: torch.nn.Module, arm: Arm) -> int:
-    """Each layer in the widest groups it can have; the kernels take float activations as they are."""
+def _quantize_int4(module: torch.nn.Module, arm: Arm) -> int:
+    """Quantize each layer in the widest groups that it can have; the kernels take float activations as they are."""
     with torchao_quietly():
         from torchao.prototype.quantization.int4 import PrototypeInt4WeightOnlyConfig
         from torchao.quantization import Int4WeightOnlyConfig, quantize_
         from torchao.quantization.quantize_.workflows.int4.int4_packing_format import Int4PackingFormat
     on_gpu = arm.target.device is Device.CUDA
-    fitting = {name: group for name, layer in _linears(module).items() if (group := _group(layer, padded=on_gpu))}
+    fitting = {
+        name: group for name, layer in _linear_layers(module).items() if (group := _group_size(layer, padded=on_gpu))
+    }
     for group in set(fitting.values()):
         config = (
             Int4WeightOnlyConfig(  # the one packing whose kernel torch itself has
@@ -234,27 +245,27 @@ def _int4(module: torch.nn.Module, arm: Arm) -> int:
     return len(fitting)
 
 
-def _group(layer: Any, *, padded: bool) -> int:
-    """The layer's group size; 0 where the kernel can't take it. Outputs may be `padded` to what it takes."""
+def _group_size(layer: Any, *, padded: bool) -> int:
+    """Return the layer's group size; 0 if the kernel can't take it. Outputs may be `padded` to what it takes."""
     fits = padded or layer.out_features % MULTIPLE == 0
     return next((group for group in GROUPS if fits and layer.in_features % group == 0), 0)
 
 
-def _linears(module: torch.nn.Module) -> dict[str, Any]:
+def _linear_layers(module: torch.nn.Module) -> dict[str, Any]:
     from torch import nn
 
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
 
 
-def _unfit(module: torch.nn.Module, precision: Precision) -> str:
-    if not _linears(module):
+def _unfit_error(module: torch.nn.Module, precision: Precision) -> str:
+    if not _linear_layers(module):
         return f"torchao's {precision} is for linear layers, and the model has none"
     inputs, outputs = SIZES[precision]
     return f"{precision} takes linear layers with inputs in {inputs}s and outputs in {outputs}s; the model has none"
 
 
 def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.ExportedProgram:
-    """The model as an exported program with INT8 weights.
+    """Return the model as an exported program with INT8 weights.
 
     Raises:
         ValueError: the quantizer found no layer, or the calibration data can't be used.
@@ -267,7 +278,7 @@ def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.Exported
     sets = calibration_of(exported, scheme)
     with torch.no_grad():
         module = float32_module(exported).requires_grad_(False)
-        prepared = prepare_pt2e(torch.export.export(module, example).module(), _quantizer(scheme))
+        prepared = prepare_pt2e(torch.export.export(module, example).module(), _make_quantizer(scheme))
         for one in sets:
             prepared(*tensors_of(exported, one))
         converted = convert_pt2e(prepared)
@@ -278,21 +289,21 @@ def quantize_program(exported: ExportedModel, arm: Arm) -> torch.export.Exported
 
 
 def notes_of(arm: Arm) -> list[str]:
-    """What the row of an INT8 model says: that this CPU cost activations a bit, with dynamic ranges weights too."""
+    """Return the notes of an INT8 model's row: this CPU cost activations a bit, with dynamic ranges weights too."""
     lost = {Precision.INT8: "activations", Precision.INT8_DYNAMIC: "activations and weights"}
     what = lost.get(arm.target.precision) if arm.target.device is Device.CPU else None
     return [SEVEN_BITS.format(what)] if what and saturates() else []
 
 
 def save_program(program: torch.export.ExportedProgram, folder: Path) -> None:
-    """The program as a file, weights and all."""
+    """Write the program to a file, weights and all."""
     import torch
 
     torch.export.save(program, folder / PROGRAM)
 
 
 def load_program(folder: Path) -> torch.nn.Module:
-    """What `save_program` wrote; its folder is our own, checked by hash (`torch.export.load` may unpickle)."""
+    """Read what `save_program` wrote; its folder is our own, checked by hash (`torch.export.load` may unpickle)."""
     import torch
 
     with torchao_quietly():  # registers the rewriting that makes INT8 kernels of what is loaded
@@ -300,10 +311,10 @@ def load_program(folder: Path) -> torch.nn.Module:
     return torch.export.load(folder / PROGRAM).module()
 
 
-def _quantizer(scheme: Scheme) -> Any:
-    """The x86 quantizer, by default with asymmetric U8 activations whose ranges lose least in a histogram.
+def _make_quantizer(scheme: Scheme) -> Any:
+    """Make the x86 quantizer, by default with asymmetric U8 activations whose ranges lose least in a histogram.
 
-    Where products of 8 bits saturate, activations (not weights, as with others) get 7.
+    If products of 8 bits saturate, activations (not weights, as with others) get 7.
     """
     import torch
 
@@ -322,7 +333,7 @@ def _quantizer(scheme: Scheme) -> Any:
 
 
 def _drop_float_weights(converted: Any) -> None:
-    """Conversion leaves the float originals in the module, unused; exported, they would be stored as well."""
+    """Drop the float originals that conversion leaves in the module: exported, they would be stored as well."""
     used = {node.target for node in converted.graph.nodes if node.op == "get_attr"}
     for name, _ in list(converted.named_parameters()):
         if name not in used:

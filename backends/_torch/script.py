@@ -48,11 +48,11 @@ class TorchScriptAdapter:
     capabilities = Capabilities(consumes=(Artifact.MODULE,), targets=TARGETS, native=NATIVE, options=(LAYOUT, COPIES))
 
     def probe(self, device: Device) -> Availability:
-        """Script, optimise and run one small linear layer."""
-        return trial("torch", lambda: _try(device))
+        """Run one small linear layer, scripted and optimised."""
+        return trial("torch", lambda: _run_small_script(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The frozen module as a file; the facts say whether it was scripted or traced.
+        """Write the frozen module to a file; the facts say whether it was scripted or traced.
 
         Raises:
             ValueError: an option that TorchScript doesn't have here.
@@ -67,7 +67,7 @@ class TorchScriptAdapter:
         return Built(arm=arm, exported=exported, folder=folder, facts=how)
 
     def load(self, built: Built) -> TorchSession:
-        """The saved module, optimised for inference and run until its executor has specialised."""
+        """Load the saved module, optimise it for inference and run it until its executor has specialised."""
         import torch
 
         arm, path = built.arm, built.folder / FILE
@@ -80,7 +80,7 @@ class TorchScriptAdapter:
                 module(*example)
 
         def account(staged: list[torch.Tensor]) -> Facts:
-            """What the interpreter dispatches in one run of the specialised graph."""
+            """Count what the interpreter dispatches in one run of the specialised graph."""
             facts = count_operations(module, staged, arm.target.device).facts()
             return {**facts, "artifact_bytes": path.stat().st_size}
 
@@ -94,7 +94,7 @@ def ship_script(built: Built, folder: Path) -> Shipment:
 
 
 def _script_or_trace(module: torch.nn.Module, example: tuple[torch.Tensor, ...]) -> tuple[Any, dict[str, str]]:
-    """Scripted, or traced where the script compiler can't take the module, with its reason."""
+    """Script the module, or trace it if the script compiler can't take it, with the compiler's reason."""
     import torch
 
     jit: Any = torch.jit
@@ -106,7 +106,7 @@ def _script_or_trace(module: torch.nn.Module, example: tuple[torch.Tensor, ...])
         return traced, {"captured_by": "trace", "script_error": str(error).strip()[:500]}
 
 
-def _try(device: Device) -> str:
+def _run_small_script(device: Device) -> str:
     version = require_torch(device)
     import torch
 

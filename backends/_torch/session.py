@@ -127,7 +127,7 @@ class TorchSession:
         return self._run(*staged)
 
     def synchronize(self) -> None:
-        """Nothing is pending."""
+        """Do nothing: no work is pending."""
 
     def fetch(self, raw: Raw) -> Arrays:
         """Return the outputs as arrays; every call made new tensors, so they are the caller's."""
@@ -399,7 +399,7 @@ def policy_of(arm: Arm) -> str:
 def _set_older_flags(*, rounds: bool) -> None:
     """Set the switches that `fp32_precision` replaces.
 
-    `torch.compile` still reads them, and fails where they disagree with it (pytorch issue 166387). Torch warns of them.
+    `torch.compile` still reads them, and fails if they disagree with it (pytorch issue 166387). Torch warns of them.
     """
     import torch
 

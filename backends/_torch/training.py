@@ -50,19 +50,19 @@ class Student:
 
     @property
     def momenta(self) -> dict[str, torch.Tensor]:
-        """The momentum of each weight."""
+        """Return the momentum of each weight."""
         return {name: self.optimizer.state[weight]["momentum_buffer"] for name, weight in self.weights.items()}
 
 
 def make_student(exported: ExportedModel, arm: Arm) -> Student:
-    """The module and its step, call by call."""
-    module, weights = _module(exported, arm)
-    optimizer = _optimizer(weights, 0.0)
+    """Make the module and its eager step."""
+    module, weights = _trainable_module(exported, arm)
+    optimizer = _make_optimizer(weights, 0.0)
 
     def step(*inputs: Any) -> torch.Tensor:
         *given, target, rate = inputs
         optimizer.zero_grad()
-        loss = _loss(module, given, target)
+        loss = _mean_squared_error(module, given, target)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
@@ -72,18 +72,18 @@ def make_student(exported: ExportedModel, arm: Arm) -> Student:
 
 
 def compile_student(exported: ExportedModel, arm: Arm) -> Student:
-    """The module and its compiled step, called twice: all of it is then compiled, or taken from Inductor's cache.
+    """Make the module and its compiled step, called twice: all of it is then compiled, or taken from Inductor's cache.
 
     The learning rate is a tensor, as PyTorch's documentation asks: a number would be part of the code.
     """
     import torch
 
-    module, weights = _module(exported, arm)
+    module, weights = _trainable_module(exported, arm)
     held = torch.zeros((), device=str(arm.target.device))
-    optimizer = _optimizer(weights, held)
+    optimizer = _make_optimizer(weights, held)
 
     def loss_of(given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
-        return _loss(module, given, target)
+        return _mean_squared_error(module, given, target)
 
     torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
     forward: Any = torch.compile(loss_of, fullgraph=True, dynamic=False)
@@ -107,19 +107,19 @@ def compile_student(exported: ExportedModel, arm: Arm) -> Student:
 
 
 def tensors_in(exported: ExportedModel) -> list[str]:
-    """The names of all inputs that are staged as tensors: the model's own and the target."""
+    """Return the names of all inputs that are staged as tensors: the model's own and the target."""
     return [spec.name for spec in exported.inputs if spec.name != RATE]
 
 
 def on_host(names: list[str], inputs: Arrays) -> list[torch.Tensor]:
-    """These inputs as tensors."""
+    """Return these inputs as tensors."""
     import torch
 
     return [torch.from_numpy(inputs[name]) for name in names]
 
 
 def rate_in(inputs: Arrays) -> float:
-    """The learning rate as a number, as schedulers give it."""
+    """Return the learning rate as a number, as schedulers give it."""
     return float(inputs[RATE])
 
 
@@ -141,18 +141,20 @@ class TorchTrainingSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """The adapter's own account, beside the device of a real loss."""
+        """Return the adapter's own account, and the device of a real loss."""
         return read_account(self, self._exported, self._account)
 
     def stage(self, inputs: Arrays, slot: int) -> list[Any]:
-        """The inputs as tensors on the device, on CUDA the slot's own; behind them the learning rate as a number."""
+        """Return the inputs as tensors on the device, on CUDA the slot's own, and behind them the learning rate as a
+        number.
+        """
         check_inputs(self._exported.inputs, inputs)
         tensors = on_host(self._tensors, inputs)
         placed = self._cuda.to_device(tensors, slot) if self._cuda else tensors
         return [*placed, rate_in(inputs)]
 
     def execute(self, staged: list[Any]) -> torch.Tensor:
-        """One step; on CUDA this only queues its kernels."""
+        """Take one step; on CUDA this only queues its kernels."""
         return self._step(*staged)
 
     def synchronize(self) -> None:
@@ -161,7 +163,7 @@ class TorchTrainingSession:
             self._cuda.synchronize()
 
     def fetch(self, raw: torch.Tensor) -> Arrays:
-        """The loss on the host."""
+        """Return the loss on the host."""
         return {self._output: self._cuda.to_host([raw])[0] if self._cuda else raw.numpy()}
 
     def reset(self) -> None:
@@ -176,11 +178,11 @@ class TorchTrainingSession:
                 momentum.zero_()
 
     def state(self) -> tuple[Arrays, Arrays]:
-        """Copies of weights and momenta."""
-        return _copies(self._student.weights), _copies(self._student.momenta)
+        """Copy weights and momenta."""
+        return _copy_to_host(self._student.weights), _copy_to_host(self._student.momenta)
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:
-        """What torch's own profiler sees of some calls."""
+        """Return what torch's own profiler sees of some calls."""
         return profile_calls(call, calls, self._device)
 
     def close(self) -> None:
@@ -194,7 +196,7 @@ class TorchTrainingSession:
 
 
 def eager_session(built: Built) -> TorchTrainingSession:
-    """An eager student, with the ATen operations of a whole step as its account."""
+    """Make an eager student's session, with the ATen operations of a whole step as its account."""
     import torch
 
     student = make_student(built.exported, built.arm)
@@ -207,7 +209,7 @@ def eager_session(built: Built) -> TorchTrainingSession:
     return TorchTrainingSession(student, built, account)
 
 
-def _module(exported: ExportedModel, arm: Arm) -> tuple[torch.nn.Module, dict[str, torch.nn.Parameter]]:
+def _trainable_module(exported: ExportedModel, arm: Arm) -> tuple[torch.nn.Module, dict[str, torch.nn.Parameter]]:
     import torch
 
     module = float32_module(exported).to(str(arm.target.device)).requires_grad_(False)
@@ -218,7 +220,7 @@ def _module(exported: ExportedModel, arm: Arm) -> tuple[torch.nn.Module, dict[st
     return module, {name: named[name].requires_grad_(True) for name in exported.trained}  # type: ignore[misc]
 
 
-def _optimizer(weights: dict[str, torch.nn.Parameter], rate: Any) -> torch.optim.SGD:
+def _make_optimizer(weights: dict[str, torch.nn.Parameter], rate: Any) -> torch.optim.SGD:
     import torch
 
     optimizer = torch.optim.SGD(weights.values(), lr=rate, momentum=MOMENTUM)
@@ -227,12 +229,12 @@ def _optimizer(weights: dict[str, torch.nn.Parameter], rate: Any) -> torch.optim
     return optimizer
 
 
-def _loss(module: torch.nn.Module, given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+def _mean_squared_error(module: torch.nn.Module, given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
     import torch
 
     raw = module(*given)
     return torch.nn.functional.mse_loss(raw[0] if isinstance(raw, tuple) else raw, target)
 
 
-def _copies(tensors: Mapping[str, Any]) -> dict[str, Array]:
+def _copy_to_host(tensors: Mapping[str, Any]) -> dict[str, Array]:
     return {name: np.array(tensor.detach().cpu().numpy()) for name, tensor in tensors.items()}

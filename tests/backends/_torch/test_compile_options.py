@@ -11,7 +11,7 @@ import pytest
 
 from shootout import backends
 from shootout.backends._torch import account
-from shootout.backends._torch.compile import configuration
+from shootout.backends._torch.compile import inductor_config
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.exported.fidelity import compare
 from shootout.testing.cases import ConformanceCase, case_of, warm_of
@@ -39,7 +39,7 @@ def arm_of(mode: str = "", precision: Precision = Precision.FP32, device: Device
     ],
 )
 def test_a_cpus_tuned_kernels_come_with_frozen_weights(arm: Arm, config: dict[str, bool]):
-    assert configuration(arm) == config
+    assert inductor_config(arm) == config
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_stands_for_a_product_tells_its_result_under_any_name():
 
     origins = [origin("placeholder", 3, 3), origin("call_function", 8, 512), origin("get_attr", 512, 512)]
     node = SimpleNamespace(layout=MultiOutputLayout(), get_origins=lambda: origins)
-    assert account._results(node) == [[8, 512]]
+    assert account._result_shapes(node) == [[8, 512]]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_loop_s_product_is_of_8_bits_where_both_operands_are(first: str, secon
     origin = Origin(target=target, args=[value(first), value(second)], meta=made)
     node = SimpleNamespace(get_origins=lambda: [origin])
     part = SimpleNamespace(is_extern=lambda: False, is_template=lambda: False, node=node)
-    assert [*account._products(part, {"matmul": "ieee"}, set())] == [(counted, 16.0)]
+    assert [*account._find_products(part, {"matmul": "ieee"}, set())] == [(counted, 16.0)]
 
 
 class Origin(SimpleNamespace):

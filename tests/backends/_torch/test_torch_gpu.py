@@ -23,7 +23,7 @@ from shootout.backends import _spin as spin
 from shootout.backends._spin import STEP_CYCLES
 from shootout.backends._torch import inductor, training
 from shootout.backends._torch import session as torch_session
-from shootout.backends._torch.compile import _captured_since, configuration, load_cache
+from shootout.backends._torch.compile import _captured_since, inductor_config, load_cache
 from shootout.backends._torch.session import Facts
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Arrays, Availability, Device, Precision, Scenario, Target, TensorSpec
@@ -317,7 +317,7 @@ def test_what_isn_t_one_replayed_graph_is_told(captured: int, since: int, parts:
 def uncaptured(folder: Path) -> str:
     """What loading says under the mode's own configuration on torch's CPU build, where nothing is captured."""
     target = Target(backend="torch-compile", mode="cudagraphs", device=Device.CUDA)
-    config = configuration(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
+    config = inductor_config(Arm(target=target, model="made", options={"max_autotune": "1", "copies": "pinned"}))
     assert config == {"max_autotune": True, "triton.cudagraphs": True}
     with inductor.inductor_with(folder, config):
         try:

@@ -56,7 +56,7 @@ def test_where_8_bits_saturate_activations_get_7_and_a_note(answer: bool, monkey
         monkeypatch.setitem(sys.modules, name, fake)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch") or ModuleType("torch"))
     monkeypatch.setattr(quantize, "saturates", lambda: answer)
-    assert quantize._quantizer(parse("")).reduced is answer
+    assert quantize._make_quantizer(parse("")).reduced is answer
     notes = quantize.notes_of(Arm(target=STATIC, model=""))
     assert [one.partition(":")[0] for one in notes] == (["7-bit activations"] if answer else [])
     notes = quantize.notes_of(Arm(target=DYNAMIC, model=""))
@@ -164,7 +164,9 @@ def operations_packed(exported: ExportedModel, target: Target) -> list[str]:
 
     arm = Arm(target=target, model=exported.model, parameters=exported.parameters, batch=exported.batch)
     return [
-        str(node.target) for node in torch_compile._program(exported, arm).graph.nodes if node.op == "call_function"
+        str(node.target)
+        for node in torch_compile._export_program(exported, arm).graph.nodes
+        if node.op == "call_function"
     ]
 
 

@@ -107,9 +107,9 @@ def asked_of_torchao(precision: Precision, scheme: str = "") -> list[tuple[str, 
     layers = torch.nn.Sequential(torch.nn.Linear(256, 10), torch.nn.Linear(96, 16), torch.nn.Linear(24, 16))
     target = Target(backend="torch-eager", device=Device.CUDA, precision=precision, scheme=scheme)
     swap = {
-        Precision.INT8_DYNAMIC: quantize._int8_dynamic,
-        Precision.FP8: quantize._float8,
-        Precision.INT4: quantize._int4,
+        Precision.INT8_DYNAMIC: quantize._quantize_int8_dynamic,
+        Precision.FP8: quantize._quantize_fp8,
+        Precision.INT4: quantize._quantize_int4,
     }
     quantize.saturates = lambda: True  # type: ignore[assignment] # of the CPU, which is nothing to a GPU
     swap[precision](layers, Arm(target=target, model="made"))
