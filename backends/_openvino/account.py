@@ -1,9 +1,9 @@
 """What a compiled OpenVINO model computes: products by precision, their operations, conversions, and times.
 
 The runtime's graph alone misleads twice. Small layers are folded into "Subgraph" nodes whose reported precision is that
-of their edges, not of the products inside; and where weights are compressed, a node's precision is its weights'. So
-`survey`, in `build`, notes what every node holds from the model as OpenVINO itself exports it, and `account` reads the
-session's own graph with these notes.
+of their edges, not of the products inside. And if weights are compressed, a node's precision is its weights'. So
+`survey`, in `build`, notes what every node holds from the model as OpenVINO itself exports it. `read_executed` reads
+the session's own graph with these notes.
 
 Times are from OpenVINO's own counters. They give the mean over all calls of a compiled model, each call cut down to
 whole microseconds. So the first calls, which make and warm the kernels, are subtracted; and of a model whose nodes are
@@ -53,8 +53,8 @@ FINEST_US = 10
 
 
 @dataclass(slots=True, kw_only=True)
-class Tally:
-    """What one call executes, added up node by node."""
+class NodeCounts:
+    """The nodes that one call executes, added up one by one."""
 
     compute: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Tally:
     flops_are_known: bool = True
 
     def add_products(self, products: Sequence[tuple[str, float | None]], ns: float) -> None:
-        """A node by the products that it holds: label, and operations or None; its time counts as the first's."""
+        """Add a node by the products that it holds: label, and operations or None; its time counts as the first's."""
         for label, operations in products:
             self.compute[label] += 1
             self.flops[label] += operations or 0
@@ -72,13 +72,13 @@ class Tally:
         self.kernel_ns[products[0][0]] += ns
 
     def add_other(self, label: str, ns: float, *, converts: bool) -> None:
-        """A node without a product."""
+        """Add a node without a product."""
         self.others[label] += 1
         self.conversions += converts
         self.kernel_ns["conversion" if converts else "other"] += ns
 
     def facts(self) -> dict[str, Any]:
-        """The counts by their names in `Executed`."""
+        """Return the counts by their names in `Executed`."""
         return {
             "compute_nodes_by_precision": dict(self.compute),
             "other_nodes_by_precision": dict(self.others),
@@ -89,43 +89,45 @@ class Tally:
 
 
 def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
-    """What `account` has to know about the arm's compiled model; JSON.
+    """Collect what `read_executed` has to know about the arm's compiled model, as JSON values.
 
     Exporting copies all the weights, so this belongs into `build`. Pass-through callbacks keep the export readable:
-    OpenVINO scrambles it otherwise. What a GPU's or an NPU's plugin exports can't be read, and its counters give one
-    call's times, not a mean: there the runtime's own graph is all that is known.
+    OpenVINO scrambles it otherwise.
+
+    A GPU's or an NPU's plugin exports nothing readable, and its counters give one call's times, not a mean. For them
+    only the runtime's own graph is known.
     """
     if arm.target.device is not Device.CPU:
         compile_model(path, arm)  # whoever can't take the model says so while it is built
-        return {"products": {}, "conversions": _conversions(path), "node_ns": {}}
+        return {"products": {}, "conversions": _find_conversions(path), "node_ns": {}}
     compiled = compile_model(path, arm, PERF_COUNT="YES", CACHE_ENCRYPTION_CALLBACKS=[_as_it_is, _as_it_is])
     whole = compiled.export_model().getvalue()
     text = whole[whole.rindex(b"<net ") : whole.rindex(b"</net>") + len(b"</net>")]
     layers = list(ElementTree.fromstring(text).iterfind("layers/layer"))  # noqa: S314 - OpenVINO wrote it a moment ago
     compressed = any(_is_compressed(layer) for layer in layers)
     rounding = rounding_products(path, properties_of(arm)) if compressed else set()
-    products = {str(layer.get("name")): list(_products(layer, rounding)) for layer in layers}
-    times, keys = node_ns(compiled, inputs), {node["name"]: key for key, node in _executed(compiled)}
+    products = {str(layer.get("name")): list(_find_products(layer, rounding)) for layer in layers}
+    times, keys = node_ns(compiled, inputs), {node["name"]: key for key, node in _executed_nodes(compiled)}
     return {
         "products": {key: products[name] for name, key in keys.items() if products.get(name)},
-        "conversions": _conversions(path),
+        "conversions": _find_conversions(path),
         "node_ns": {key: times[name] for name, key in keys.items() if name in times},
     }
 
 
-def account(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What `Executed` says of one call, by its own names: from the runtime's own graph and the `survey`.
+def read_executed(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `Executed` says of one call, from the runtime's own graph and the `survey`.
 
     A fused node counts as the products that it holds. Float ones run in the precision that the compiled model gives as
-    its own: the node itself says f32 even where its products are bf16 (their error shows it). An NPU's compiled form
-    is closed, and tells of no node: the probe alone can show its precision.
+    its own: the node itself says f32 even if its products are bf16 (their error shows it). An NPU's compiled form is
+    closed and lists no node: the probe alone can show its precision.
     """
     if any(KINDS.get(name.partition(".")[0]) is Device.NPU for name in devices_of(compiled)):
         return {"compute_nodes_by_precision": {}}
-    hint = _label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
-    tally = Tally()
-    for key, node in _executed(compiled):
-        own, ns = _label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
+    hint = _precision_label(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
+    tally = NodeCounts()
+    for key, node in _executed_nodes(compiled):
+        own, ns = _precision_label(node["runtimePrecision"]), facts["node_ns"].get(key, 0)
         is_product = bool(re.search(PRODUCTS, node["layerType"]))
         held = facts["products"].get(key, [["", None]] if is_product else [])
         if held:
@@ -137,7 +139,7 @@ def account(compiled: Any, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
-    """Nanoseconds of each node in one call; empty where the counters are too coarse.
+    """Return nanoseconds of each node in one call; empty if the counters are too coarse.
 
     Args:
         compiled: made with PERF_COUNT, not yet run.
@@ -147,8 +149,8 @@ def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
     request.infer(dict(inputs))
     first = _means_us(request)
     calls = min(CALLS[-1], max(CALLS[0], BUDGET_US // max(1, sum(first.values()))))
-    before = _after(request, WARM_CALLS - 1, WARM_CALLS)
-    total = _after(request, calls, WARM_CALLS + calls)
+    before = _total_us_after(request, WARM_CALLS - 1, WARM_CALLS)
+    total = _total_us_after(request, calls, WARM_CALLS + calls)
     found = {name: max(0.0, us - before.get(name, 0)) / calls for name, us in total.items()}
     if sum(found.values()) < FINEST_US * len(first):
         return {}
@@ -156,7 +158,7 @@ def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
 
 
 def profile_nodes(compiled: Any, inputs: Arrays) -> list[Event]:
-    """One call's nodes in the order in which they run, each as long as it takes on the average of some calls.
+    """Return one call's nodes in the order in which they run, each as long as it takes on the average of some calls.
 
     Args:
         compiled: made with PERF_COUNT.
@@ -169,11 +171,11 @@ def profile_nodes(compiled: Any, inputs: Arrays) -> list[Event]:
     return in_a_row([(one.node_type, one.real_time.total_seconds() * 1e6) for one in ran], 0.0, track="openvino")
 
 
-def _executed(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each node that every call executes, with its key; what depends on constants only ran once, when loading.
+def _executed_nodes(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each node that every call executes, with its key; what depends on constants only ran once, when loading.
 
-    A key is the node's name, or where OpenVINO made that up (its number is another one each time it compiles) the
-    kind and its place among those of its kind.
+    A key is the node's name. OpenVINO makes some names up, with another number each time it compiles; then the key is
+    the kind and the place among nodes of that kind.
     """
     constant, made_up = set[str](), Counter[str]()
     for node in compiled.get_runtime_model().get_ordered_ops():
@@ -187,25 +189,25 @@ def _executed(compiled: Any) -> Iterator[tuple[str, dict[str, str]]]:
             yield f"{kind[1]}#{made_up[kind[1]]}" if kind else name, {"name": name, **facts}
 
 
-def _products(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> Iterator[tuple[str, float | None]]:
-    """The products in a layer or its body: label, "" where the runtime's graph tells, and operations."""
+def _find_products(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> Iterator[tuple[str, float | None]]:
+    """Yield the products in a layer or its body: label, "" if the runtime's graph tells it, and operations."""
     inside = [one for one in layer.iterfind(".//body//layer") if _is_product(one)]
     for one in inside:
-        operands = {_label(str(port.get("precision"))) for port in list(one.iterfind("input/port"))[:2]}
-        yield Precision.INT8.value if operands == {Precision.INT8.value} else "", _flops(one)
+        operands = {_precision_label(str(port.get("precision"))) for port in list(one.iterfind("input/port"))[:2]}
+        yield Precision.INT8.value if operands == {Precision.INT8.value} else "", _count_flops(one)
     if not inside and _is_product(layer):
-        yield _compressed_label(layer, rounding) if _is_compressed(layer) else "", _flops(layer)
+        yield _compressed_label(layer, rounding) if _is_compressed(layer) else "", _count_flops(layer)
 
 
 def _compressed_label(layer: ElementTree.Element, rounding: set[tuple[int, int]]) -> str:
     inputs, weights = list(layer.iterfind("input/port"))[:2]
     size = tuple(int(str(port.findall("dim")[-1].text)) for port in (inputs, *layer.findall("output/port")[:1]))
-    return COMPRESSED[_label(str(weights.get("precision")))][size in rounding]
+    return COMPRESSED[_precision_label(str(weights.get("precision")))][size in rounding]
 
 
-def _flops(layer: ElementTree.Element) -> float | None:
-    """Two for each multiply-add; None where the layer's kind is not known here, or a shape depends on data."""
-    shapes = {side: [_shape(port) for port in layer.iterfind(f"{side}/port")] for side in ("input", "output")}
+def _count_flops(layer: ElementTree.Element) -> float | None:
+    """Count two for each multiply-add; None for an unknown kind of layer, or if a shape depends on data."""
+    shapes = {side: [_shape_of(port) for port in layer.iterfind(f"{side}/port")] for side in ("input", "output")}
     (left, right, *_), (output, *_) = shapes["input"], shapes["output"]
     if any(size < 0 for shape in (left, right, output) for size in shape):
         return None
@@ -225,7 +227,7 @@ def _flops(layer: ElementTree.Element) -> float | None:
     return None
 
 
-def _shape(port: ElementTree.Element) -> list[int]:
+def _shape_of(port: ElementTree.Element) -> list[int]:
     return [int(str(one.text)) for one in port.iterfind("dim")]
 
 
@@ -237,14 +239,14 @@ def _is_product(layer: ElementTree.Element) -> bool:
     return bool(re.search(PRODUCTS, str(layer.get("type"))))
 
 
-def _conversions(path: Path) -> list[str]:
-    """Names of the stored model's operations that do nothing but change types."""
+def _find_conversions(path: Path) -> list[str]:
+    """Return the names of the stored model's operations that do nothing but change types."""
     operations = import_openvino().Core().read_model(path).get_ops()
     return [one.get_friendly_name() for one in operations if one.get_type_name() in CONVERSIONS]
 
 
 def _only_converts(node: Mapping[str, str], conversions: list[str]) -> bool:
-    """Whether the node is a conversion, or was fused from nothing else."""
+    """Return whether the node is a conversion, or was fused from nothing else."""
     names = node["originalLayersNames"].split(",")
     return node["layerType"] in CONVERSIONS or all(
         name in conversions or FUSED_CONVERSION.search(name) for name in names
@@ -255,12 +257,12 @@ def _as_it_is(content: bytes) -> bytes:
     return content
 
 
-def _label(kind: str) -> str:
+def _precision_label(kind: str) -> str:
     return LABELS.get(kind.lower(), kind)
 
 
-def _after(request: Any, calls: int, so_far: int) -> dict[str, float]:
-    """Microseconds of each node since the model was compiled, after some more calls (`so_far` with them)."""
+def _total_us_after(request: Any, calls: int, so_far: int) -> dict[str, float]:
+    """Return microseconds of each node since the model was compiled, after some more calls (`so_far` with them)."""
     for _ in range(calls):
         request.infer()
     return {name: us * so_far for name, us in _means_us(request).items()}

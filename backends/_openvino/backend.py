@@ -29,7 +29,7 @@ from shootout.backends._openvino.graph import (
     floats_of,
     full_name,
     import_openvino,
-    listed,
+    listed_precisions,
     properties_of,
     require_precision,
     rounds_activations,
@@ -100,7 +100,7 @@ def _is_missing_here(target: Target) -> bool:
         return False
     if target.precision is Precision.INT8_DYNAMIC:
         return not _rounds_here()
-    return target.precision in LISTED and target.precision not in listed()
+    return target.precision in LISTED and target.precision not in listed_precisions()
 
 
 def _rounds_here() -> bool:
@@ -139,10 +139,10 @@ class OpenVinoAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Run a product and a sum."""
-        return trial("openvino", lambda: _try(device))
+        return trial("openvino", lambda: _try_device(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The model as IR, quantized for an integer precision, and what its compiled form computes.
+        """Write the model as IR, quantized for an integer precision, and survey what its compiled form computes.
 
         Raises:
             SkippedArm: the device isn't here, it lacks the precision or doesn't honour it, NNCF is missing, or there
@@ -246,7 +246,7 @@ def triton(options: Mapping[str, Any]) -> Served:
     if properties.get(PRECISION_HINT) == "bf16":
         del properties[PRECISION_HINT]
         settings["HINT_BF16"] = "YES"
-    return Served(backend="openvino", settings=settings, lost=tuple(_lost(properties)))
+    return Served(backend="openvino", settings=settings, lost=tuple(_describe_lost(properties)))
 
 
 def ovms(options: Mapping[str, Any]) -> Served:
@@ -254,7 +254,7 @@ def ovms(options: Mapping[str, Any]) -> Served:
     return Served(backend=options["device"], settings=options["properties"])
 
 
-def _lost(properties: Mapping[str, str]) -> list[str]:
+def _describe_lost(properties: Mapping[str, str]) -> list[str]:
     why = {PRECISION_HINT: ": a CPU with AMX or AVX512_BF16 then computes in BF16"}
     return [f"{name}={value}{why.get(name, '')}" for name, value in properties.items()]
 
@@ -272,9 +272,10 @@ def ship(built: Built, folder: Path) -> Shipment:
 
 
 def gemms(threads: int) -> Gemms:
-    """OpenVINO's; operands come and go in float32, as they do in models, so a narrow precision includes rounding them.
+    """Make OpenVINO's products.
 
-    One that this CPU lacks, or that OpenVINO would replace by another one, is left out.
+    Operands come and go in float32, as they do in models, so a narrow precision includes rounding them. One that this
+    CPU lacks, or that OpenVINO would replace by another one, is left out.
     """
     found: dict[Precision, Callable[[int], Gemm]] = {}
     for precision in (Precision.FP32, Precision.BF16, Precision.INT8):
@@ -282,11 +283,11 @@ def gemms(threads: int) -> Gemms:
             require_precision(precision)
         except SkippedArm:
             continue
-        found[precision] = _product(precision, threads)
+        found[precision] = _make_product(precision, threads)
     return found
 
 
-def _product(precision: Precision, threads: int) -> Callable[[int], Gemm]:
+def _make_product(precision: Precision, threads: int) -> Callable[[int], Gemm]:
     def make(size: int) -> Gemm:
         openvino = import_openvino()
         properties = {
@@ -316,7 +317,7 @@ def _product_model(openvino: Any, size: int, *, in_bytes: bool, in_floats: bool 
     return openvino.Model([op.matmul(rounded, scaled, False, True)], [x], "product")
 
 
-def _try(device: Device) -> str:
+def _try_device(device: Device) -> str:
     require_device(device, PLUGINS)
     openvino, plugin = import_openvino(), chosen_plugin(device)
     from openvino import opset13 as op

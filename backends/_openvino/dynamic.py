@@ -22,7 +22,7 @@ TIMEOUT_S = 600
 
 
 def rounding_products(path: Path, properties: Mapping[str, str]) -> set[tuple[int, int]]:
-    """The sizes (inputs, outputs) of products whose activations are rounded to 8 bits at run time.
+    """Return the sizes (inputs, outputs) of products whose activations are rounded to 8 bits at run time.
 
     OpenVINO decides by size, and creates layers of one size once, so a size stands for all layers that have it.
 

@@ -80,7 +80,7 @@ PROPERTIES = (
 
 
 def import_openvino() -> Any:
-    """The library, kept from reporting its use: merely importing it sends an event and writes into ~/intel.
+    """Import the library, kept from reporting its use: merely importing it sends an event and writes into ~/intel.
 
     Both OpenVINO and NNCF go on without the telemetry package, so it is made to look as if it weren't installed.
     """
@@ -91,12 +91,12 @@ def import_openvino() -> Any:
 
 
 def version() -> str:
-    """The library's version without its build number."""
+    """Return the library's version without its build number."""
     return str(import_openvino().__version__).partition("-")[0]
 
 
 def chosen_plugin(device: Device) -> str:
-    """OpenVINO's name of the device that is used: of several GPUs the one that `--gpu` names, or its own choice.
+    """Return OpenVINO's name of the device that is used: the GPU that `--gpu` names, or OpenVINO's own choice.
 
     Raises:
         SkippedArm: there is none, or no such one.
@@ -117,18 +117,20 @@ def chosen_plugin(device: Device) -> str:
 
 
 def full_name(plugin: str) -> str:
-    """A device as its vendor calls it."""
+    """Return a device's name as its vendor calls it."""
     return str(import_openvino().Core().get_property(plugin, "FULL_DEVICE_NAME"))
 
 
 def devices_of(compiled: Any) -> list[str]:
-    """Where a compiled model runs, by OpenVINO's names; the NPU's plugin tells one name, the others a list."""
+    """Return where a compiled model runs, by OpenVINO's names; the NPU's plugin tells one name, the others a list."""
     found = compiled.get_property("EXECUTION_DEVICES")
     return [found] if isinstance(found, str) else list(found)
 
 
-def told_devices(compiled: Any) -> str:
-    """Where a compiled model runs, for `Executed`: off the CPU with our word for the kind, and the vendor's name."""
+def describe_devices(compiled: Any) -> str:
+    """Describe where a compiled model runs, for `Executed`: off the CPU with our name of the kind, and the vendor's
+    name.
+    """
     names = devices_of(compiled)
     if names == [PLUGINS[Device.CPU]]:
         return names[0]
@@ -136,7 +138,7 @@ def told_devices(compiled: Any) -> str:
 
 
 def scheme_of(arm: Arm) -> Scheme:
-    """The arm's scheme, this backend's own word included.
+    """Return the arm's scheme, this backend's own word included.
 
     Raises:
         UsageError: an unknown word.
@@ -145,11 +147,11 @@ def scheme_of(arm: Arm) -> Scheme:
 
 
 def rounds_activations(arm: Arm) -> bool:
-    """Whether products of compressed weights are to round activations at run time, as is OpenVINO's default."""
+    """Return whether products of compressed weights are to round activations at run time, OpenVINO's default."""
     return arm.target.precision is Precision.INT8_DYNAMIC or scheme_of(arm).activations == "activations-8"
 
 
-def listed(device: Device = Device.CPU) -> frozenset[Precision]:
+def listed_precisions(device: Device = Device.CPU) -> frozenset[Precision]:
     """Return the precisions that OpenVINO lists for the device, which depend on the CPU's or GPU's model.
 
     Raises:
@@ -165,7 +167,7 @@ def require_precision(precision: Precision, device: Device = Device.CPU) -> None
     Raises:
         SkippedArm: with what it would run; or there is no such device.
     """
-    known = listed(device)
+    known = listed_precisions(device)
     if precision in LISTED and precision not in known:
         core, name = import_openvino().Core(), chosen_plugin(device)
         instead = core.get_property(name, "INFERENCE_PRECISION_HINT").get_type_name()
@@ -176,14 +178,14 @@ def require_precision(precision: Precision, device: Device = Device.CPU) -> None
 
 
 def floats_of(arm: Arm) -> Precision:
-    """The precision that the arm's float nodes are asked for: of static INT8 the rest's."""
+    """Return the precision that the arm's float nodes are asked for: of static INT8 the rest's."""
     return rest_of(arm.target) if arm.target.precision is Precision.INT8 else arm.target.precision
 
 
 def properties_of(arm: Arm) -> dict[str, str]:
-    """What the arm is compiled with: one request at a time, its threads and precision, then its own options.
+    """Return the properties to compile with: one request at a time, threads and precision, then the arm's options.
 
-    A GPU has no threads to be told, and an NPU, which knows one precision of floats, no hint of it either.
+    A GPU takes no number of threads, and an NPU, which knows one precision of floats, no hint of it either.
     """
     device, properties = arm.target.device, {"PERFORMANCE_HINT": "LATENCY"}
     if device is Device.CPU:
@@ -194,11 +196,11 @@ def properties_of(arm: Arm) -> dict[str, str]:
         properties["INFERENCE_PRECISION_HINT"] = HINTS[floats_of(arm)]
     if device is Device.CPU and not rounds_activations(arm):
         properties[DYNAMIC_GROUP_SIZE] = "0"
-    return {**properties, **_own(arm)}
+    return {**properties, **_own_properties(arm)}
 
 
 def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
-    """The model as this arm runs it.
+    """Compile the model as this arm runs it.
 
     Args:
         more: properties beyond the arm's.
@@ -209,14 +211,14 @@ def compile_model(path: Path, arm: Arm, **more: Any) -> Any:
     """
     core, plugin = import_openvino().Core(), chosen_plugin(arm.target.device)
     compiled = core.compile_model(core.read_model(path), plugin, {**properties_of(arm), **more})
-    for name, value in _own(arm).items():
+    for name, value in _own_properties(arm).items():
         # What the precision hint did is not read from the hint: the node counts and the probe see what ran.
         if name != "INFERENCE_PRECISION_HINT":
             _require_honoured(compiled, plugin, name, value)
     return compiled
 
 
-def _own(arm: Arm) -> dict[str, str]:
+def _own_properties(arm: Arm) -> dict[str, str]:
     names = {option.name for option in PROPERTIES}
     return {name: value for name, value in arm.options.items() if name in names}
 
@@ -224,11 +226,11 @@ def _own(arm: Arm) -> dict[str, str]:
 def _require_honoured(compiled: Any, plugin: str, name: str, value: str) -> None:
     asking = import_openvino().Core()  # one of its own, since a property set on a core changes what it compiles
     asking.set_property(plugin, {name: value})
-    asked, got = (_text(owner) for owner in (asking.get_property(plugin, name), compiled.get_property(name)))
+    asked, got = (_text_of_value(owner) for owner in (asking.get_property(plugin, name), compiled.get_property(name)))
     if asked != got:
         raise RuntimeError(f"OpenVINO did not honour {name}={value}: it runs with {got}")
 
 
-def _text(value: Any) -> str:
-    """Without the enum's name, which only some getters give."""
+def _text_of_value(value: Any) -> str:
+    """Return a value without the enum's name, which only some getters give."""
     return str(value).rpartition(".")[2]

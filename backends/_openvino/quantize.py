@@ -95,7 +95,7 @@ def refuse_options(arm: Arm, scheme: Scheme) -> None:
 
 
 def _is_static(scheme: Scheme) -> bool:
-    """Of INT8: whether NNCF takes ranges of activations."""
+    """Return whether NNCF takes ranges of activations for INT8."""
     return not scheme.is_quantized and scheme.activations != "weights-only"
 
 
@@ -114,7 +114,7 @@ def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
 
 
 def quantize(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
-    """`model` in the arm's integer precision, and a note where NNCF left undone what a word asks for.
+    """Quantize `model` to the arm's integer precision; note what NNCF left undone of the scheme.
 
     Args:
         model: an OpenVINO model with float weights.
@@ -129,8 +129,8 @@ def quantize(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> t
 
     def quantized() -> tuple[Any, list[str]]:
         if arm.target.precision is Precision.INT8 and _is_static(scheme):
-            return _static(model, exported, scheme, arm.options), []
-        return _compressed(model, exported, arm, scheme)
+            return _quantize_static(model, exported, scheme, arm.options), []
+        return _compress_weights(model, exported, arm, scheme)
 
     with without_torch():
         try:
@@ -138,7 +138,7 @@ def quantize(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> t
         except (ImportError, SkippedArm) as error:
             if "torch" not in f"{error}":
                 raise
-    _forget("nncf")  # an NNCF that needs torch: half of it is imported, without
+    _forget_imports("nncf")  # an NNCF that needs torch: half of it is imported, without
     return quantized()
 
 
@@ -156,13 +156,13 @@ def without_torch() -> Iterator[None]:
         del hidden["torch"]
 
 
-def _forget(package: str) -> None:
+def _forget_imports(package: str) -> None:
     """Let a package be imported anew."""
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 
 
-def _static(model: Any, exported: ExportedModel, scheme: Scheme, options: Mapping[str, str]) -> Any:
+def _quantize_static(model: Any, exported: ExportedModel, scheme: Scheme, options: Mapping[str, str]) -> Any:
     samples = calibration_of(exported, scheme)
     nncf = _import_nncf()
     settings = {
@@ -171,19 +171,19 @@ def _static(model: Any, exported: ExportedModel, scheme: Scheme, options: Mappin
         "model_type": _model_type(nncf, model, options, scheme),
         "target_device": nncf.TargetDevice.CPU,
     }
-    dataset, advanced = nncf.Dataset([dict(one) for one in samples]), _advanced(scheme)
+    dataset, advanced = nncf.Dataset([dict(one) for one in samples]), _advanced_parameters(scheme)
     # It draws its progress bars on stdout; what it has to say about a failure is in its exceptions.
     with redirect_stdout(io.StringIO()):
         if scheme.search:
             settings["advanced_quantization_parameters"] = advanced
-            return _with_accuracy_control(nncf, model, exported, dataset, settings)
+            return _quantize_with_accuracy_control(nncf, model, exported, dataset, settings)
         return nncf.quantize(model, dataset, advanced_parameters=advanced, **settings)
 
 
-def _with_accuracy_control(
+def _quantize_with_accuracy_control(
     nncf: Any, model: Any, exported: ExportedModel, dataset: Any, settings: Mapping[str, Any]
 ) -> Any:
-    """`model` in INT8, except where that costs too much accuracy: layers go back to float until it doesn't.
+    """Quantize `model` to INT8, and let layers go back to float until the loss of accuracy is small enough.
 
     NNCF looks at the calibration split's labels only, so the accuracy that the harness reports, on another split, is
     fair.
@@ -202,29 +202,29 @@ def _with_accuracy_control(
     return nncf.quantize_with_accuracy_control(
         model,
         dataset,
-        nncf.Dataset(_items(split, exported.batch), lambda item: item[0]),
-        _validate,
+        nncf.Dataset(_labelled_batches(split, exported.batch), lambda item: item[0]),
+        _measure_accuracy,
         max_drop=MAX_DROP,
         drop_type=nncf.DropType.ABSOLUTE,
         **settings,
     )
 
 
-def _items(split: LabelledRows, batch: int) -> list[Item]:
+def _labelled_batches(split: LabelledRows, batch: int) -> list[Item]:
     return [
         ({name: rows(array, first, batch) for name, array in split.inputs.items()}, split.labels[first : first + batch])
         for first in range(0, len(split.labels), batch)
     ]
 
 
-def _validate(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
-    """The accuracy, and the share of right rows in each item, by which NNCF ranks the layers."""
+def _measure_accuracy(model: Any, items: Iterable[Item]) -> tuple[float, list[float]]:
+    """Return the accuracy, and the share of right rows in each item, by which NNCF ranks the layers."""
     right = [model(inputs)[0][: len(labels)].argmax(axis=-1) == labels for inputs, labels in items]
     return float(np.concatenate(right).mean()), [float(one.mean()) for one in right]
 
 
-def _compressed(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
-    """Weights in few bits, activations being seen only at run time; and a note where AWQ had nothing to scale."""
+def _compress_weights(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -> tuple[Any, list[str]]:
+    """Compress weights to few bits, activations being seen only at run time; note if AWQ had nothing to scale."""
     nncf = _import_nncf()
     from nncf.quantization.advanced_parameters import AdvancedCompressionParameters, GroupSizeFallbackMode
 
@@ -243,14 +243,14 @@ def _compressed(model: Any, exported: ExportedModel, arm: Arm, scheme: Scheme) -
             settings |= {"dataset": nncf.Dataset([dict(one) for one in sets]), "subset_size": len(sets)}
         if scheme.ratio is not None:
             settings["ratio"] = scheme.ratio
-    with redirect_stdout(io.StringIO()), _log() as log:
+    with redirect_stdout(io.StringIO()), _capture_log() as log:
         compressed = nncf.compress_weights(model, **settings)
     return compressed, [UNSCALED] * (SKIPS_AWQ in log.getvalue())
 
 
 @contextmanager
-def _log() -> Iterator[io.StringIO]:
-    """What NNCF logs meanwhile; its own handler, to stdout, stays at errors."""
+def _capture_log() -> Iterator[io.StringIO]:
+    """Capture what NNCF logs meanwhile; its own handler, to stdout, stays at errors."""
     log, logger = io.StringIO(), logging.getLogger("nncf")
     handler, level = logging.StreamHandler(log), logger.level
     logger.addHandler(handler)
@@ -273,7 +273,7 @@ def _import_nncf() -> Any:
     return nncf
 
 
-def _advanced(scheme: Scheme) -> Any:
+def _advanced_parameters(scheme: Scheme) -> Any:
     """Return NNCF's settings beyond its defaults: there weights are per channel, ranges means of the sets' extremes.
 
     By default only the first convolutions' weights get half the range against overflow; without VNNI all need it.
@@ -298,10 +298,10 @@ def _advanced(scheme: Scheme) -> Any:
 
 
 def _model_type(nncf: Any, model: Any, options: Mapping[str, str], scheme: Scheme) -> Any:
-    """Transformers have a mode of their own, which NNCF neither finds out nor can do without.
+    """Return NNCF's mode for transformers if the model has attention, or an option or SmoothQuant asks for it.
 
-    Attention gives them away. Without the mode NNCF 3.4 ends on a BERT encoder with a KeyError. SmoothQuant comes with
-    it and never without.
+    NNCF doesn't find that out by itself. Without the mode NNCF 3.4 ends on a BERT encoder with a KeyError. SmoothQuant
+    comes with it and never without.
     """
     asked = MODEL_TYPE in options or scheme.method == "smoothquant"
     is_transformer = asked or any(_is_attention(op) for op in model.get_ops())
@@ -314,7 +314,7 @@ def _is_attention(op: Any) -> bool:
 
 
 def _feeds_product(op: Any) -> bool:
-    """Directly, or past the Select by which torch keeps wholly masked rows from becoming NaN."""
+    """Return whether a product reads it, directly or past the Select that keeps wholly masked rows from NaN."""
     readers = [one.get_node() for one in op.output(0).get_target_inputs()]
     kinds = {one.get_type_name() for one in readers}
     return "MatMul" in kinds or any(_feeds_product(one) for one in readers if one.get_type_name() == "Select")

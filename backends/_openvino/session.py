@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from shootout.backends._openvino.account import account, profile_nodes
-from shootout.backends._openvino.graph import IR, compile_model, told_devices, version
+from shootout.backends._openvino.account import profile_nodes, read_executed
+from shootout.backends._openvino.graph import IR, compile_model, describe_devices, version
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, is_handed_out, is_shared, precision_of, widen
 from shootout.contract import Array, Arrays, Device, Executed, TensorSpec
@@ -24,7 +24,7 @@ from shootout.trace_events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class OpenVinoSlot:
     """One request with tensors of its own.
 
     Attributes:
@@ -46,22 +46,22 @@ class OpenVinoSession:
         self.gpu = None if self._on_cpu else GpuSide(copies="staged")
         self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
         self._compiled: Any = compile_model(built.folder / IR, built.arm)
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, OpenVinoSlot] = {}
 
     @cached_property
     def executed(self) -> Executed:
-        """This session's own properties and graph; what its nodes hold, and take, as `build` found it."""
+        """Return this session's own properties and graph, with what `build` found of its nodes' products and times."""
         return Executed(
             library="openvino",
             version=version(),
-            device=told_devices(self._compiled),
+            device=describe_devices(self._compiled),
             threads=self._compiled.get_property("INFERENCE_NUM_THREADS") if self._on_cpu else None,
             artifact_bytes=sum(path.stat().st_size for path in self._built.folder.glob("model.*")),
             staged=next((precision_of(spec.dtype) for spec in self._inputs if "float" in spec.dtype), ""),
-            **account(self._compiled, self._built.facts),
+            **read_executed(self._compiled, self._built.facts),
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> OpenVinoSlot:
         """Copy the inputs into the slot's tensors; large ones are used as they are."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
@@ -69,20 +69,20 @@ class OpenVinoSession:
             put(inputs[name])
         return handle
 
-    def execute(self, staged: Slot) -> Slot:
-        """Infer in the calling thread (`start_async` would hand over to another one); returns when done."""
+    def execute(self, staged: OpenVinoSlot) -> OpenVinoSlot:
+        """Infer in the calling thread (`start_async` would hand over to another one); return when done."""
         staged.run()
         return staged
 
     def synchronize(self) -> None:
-        """Nothing is pending when `execute` has returned."""
+        """Do nothing: no work is pending when `execute` has returned."""
 
-    def fetch(self, raw: Slot) -> Arrays:
-        """Copies, since the slot's next run overwrites its tensors; large outputs are handed out as they are."""
+    def fetch(self, raw: OpenVinoSlot) -> Arrays:
+        """Copy the outputs, since the slot's next run overwrites its tensors; large ones are handed out as they are."""
         return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - its own counters
-        """One call's nodes, from a model compiled once more with counters; they tell whole microseconds only."""
+        """Return one call's nodes, from a model compiled once more with counters; they tell whole microseconds only."""
         counted = compile_model(self._built.folder / IR, self._built.arm, PERF_COUNT=True)
         return profile_nodes(counted, self._built.exported.input_buffers()[0])
 
@@ -91,33 +91,34 @@ class OpenVinoSession:
         self._slots.clear()
         self.__dict__.pop("_compiled", None)
 
-    def _new_slot(self, slot: int) -> Slot:
+    def _new_slot(self, slot: int) -> OpenVinoSlot:
         request = self._compiled.create_infer_request()
-        takes, gives = (_taking, _giving) if self._on_cpu else (_copying_in, _copying_out)
+        takes, gives = (_share_input, _hand_out_output) if self._on_cpu else (_copy_input, _copy_output)
         inputs = [(spec.name, takes(request, self._compiled.input(spec.name), spec)) for spec in self._inputs]
         reads = [(spec.name, gives(request, self._compiled.output(spec.name), spec)) for spec in self._outputs]
         # Unshared, each call would also copy all outputs, which `fetch` does.
         run = partial(request.infer, share_outputs=True)
-        self._slots[slot] = Slot(run, tuple(inputs), tuple(reads))
+        self._slots[slot] = OpenVinoSlot(run, tuple(inputs), tuple(reads))
         return self._slots[slot]
 
 
-def _copying_in(request: Any, port: Any, _: TensorSpec) -> Callable[[Array], object]:
-    """What copies an array into a request's own input."""
+def _copy_input(request: Any, port: Any, _: TensorSpec) -> Callable[[Array], object]:
+    """Return what copies an array into a request's own input."""
     return partial(np.copyto, request.get_tensor(port).data)
 
 
-def _copying_out(request: Any, port: Any, _: TensorSpec) -> Callable[[], Array]:
-    """What copies an output; looked up each time: where a shape depends on data, another tensor is put in its place."""
+def _copy_output(request: Any, port: Any, _: TensorSpec) -> Callable[[], Array]:
+    """Return what copies an output, looked up each time: if a shape depends on data, another tensor takes its place."""
     return lambda: widen(request.get_tensor(port).data.copy())
 
 
-def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], object]:
-    """What makes an array a request's input: a copy of it, or where it is large the array itself, kept until the next
-    one: OpenVINO only knows where it lies.
+def _share_input(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], object]:
+    """Return what makes an array a request's input: a copy of it, or if it is large the array itself.
+
+    The array is kept until the next one: OpenVINO keeps only its address.
     """
     if not is_shared(spec):
-        return _copying_in(request, port, spec)
+        return _copy_input(request, port, spec)
     from openvino import Tensor
 
     kept: list[Array] = []
@@ -130,12 +131,13 @@ def _taking(request: Any, port: Any, spec: TensorSpec) -> Callable[[Array], obje
     return put
 
 
-def _giving(request: Any, port: Any, spec: TensorSpec) -> Callable[[], Array]:
-    """What makes an output the caller's: a copy of it, or where it is large the memory itself; the next run then writes
-    to other memory, until then all write to the same.
+def _hand_out_output(request: Any, port: Any, spec: TensorSpec) -> Callable[[], Array]:
+    """Return what makes an output the caller's: a copy of it, or if it is large the memory itself.
+
+    The next run then writes to other memory; until then all write to the same.
     """
     if not is_handed_out(spec) or port.partial_shape.is_dynamic or port.get_element_type().to_dtype() != spec.dtype:
-        return _copying_out(request, port, spec)
+        return _copy_output(request, port, spec)
     from openvino import Tensor
 
     def renewed() -> Array:

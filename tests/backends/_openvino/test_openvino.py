@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
 from shootout import backends
-from shootout.backends._openvino.graph import listed
+from shootout.backends._openvino.graph import listed_precisions
 from shootout.build.builder import probe_request
 from shootout.contract import Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
@@ -53,7 +53,7 @@ def arm_of(exported: ExportedModel, precision: Precision = Precision.FP32, **opt
 @cache
 def offered() -> frozenset[Precision]:
     """What OpenVINO lists for this CPU."""
-    found: frozenset[Precision] = run_fresh(listed, warm=OURS)
+    found: frozenset[Precision] = run_fresh(listed_precisions, warm=OURS)
     return found
 
 

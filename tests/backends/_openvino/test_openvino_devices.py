@@ -14,8 +14,8 @@ import pytest
 
 from shootout import backends
 from shootout.backends._openvino import backend, graph
-from shootout.backends._openvino.account import account
-from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, import_openvino, told_devices
+from shootout.backends._openvino.account import read_executed
+from shootout.backends._openvino.graph import PLUGINS, chosen_plugin, describe_devices, import_openvino
 from shootout.contract import Arm, Device, Executed, NotRunKind, Precision, Target
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
@@ -166,7 +166,7 @@ def test_a_file_s_own_half_precision_is_told_as_the_cpu_runs_it(own: str, label:
         ),
     )
     facts = {"products": {"product": [("", 24.0)]}, "conversions": [], "node_ns": {}}
-    assert account(ran, facts)["compute_nodes_by_precision"] == {label: 1}
+    assert read_executed(ran, facts)["compute_nodes_by_precision"] == {label: 1}
 
 
 def node(name: str, layer: str, precision: str = "f16", *sources: Any) -> Any:
@@ -190,7 +190,7 @@ def test_where_it_ran_is_read_from_what_was_compiled(monkeypatch: pytest.MonkeyP
     pretend(monkeypatch)
     told = {"xpu: Intel Flex (GPU.1)": ["GPU.1"], "npu: Intel AI Boost (NPU)": "NPU", "CPU": ["CPU"]}
     for text, devices in told.items():
-        assert told_devices(compiled(devices)) == text
+        assert describe_devices(compiled(devices)) == text
 
 
 def test_a_gpus_graph_is_counted_by_its_nodes_and_an_npu_tells_none():
@@ -198,11 +198,11 @@ def test_a_gpus_graph_is_counted_by_its_nodes_and_an_npu_tells_none():
     x = node("x", "Input")
     moved = node("moved", "Reorder", "f16", x)
     product = node("product", "FullyConnected", "f16", moved)
-    found = account(compiled(["GPU.0"], x, moved, product, node("out", "Result", "f16", product)), facts)
+    found = read_executed(compiled(["GPU.0"], x, moved, product, node("out", "Result", "f16", product)), facts)
     assert found["compute_nodes_by_precision"] == {"fp16": 1}
     assert found["other_nodes_by_precision"] == {"fp16": 1}
     assert (found["conversion_nodes"], found["kernel_ns"], found["flops_by_precision"]) == (1, {}, {})
-    assert account(compiled("NPU"), facts) == {"compute_nodes_by_precision": {}}
+    assert read_executed(compiled("NPU"), facts) == {"compute_nodes_by_precision": {}}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pytest
 from shootout import backends
 from shootout.backends._openvino import quantize
 from shootout.backends._openvino.account import node_ns
-from shootout.backends._openvino.graph import listed, properties_of, scheme_of
+from shootout.backends._openvino.graph import listed_precisions, properties_of, scheme_of
 from shootout.backends._openvino.quantize import notes_of, refuse_options, without_torch
 from shootout.contract import INTEGERS, Arm, Executed, Precision, Target
 from shootout.errors import SkippedArm
@@ -217,7 +217,7 @@ def test_the_default_precision_hint_is_left_alone() -> None:
     """On a CPU with bfloat16 (on ARM with float16) OpenVINO then runs in it, under a label that says fp32."""
     found = executed("fp32/default")
     (ran,) = found.compute_nodes_by_precision
-    assert ran in run_fresh(listed, warm=OURS) - {"int8"}
+    assert ran in run_fresh(listed_precisions, warm=OURS) - {"int8"}
     assert (executed_fault(found, everything()["digits fp32/default"].arm) is None) is (ran == "fp32")
 
 
@@ -376,7 +376,10 @@ def test_a_row_says_where_awq_had_nothing_to_scale(skipped: bool, monkeypatch: p
     monkeypatch.setattr(quantize, "calibration_of", lambda *_: [])
     exported: Any = None
     arm = Arm(target=target_of("int4/awq"), model="m")
-    assert quantize._compressed("model", exported, arm, scheme_of(arm)) == ("model", [quantize.UNSCALED] * skipped)
+    assert quantize._compress_weights("model", exported, arm, scheme_of(arm)) == (
+        "model",
+        [quantize.UNSCALED] * skipped,
+    )
     assert logger.level == level
 
 
@@ -392,8 +395,8 @@ def test_an_nncf_that_needs_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> No
         return "quantized", []
 
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr(quantize, "_compressed", compressed)
-    monkeypatch.setattr(quantize, "_forget", forgotten.append)
+    monkeypatch.setattr(quantize, "_compress_weights", compressed)
+    monkeypatch.setattr(quantize, "_forget_imports", forgotten.append)
     assert quantize.quantize(model, exported, arm, parse("")) == ("quantized", [])
     assert forgotten == ["nncf"]
 
