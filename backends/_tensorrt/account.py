@@ -75,7 +75,7 @@ class Network:
 
 
 def load_network(folder: Path) -> Network:
-    """The network that `save` wrote into a folder."""
+    """Load the network that `save` wrote into a folder."""
     stored = json.loads((folder / NETWORK).read_text(encoding="utf-8"))
     products = tuple(Product(**one) for one in stored["products"])
     return Network(products=products, converters=tuple(stored["converters"]))
@@ -84,10 +84,15 @@ def load_network(folder: Path) -> Network:
 def read_network(trt: ModuleType, parsed: Any) -> Network:
     """Read a parsed network."""
     layers = [parsed.get_layer(index) for index in range(parsed.num_layers)]
-    makers = {tensor.name: layer for layer in layers for tensor in _outputs(layer)}
-    times = _times(layers)
+    makers = {tensor.name: layer for layer in layers for tensor in _outputs_of(layer)}
+    times = _count_repeats(layers)
     found = [
-        Product(name=one.name, origin=one.metadata, precision=_precision(one, makers), flops=_flops(trt, one, times))
+        Product(
+            name=one.name,
+            origin=one.metadata,
+            precision=_network_precision(one, makers),
+            flops=_count_flops(trt, one, times),
+        )
         for one in layers
         if PRODUCTS.search(one.type.name)
     ]
@@ -118,59 +123,62 @@ def require_precision(network: Network, precision: Precision, rest: Precision) -
     return counts
 
 
-def _precision(layer: Any, makers: Mapping[str, Any]) -> str:
-    """What is quantized counts by the operands alone: both are INT8 or FP8, or one is INT4, the weights."""
-    inputs = list(_inputs(layer))
+def _network_precision(layer: Any, makers: Mapping[str, Any]) -> str:
+    """Return a product's precision; quantized ones by the operands alone: both INT8 or FP8, or one INT4, the
+    weights.
+    """
+    inputs = list(_inputs_of(layer))
     operands = [_source_type(tensor, makers) for tensor in inputs[:2]]
     if "int4" in operands:
         return "int4"
     if operands in (["int8", "int8"], ["fp8", "fp8"]):
         return operands[0]
-    others = (_type(tensor) for tensor in (*inputs[2:], *_outputs(layer)))
+    others = (_type_name(tensor) for tensor in (*inputs[2:], *_outputs_of(layer)))
     return "+".join(sorted({*operands, *others}))
 
 
 def _source_type(tensor: Any, makers: Mapping[str, Any]) -> str:
-    """The type that an operand has before it is dequantized; its own where it isn't."""
+    """Return the type of an operand before it is dequantized; its own if it isn't."""
     maker = makers.get(tensor.name)
     while maker is not None and maker.type.name in MOVES:
         maker = makers.get(maker.get_input(0).name)
     if maker is None or maker.type.name != "DEQUANTIZE":
-        return _type(tensor)
-    return _type(maker.get_input(0))
+        return _type_name(tensor)
+    return _type_name(maker.get_input(0))
 
 
-def _type(tensor: Any) -> str:
+def _type_name(tensor: Any) -> str:
     name: str = tensor.dtype.name
     return PRECISIONS.get(name, name.lower())
 
 
-def _times(layers: Sequence[Any]) -> dict[str, int]:
-    """How often a call makes each tensor of a loop's body: once for each slice of what the loop goes through; 0 where
-    nothing says how often.
+def _count_repeats(layers: Sequence[Any]) -> dict[str, int]:
+    """Count how often a call makes each tensor of a loop's body: once for each slice of what the loop goes through.
+
+    The count is 0 if nothing tells it.
     """
     found: dict[str, int] = {}
     for layer in (*layers, *layers):  # a recurrence reads what comes after it
         kind = layer.type.name
-        read = [found[tensor.name] for tensor in _inputs(layer) if tensor.name in found]
+        read = [found[tensor.name] for tensor in _inputs_of(layer) if tensor.name in found]
         if kind == "ITERATOR":
             whole, part = (math.prod(tensor.shape) for tensor in (layer.get_input(0), layer.get_output(0)))
             read = [max(whole // part if part else 0, 0)]
         if kind == "RECURRENCE":
             read.append(0)
         if read and kind != "LOOP_OUTPUT":
-            found |= {tensor.name: max(read) for tensor in _outputs(layer)}
+            found |= {tensor.name: max(read) for tensor in _outputs_of(layer)}
     return found
 
 
-def _flops(trt: ModuleType, layer: Any, times: Mapping[str, int]) -> float | None:
-    """Of one call; None where a size or a number of repeats isn't known."""
+def _count_flops(trt: ModuleType, layer: Any, times: Mapping[str, int]) -> float | None:
+    """Count operations of one call; None if a size or a number of repeats isn't known."""
     once, repeats = _flops_once(trt, layer), times.get(layer.get_output(0).name, 1)
     return once * repeats if once is not None and repeats else None
 
 
 def _flops_once(trt: ModuleType, layer: Any) -> float | None:
-    shapes = [tuple(tensor.shape) for tensor in _inputs(layer)]
+    shapes = [tuple(tensor.shape) for tensor in _inputs_of(layer)]
     output, kind = tuple(layer.get_output(0).shape), layer.type.name
     if any(size < 0 for shape in (*shapes, output) for size in shape):
         return None
@@ -181,28 +189,28 @@ def _flops_once(trt: ModuleType, layer: Any) -> float | None:
         return None
     # Each result of a convolution, and each input of a transposed one, meets all weights of its channel.
     each = output if kind == "CONVOLUTION" else shapes[0]
-    return convolution_flops(each, (each[1], _weights(trt, layer, shapes) // each[1]))
+    return convolution_flops(each, (each[1], _count_weights(trt, layer, shapes) // each[1]))
 
 
-def _weights(trt: ModuleType, layer: Any, shapes: list[tuple[int, ...]]) -> int:
-    """How many a convolution has; those that aren't a tensor are the layer's own, which only its class shows."""
+def _count_weights(trt: ModuleType, layer: Any, shapes: list[tuple[int, ...]]) -> int:
+    """Count a convolution's weights; those that aren't a tensor are the layer's own, which only its class shows."""
     if len(shapes) > 1:
         return math.prod(shapes[1])
     layer.__class__ = trt.IConvolutionLayer if layer.type.name == "CONVOLUTION" else trt.IDeconvolutionLayer
     return int(layer.kernel.size)
 
 
-def _inputs(layer: Any) -> Iterator[Any]:
+def _inputs_of(layer: Any) -> Iterator[Any]:
     found = (layer.get_input(index) for index in range(layer.num_inputs))
     return (tensor for tensor in found if tensor is not None)
 
 
-def _outputs(layer: Any) -> Iterator[Any]:
+def _outputs_of(layer: Any) -> Iterator[Any]:
     found = (layer.get_output(index) for index in range(layer.num_outputs))
     return (tensor for tensor in found if tensor is not None)
 
 
-Layer = Mapping[str, Any]
+EngineLayer = Mapping[str, Any]
 """One layer in the form of the inspector's JSON."""
 UNKNOWN = "unknown"
 PRODUCT_TYPE = re.compile(
@@ -229,14 +237,14 @@ WORDS = re.compile(r"^__myl_([A-Za-z]+?)_myl\d")
 CONVERTING = {"Mul", "Min", "Max", "Roun", "Cast", "Move", "Tran", "Resh", "Repl", "Conc"}
 
 
-def read_log(message: str) -> list[Layer]:
-    """The layers in a message of the log; none where it isn't their list."""
+def read_log(message: str) -> list[EngineLayer]:
+    """Return the layers in a message of the log; none if it isn't their list."""
     lines = message.removeprefix(HEADING).split("\n") if message.startswith(HEADING) else []
     return [_read_line(line) for line in lines if line.startswith("Name: ")]
 
 
-def account(layers: Sequence[Layer], network: Network) -> dict[str, Any]:
-    """What these layers say about the engine, by the names of `Executed`.
+def count_layers(layers: Sequence[EngineLayer], network: Network) -> dict[str, Any]:
+    """Count these layers of the engine by the names of `Executed`.
 
     Args:
         network: what the engine was built from. Several of its products may be one of the engine's (attention, say),
@@ -259,33 +267,34 @@ def account(layers: Sequence[Layer], network: Network) -> dict[str, Any]:
     }
 
 
-def is_product(layer: Layer) -> bool:
-    """Whether a layer multiplies matrices or convolves."""
+def is_product(layer: EngineLayer) -> bool:
+    """Return whether a layer multiplies matrices or convolves."""
     kind, name = str(layer.get("LayerType", "")), str(layer.get("Name", ""))
     return bool(PRODUCT_TYPE.search(kind) or PRODUCT_NAME.search(name))
 
 
-def precision_of(layer: Layer) -> str:
-    """What a product computes in.
+def precision_of(layer: EngineLayer) -> str:
+    """Return what a product computes in.
 
-    INT8 and FP8 by two operands of it, INT4 by weights. With a single one of 8 bits it is unknown: the other is either
-    rounded inside the layer, or it is a wider float and so is the product. Floats by the narrowest type of all, since a
-    cast that is fused into a layer widens one side of it, but narrows none. TF32 shows in no type, at best in the
-    kernel's name.
+    It is INT8 or FP8 by two operands of that type, and INT4 by weights. With a single operand of 8 bits it is unknown:
+    the other is either rounded inside the layer, or it is a wider float and so is the product.
+
+    Floats go by the narrowest type of all, since a cast that is fused into a layer widens one side of it, but narrows
+    none. TF32 shows in no type, at best in the kernel's name.
     """
-    operands = list(_types(layer, ("Inputs", "Constants", "Weights"), SCALED))
+    operands = list(_types_of(layer, ("Inputs", "Constants", "Weights"), SCALED))
     if Precision.INT4.value in operands:
         return Precision.INT4.value
     if operands:
         return operands[0] if len(operands) > 1 and len(set(operands)) == 1 else UNKNOWN
-    types = set(_types(layer, ("Inputs", "Constants", "Weights", "Outputs"), FLOATS))
+    types = set(_types_of(layer, ("Inputs", "Constants", "Weights", "Outputs"), FLOATS))
     found = next((name for name, _ in FLOATS if name in types), UNKNOWN)
     rounds = "tf32" in str(layer.get("TacticName", "")).lower()
     return Precision.TF32.value if rounds and found == Precision.FP32 else found
 
 
-def _types(layer: Layer, sides: Iterable[str], names: Sequence[tuple[str, re.Pattern[str]]]) -> Iterator[str]:
-    """Of the tensors that have more than one element: a scale's or a shift's type is not the product's."""
+def _types_of(layer: EngineLayer, sides: Iterable[str], names: Sequence[tuple[str, re.Pattern[str]]]) -> Iterator[str]:
+    """Yield the types of tensors with more than one element: a scale's or a shift's type is not the product's."""
     for side in sides:
         tensors = layer.get(side, ())
         for tensor in [tensors] if isinstance(tensors, Mapping) else tensors:
@@ -295,8 +304,8 @@ def _types(layer: Layer, sides: Iterable[str], names: Sequence[tuple[str, re.Pat
             yield from (name for name, pattern in names if any(map(pattern.search, texts)))
 
 
-def _ran_in(origin: str, layers: Sequence[Layer]) -> Layer | None:
-    """The engine's layer that a product of the network went into; None where no layer names it.
+def _ran_in(origin: str, layers: Sequence[EngineLayer]) -> EngineLayer | None:
+    """Return the engine's layer that a product of the network went into; None if no layer names it.
 
     With a batch of one there may be no product among them: TensorRT-RTX then generates `MulSum`, and it comes first.
     """
@@ -304,11 +313,11 @@ def _ran_in(origin: str, layers: Sequence[Layer]) -> Layer | None:
     return next((layer for layer in named if is_product(layer)), named[0] if named else None)
 
 
-def _only_converts(layer: Layer, network: Network) -> bool:
-    """Whether a layer does nothing but quantize, dequantize, cast or reorder for the products.
+def _only_converts(layer: EngineLayer, network: Network) -> bool:
+    """Return whether a layer does nothing but quantize, dequantize, cast or reorder for the products.
 
-    Its words alone don't say: `Mul` may be a scale or the model's own. So what it came from must be conversions, or
-    products, whose scales are applied behind them.
+    The words of its name alone don't tell: `Mul` may be a scale or the model's own. So what it came from must be
+    conversions, or products, whose scales are applied behind them.
     """
     if is_product(layer):
         return False
@@ -321,7 +330,7 @@ def _only_converts(layer: Layer, network: Network) -> bool:
     return origins <= {*network.converters, *(product.origin for product in network.products)}
 
 
-def _read_line(line: str) -> Layer:
+def _read_line(line: str) -> EngineLayer:
     fields = dict(part.partition(": ")[::2] for part in FIELDS.split(line))
     return {
         name: _read_tensors(text) if name in ("Inputs", "Constants", "Outputs") else text

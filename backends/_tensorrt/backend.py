@@ -18,7 +18,7 @@ import numpy as np
 from shootout import schemes
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt.account import load_network
-from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, Plan, compile_engine
+from shootout.backends._tensorrt.engine import GRAPH, OPTIONS, EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import INSTALL_FULL, INSTALL_RTX, Library, open_library, reopen
 from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
 from shootout.backends._tensorrt.session import Setup, TensorRtSession
@@ -49,7 +49,7 @@ TINY = TensorSpec(name="x", shape=(2, 2), dtype="float32")
 
 
 def _is_missing_here(target: Target) -> bool:
-    """INT8 comes from the shared model only, and FP8 on newer GPUs."""
+    """Return whether the target can't run here: INT8 comes from the shared model only, and FP8 needs a newer GPU."""
     if target.precision is Precision.FP8:
         return cuda_memory.lacks_float8(cuda_memory.capability() or "")
     return target.precision is Precision.INT8 and target.scheme != "shared"
@@ -75,11 +75,11 @@ class TensorRtAdapter:
     )
 
     def probe(self, device: Device) -> Availability:
-        """Run a tiny engine; where that can't be, say whether one can at least be built.
+        """Run a tiny engine; if that fails, tell whether one can at least be built.
 
-        Where only a GPU is missing, and a build fails all the same, the library is broken: a GPU wouldn't mend it.
+        If only a GPU is missing, and a build fails all the same, the library is broken: a GPU wouldn't mend it.
         """
-        found = trial("tensorrt-rtx", lambda: _try(device))
+        found = trial("tensorrt-rtx", lambda: _run_tiny(device))
         if found.why is None or device is not Device.CUDA:
             return found
         built, why = trial("tensorrt-rtx", _build_tiny), found.why
@@ -90,7 +90,7 @@ class TensorRtAdapter:
         return Availability(version=built.version, why=why)
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.
+        """Build the engine; on a GPU that TensorRT-RTX knows, also its kernels for that GPU.
 
         Raises:
             ValueError: an unknown option, or a value it can't have; or there is nothing to quantize.
@@ -106,19 +106,19 @@ class TensorRtAdapter:
         here = capability is not None and library.runs_on(capability)
         precision = arm.target.precision
         rest = schemes.rest_of(arm.target)
-        plan = Plan(precision=precision, rest=rest, inputs=exported.inputs, current=here, options=arm.options)
+        plan = EnginePlan(precision=precision, rest=rest, inputs=exported.inputs, current=here, options=arm.options)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            source = _narrowed(exported, arm, Path(scratch))
+            source = _graph_in_precision(exported, arm, Path(scratch))
             facts = compile_engine(library, source, plan, folder)
         if capability is not None:
             facts["gpu"] = f"{cuda_memory.device_name()} ({capability})"
         built = Built(arm=arm, exported=exported, folder=folder, facts=facts)
         if here and library.is_rtx:
-            (folder / KERNELS).write_bytes(_warm(self.load(built), exported))
+            (folder / KERNELS).write_bytes(_compile_kernels(self.load(built), exported))
         return built
 
     def load(self, built: Built) -> TensorRtSession:
-        """The engine on this machine's GPU.
+        """Load the engine onto this machine's GPU.
 
         Raises:
             RuntimeError: there is no GPU, or the engine was built for another; in TensorRT's words.
@@ -136,8 +136,8 @@ class TensorRtAdapter:
         return TensorRtSession(reopen(str(built.facts["library"])), setup)
 
 
-def _narrowed(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
-    """The graph in the arm's precision."""
+def _graph_in_precision(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
+    """Write the graph in the arm's precision."""
     source, precision = exported.path(Artifact.ONNX), arm.target.precision
     if precision in common_onnx.NARROWED:
         return common_onnx.write_half(source, precision, folder)
@@ -154,8 +154,8 @@ def _narrowed(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
     return common_onnx.write_half(source, rest, folder) if rest in common_onnx.NARROWED else source
 
 
-def _warm(session: TensorRtSession, exported: ExportedModel) -> bytes:
-    """Run once, so that what TensorRT-RTX compiles for this GPU is compiled in the build and not in each load."""
+def _compile_kernels(session: TensorRtSession, exported: ExportedModel) -> bytes:
+    """Run once, so that TensorRT-RTX compiles its kernels for this GPU in the build and not in each load."""
     session.execute(session.stage(exported.input_buffers()[0], 0))
     session.synchronize()
     kernels = session.kernels()
@@ -163,7 +163,7 @@ def _warm(session: TensorRtSession, exported: ExportedModel) -> bytes:
     return kernels
 
 
-def _try(device: Device) -> str:
+def _run_tiny(device: Device) -> str:
     if device is not Device.CUDA:
         require_device(device, (Device.CUDA,))
     capability = cuda_memory.capability()
@@ -177,7 +177,7 @@ def _try(device: Device) -> str:
         reason = f"TensorRT-RTX {library.version} has no code for this GPU ({capability}; it knows {known})"
         raise SkippedArm(reason, INSTALL_FULL, NotRunKind.BROKEN)
     with tempfile.TemporaryDirectory() as folder:
-        session = TensorRtSession(library, _tiny(library, Path(folder), current=True))
+        session = TensorRtSession(library, _make_tiny(library, Path(folder), current=True))
         raw = session.execute(session.stage({TINY.name: np.eye(2, dtype=np.float32)}, 0))
         session.synchronize()
         session.fetch(raw)
@@ -186,20 +186,20 @@ def _try(device: Device) -> str:
 
 
 def _build_tiny() -> str:
-    """The version of the TensorRT that builds an engine here, on no GPU or on one that it can't run on."""
+    """Build an engine, on no GPU or on one that can't run it, and return TensorRT's version."""
     library = open_library(gpu=cuda_memory.capability() is not None)
     with tempfile.TemporaryDirectory() as folder:
-        _tiny(library, Path(folder), current=False)
+        _make_tiny(library, Path(folder), current=False)
     return library.version
 
 
-def _tiny(library: Library, folder: Path, *, current: bool) -> Setup:
+def _make_tiny(library: Library, folder: Path, *, current: bool) -> Setup:
     from onnx import TensorProto, helper, save
 
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, TINY.shape) for name in "xy")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "x"], ["y"])], "tiny", [x], [y])
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "tiny.onnx")
-    plan = Plan(precision=Precision.FP32, inputs=(TINY,), current=current, options={})
+    plan = EnginePlan(precision=Precision.FP32, inputs=(TINY,), current=current, options={})
     compile_engine(library, folder / "tiny.onnx", plan, folder)
     network = load_network(folder)
     return Setup(

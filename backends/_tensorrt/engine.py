@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shootout.backends._tensorrt.account import TYPED_AS, account, read_network, require_precision
-from shootout.backends._tensorrt.library import Library, telling
+from shootout.backends._tensorrt.account import TYPED_AS, count_layers, read_network, require_precision
+from shootout.backends._tensorrt.library import Library, join_errors
 from shootout.backends.common_onnx import rest_note
 from shootout.backends.cuda_memory import COPIES, FIRST_FLOAT8, lacks_float8
 from shootout.contract import SCALED, Option, Precision, TensorSpec
@@ -46,7 +46,7 @@ WITH_FLOAT8 = ("SM89", "SM90", "SM100", "SM120")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class EnginePlan:
     """What to make of an ONNX file.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
     options: Mapping[str, str]
 
 
-def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> dict[str, Any]:
+def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Path) -> dict[str, Any]:
     """Write `engine.plan` and its network's facts into the folder, and the timing cache where the library keeps one.
 
     Returns:
@@ -80,17 +80,18 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
     if not parser.parse_from_file(str(source)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
         found = [
-            f"{error.node_operator()} {error.node_name()!r}: {telling(error.desc().splitlines())}" for error in errors
+            f"{error.node_operator()} {error.node_name()!r}: {join_errors(error.desc().splitlines())}"
+            for error in errors
         ]
-        raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.words()}")
+        raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.errors_text()}")
     network = read_network(trt, parsed)
     asked = require_precision(network, plan.precision, plan.rest)
-    config = _config(library, builder, parsed, plan)
+    config = _make_config(library, builder, parsed, plan)
     engine = builder.build_serialized_network(parsed, config)
     if engine is None:
-        raise RuntimeError(f"{library.name} built no engine: {library.words()}")
+        raise RuntimeError(f"{library.name} built no engine: {library.errors_text()}")
     layers = library.log.layers()
-    told = account(layers, network) if layers else {"compute_nodes_by_precision": asked}
+    told = count_layers(layers, network) if layers else {"compute_nodes_by_precision": asked}
     _require_scaled(library, plan.precision, told["compute_nodes_by_precision"])
     (folder / "engine.plan").write_bytes(engine)
     network.save(folder)
@@ -103,15 +104,15 @@ def compile_engine(library: Library, source: Path, plan: Plan, folder: Path) -> 
         "network_nodes_by_precision": asked,
         "artifact_bytes": (folder / "engine.plan").stat().st_size,
         "network_layers": parsed.num_layers,
-        "compute_capabilities": _targets(library, config),
+        "compute_capabilities": _targets_of(library, config),
         "builder_optimization_level": config.builder_optimization_level,
-        "notes": _notes(library, plan, engine.nbytes),
+        "notes": _notes_of(library, plan, engine.nbytes),
         "warnings": list(dict.fromkeys(library.log.warnings)),
     }
 
 
-def _notes(library: Library, plan: Plan, total: int) -> list[str]:
-    """What INT8's rest is; and why an engine with 8-bit weights may be larger than the float one, as if by mistake."""
+def _notes_of(library: Library, plan: EnginePlan, total: int) -> list[str]:
+    """Note what INT8's rest is, and why an engine with 8-bit weights may be larger than the float one."""
     weights, found = library.log.weight_bytes, [rest_note(plan.rest)] if plan.precision is Precision.INT8 else []
     if plan.precision not in SCALED or weights is None or not library.is_rtx:
         return found
@@ -120,13 +121,13 @@ def _notes(library: Library, plan: Plan, total: int) -> list[str]:
 
 
 def _require_scaled(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:
-    """An engine may well dequantize first and multiply wider floats: that is no INT8, INT4 or FP8."""
+    """Refuse an engine that dequantizes first and multiplies wider floats: that is no INT8, INT4 or FP8."""
     if precision in SCALED and TYPED_AS[precision][0] not in counts:
         ran = ", ".join(f"{count} in {name}" for name, count in sorted(counts.items())) or "none at all"
         raise RuntimeError(f"labelled {precision}, but {library.name} built its products otherwise: {ran}")
 
 
-def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:
+def _make_config(library: Library, builder: Any, network: Any, plan: EnginePlan) -> Any:
     trt, options = library.module, plan.options
     foreign = "timing_cache" if library.is_rtx else "compute_capability"
     if foreign in options:
@@ -138,7 +139,7 @@ def _config(library: Library, builder: Any, network: Any, plan: Plan) -> Any:
     if "builder_optimization_level" in options:
         config.builder_optimization_level = int(options["builder_optimization_level"])
     if library.is_rtx:
-        _aim(library, config, plan)
+        _set_targets(library, config, plan)
         if options.get(GRAPH) == "1":  # else an engine may allocate while it runs, which no graph can hold
             config.set_flag(trt.BuilderFlag.REQUIRE_USER_ALLOCATION)
     else:
@@ -154,10 +155,10 @@ def _start_timings(library: Library, config: Any, path: str | None) -> None:
         return
     if path:
         raise ValueError(f"timing_cache {path!r} is another GPU's or version's")
-    raise RuntimeError(f"{library.name} takes no timing cache: {library.words()}")
+    raise RuntimeError(f"{library.name} takes no timing cache: {library.errors_text()}")
 
 
-def _aim(library: Library, config: Any, plan: Plan) -> None:
+def _set_targets(library: Library, config: Any, plan: EnginePlan) -> None:
     """Set TensorRT-RTX's target GPUs."""
     known = library.module.ComputeCapability.__members__
     asked = plan.options.get("compute_capability", "CURRENT" if plan.current else "")
@@ -174,7 +175,7 @@ def _aim(library: Library, config: Any, plan: Plan) -> None:
         config.set_compute_capability(known[name], index)
 
 
-def _targets(library: Library, config: Any) -> list[str]:
+def _targets_of(library: Library, config: Any) -> list[str]:
     if not library.is_rtx:
         return ["CURRENT"]
     count = config.num_compute_capabilities
@@ -193,6 +194,6 @@ def _add_profile(builder: Any, network: Any, config: Any, specs: tuple[TensorSpe
 
 
 def _strongly_typed(trt: ModuleType) -> int:
-    """Flags of a strongly typed network; a version that knows no other kind may have no flag for it."""
+    """Return the flags of a strongly typed network; a version that knows no other kind may have no flag for it."""
     flag = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
     return 0 if flag is None else 1 << int(flag)

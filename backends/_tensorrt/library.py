@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from shootout.backends._tensorrt.account import HEADING, Layer, read_log
+from shootout.backends._tensorrt.account import HEADING, EngineLayer, read_log
 from shootout.errors import NVIDIA_INDEX, NotRunKind, SkippedArm, install
 
 FULL = ("tensorrt", "tensorrt_bindings")
@@ -33,25 +33,25 @@ class Library:
 
     @property
     def name(self) -> str:
-        """As it is imported."""
+        """Return the name that it is imported by."""
         return self.module.__name__
 
     @property
     def version(self) -> str:
-        """Its own version."""
+        """Return its own version."""
         return str(self.module.__version__)
 
     @property
     def is_rtx(self) -> bool:
-        """Whether this is TensorRT-RTX."""
+        """Return whether this is TensorRT-RTX."""
         return self.name in RTX
 
     def runs_on(self, capability: str) -> bool:
-        """Whether it has code for a compute capability, e.g. `SM89`; the full one is not asked."""
+        """Return whether it has code for a compute capability, e.g. `SM89`; the full TensorRT is not asked."""
         return not self.is_rtx or capability in self.module.ComputeCapability.__members__
 
     def start(self, kind: str) -> Any:
-        """A new `Builder` or `Runtime`; with them it starts CUDA.
+        """Start a `Builder` or `Runtime`, and CUDA with it.
 
         Raises:
             RuntimeError: it can't, for example because the driver is too old (CUDA's error 35); in its words.
@@ -59,25 +59,26 @@ class Library:
         try:
             return getattr(self.module, kind)(self.log)
         except TypeError as error:  # its bindings' word for a null pointer
-            raise RuntimeError(f"{self.name} can't start here: {self.words()}") from error
+            raise RuntimeError(f"{self.name} can't start here: {self.errors_text()}") from error
 
-    def words(self) -> str:
-        """The errors it logged since it was opened; the warnings where there are none, since some versions only warn of
-        a CUDA that doesn't start.
+    def errors_text(self) -> str:
+        """Return the errors it logged since it was opened, or the warnings: some versions only warn if CUDA doesn't
+        start.
         """
-        return telling(self.log.errors or self.log.warnings) or "it gave no reason"
+        return join_errors(self.log.errors or self.log.warnings) or "it gave no reason"
 
 
-def telling(lines: Iterable[str]) -> str:
-    """What the lines of an error say, each once. Where CUDA can't be started, each error comes with a line about that,
-    which only says something where it is alone.
+def join_errors(lines: Iterable[str]) -> str:
+    """Join the lines of an error, each once.
+
+    If CUDA can't be started, each error comes with a line about that, which only matters if it is alone.
     """
     found = list(dict.fromkeys(lines))
     return "; ".join([line for line in found if NO_CUDA not in line] or found)
 
 
 def open_library(*, gpu: bool) -> Library:
-    """Import TensorRT: the full one first where there is a GPU, TensorRT-RTX first where only that can build.
+    """Import TensorRT: the full one first if there is a GPU, else TensorRT-RTX, which alone can build without one.
 
     Raises:
         SkippedArm: none is installed.
@@ -95,10 +96,10 @@ def open_library(*, gpu: bool) -> Library:
 def reopen(name: str) -> Library:
     """Import the TensorRT that is called `name`, one of FULL and RTX; each has a log of its own."""
     module = import_module(name)
-    return Library(module, _logger(module))
+    return Library(module, _make_logger(module))
 
 
-def _logger(trt: Any) -> Any:
+def _make_logger(trt: Any) -> Any:
     serious = (trt.ILogger.INTERNAL_ERROR, trt.ILogger.ERROR)
 
     class Logger(trt.ILogger):  # type: ignore[misc] # its base is known at run time only
@@ -112,7 +113,7 @@ def _logger(trt: Any) -> Any:
             self.weight_bytes: int | None = None
 
         def log(self, severity: Any, message: str) -> None:
-            """Called by TensorRT for every line, from any of its threads."""
+            """Keep a line; TensorRT calls this from any of its threads."""
             if severity in serious:
                 self.errors.append(message)
             elif severity == trt.ILogger.WARNING:
@@ -122,8 +123,8 @@ def _logger(trt: Any) -> Any:
             elif found := WEIGHTS.fullmatch(message):
                 self.weight_bytes = int(found[1])
 
-        def layers(self) -> list[Layer]:
-            """Those of the engine that was built last, as TensorRT lists them at the end of a build."""
+        def layers(self) -> list[EngineLayer]:
+            """Return the layers of the engine that was built last, as TensorRT lists them at the end of a build."""
             return read_log(self._list)
 
     return Logger()

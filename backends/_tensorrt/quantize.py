@@ -78,7 +78,7 @@ def write_int4(source: Path, folder: Path) -> Path:
         )
     replaced = {node.input[1] for node, _ in chosen}
     for node, (axis, block) in chosen:
-        _replace(model, node, *_rounded(wide[node.input[1]], axis, block), axis=axis, block=block)
+        _replace_weights(model, node, *_round_to_int4(wide[node.input[1]], axis, block), axis=axis, block=block)
     _drop_unused(model, replaced)
     model.ir_version = max(model.ir_version, IR)
     save(model, folder / "int4.onnx")
@@ -86,7 +86,7 @@ def write_int4(source: Path, folder: Path) -> Path:
 
 
 def _axis_and_block(node: NodeProto, wide: dict[str, Array]) -> tuple[int, int] | None:
-    """The axis that the product sums over and the size of a block on it; None for what stays half."""
+    """Return the axis that the product sums over and the size of a block on it; None for what stays half."""
     weights = wide.get(node.input[1]) if node.op_type in ("Gemm", "MatMul") else None
     if weights is None or weights.ndim != 2 or weights.dtype != np.float32:
         return None
@@ -96,8 +96,8 @@ def _axis_and_block(node: NodeProto, wide: dict[str, Array]) -> tuple[int, int] 
     return None if block is None else (axis, block)
 
 
-def _rounded(weights: Array, axis: int, block: int) -> tuple[Array, Array]:
-    """The weights in 4 bits and their blocks' scales, in half."""
+def _round_to_int4(weights: Array, axis: int, block: int) -> tuple[Array, Array]:
+    """Return the weights in 4 bits and their blocks' scales, in half."""
     from ml_dtypes import int4
 
     largest = np.maximum.reduceat(np.abs(weights), range(0, weights.shape[axis], block), axis)
@@ -106,7 +106,9 @@ def _rounded(weights: Array, axis: int, block: int) -> tuple[Array, Array]:
     return steps.clip(-LEVELS, LEVELS).astype(int4), scales
 
 
-def _replace(model: ModelProto, node: NodeProto, weights: Array, scales: Array, *, axis: int, block: int) -> None:
+def _replace_weights(
+    model: ModelProto, node: NodeProto, weights: Array, scales: Array, *, axis: int, block: int
+) -> None:
     """Let a product read 4-bit weights of its own."""
     from onnx import helper, numpy_helper
 

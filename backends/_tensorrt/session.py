@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from shootout.backends._tensorrt.account import Layer, Network, account
+from shootout.backends._tensorrt.account import EngineLayer, Network, count_layers
 from shootout.backends._tensorrt.library import Library
 from shootout.backends.common import check_inputs, widen
 from shootout.backends.cuda_memory import PINNED, Buffer, Cuda, device_name
@@ -43,10 +43,10 @@ class Engine:
         self._engine: Any = self._runtime.deserialize_cuda_engine(plan)
         self._cache: Any = None
         if self._engine is None:
-            raise RuntimeError(f"{library.name} can't load the engine here: {library.words()}")
+            raise RuntimeError(f"{library.name} can't load the engine here: {library.errors_text()}")
 
     def context(self, *, graph: bool = False) -> Any:
-        """A new execution context, without memory for activations: `set_device_memory` gives it some.
+        """Make an execution context, without memory for activations: `set_device_memory` gives it some.
 
         TensorRT-RTX compiles its kernels now, for the shapes that are run, not later.
 
@@ -60,29 +60,29 @@ class Engine:
         is_rtx = self._library.is_rtx
         context = self._rtx_context(lent, graph) if is_rtx else self._engine.create_execution_context(lent)
         if context is None:
-            raise RuntimeError(f"{self._library.name} makes no execution context: {self._library.words()}")
+            raise RuntimeError(f"{self._library.name} makes no execution context: {self._library.errors_text()}")
         return context
 
     def dtypes(self) -> dict[str, str]:
-        """NumPy names of the types of inputs and outputs, by tensor."""
+        """Return NumPy names of the types of inputs and outputs, by tensor."""
         names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
         return {name: self._trt.nptype(self._engine.get_tensor_dtype(name)).__name__ for name in names}
 
     def kernels(self) -> bytes:
-        """What TensorRT-RTX compiled for this GPU; empty for the full TensorRT, which did so while building."""
+        """Return what TensorRT-RTX compiled for this GPU; empty for the full TensorRT, which did so while building."""
         return bytes(self._cache.serialize()) if self._cache is not None else b""
 
     def activation_bytes(self) -> int:
-        """Device memory that a context needs for what lies between the layers."""
+        """Return the device memory that a context needs for what lies between the layers."""
         return int(self._engine.device_memory_size_v2)
 
     def weight_bytes(self) -> int:
-        """Device memory of the weights, which the contexts share; 0 where this TensorRT doesn't tell (10.8 doesn't)."""
+        """Return the device memory of the weights, which the contexts share; 0 if this TensorRT doesn't tell (10.8)."""
         stat = getattr(self._trt, "EngineStat", None)
         return int(self._engine.get_engine_stat(stat.TOTAL_WEIGHTS_SIZE)) if stat else 0
 
-    def layers(self) -> list[Layer]:
-        """The engine's layers, from its inspector."""
+    def layers(self) -> list[EngineLayer]:
+        """Return the engine's layers, from its inspector."""
         form = self._trt.LayerInformationFormat.JSON
         told = json.loads(self._engine.create_engine_inspector().get_engine_information(form))
         return [layer for layer in told.get("Layers", ()) if isinstance(layer, Mapping)]
@@ -123,7 +123,7 @@ class Setup:
 
 
 @dataclass(slots=True)
-class Slot:
+class TensorRtSlot:
     """One context with buffers at fixed addresses; `launch` is set when it was first staged."""
 
     context: Any
@@ -146,34 +146,34 @@ class TensorRtSession:
         _require_tensors(self._engine, (*setup.inputs, *setup.outputs))
         self._cuda = Cuda(setup.copies)
         self.gpu: GpuSide | None = GpuSide(
-            copies=setup.copies, event_ns=self._event_ns, allocator=self._allocator, evict=self._cuda.evict
+            copies=setup.copies, event_ns=self._event_ns, allocator=self._allocated_bytes, evict=self._cuda.evict
         )
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, TensorRtSlot] = {}
         self._activations = 0
 
     @cached_property
     def executed(self) -> Executed:
-        """The engine's layers from its own inspector, and the GPU as CUDA names it."""
+        """Return the engine's layers from its own inspector, and the GPU as CUDA names it."""
         assert self._engine, "read before close"
         return Executed(
             library=self._library.name,
             version=self._library.version,
             device=f"cuda:{DEVICE} ({device_name()})",
             threads=None,
-            **account(self._engine.layers(), self._setup.network),
+            **count_layers(self._engine.layers(), self._setup.network),
             artifact_bytes=len(self._setup.plan),
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> TensorRtSlot:
         """Queue the copies to the slot's buffers; the first time, also its context and CUDA graph."""
         check_inputs(self._setup.inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
         self._cuda.upload(handle.inputs, inputs)
         if handle.launch is None:
-            handle.launch = self._launcher(handle.context)
+            handle.launch = self._make_launch(handle.context)
         return handle
 
-    def execute(self, staged: Slot) -> Slot:
+    def execute(self, staged: TensorRtSlot) -> TensorRtSlot:
         """Queue the model on the stream."""
         staged.launch()  # type: ignore[misc] # staged, so it is set
         return staged
@@ -182,30 +182,30 @@ class TensorRtSession:
         """Wait for the stream."""
         self._cuda.synchronize()
 
-    def fetch(self, raw: Slot) -> Arrays:
-        """Copies of the slot's outputs; the copy is queued behind the run and waited for."""
+    def fetch(self, raw: TensorRtSlot) -> Arrays:
+        """Copy the slot's outputs; the copy is queued behind the run and waited for."""
         return {name: widen(array) for name, array in self._cuda.download(raw.outputs).items()}
 
-    def _event_ns(self, staged: Slot, calls: int) -> list[float]:
-        """Nanoseconds of so many calls of `execute`, by events on the session's stream; see `Cuda.event_ns`."""
+    def _event_ns(self, staged: TensorRtSlot, calls: int) -> list[float]:
+        """Time calls of `execute` by events on the session's stream, in nanoseconds; see `Cuda.event_ns`."""
         return self._cuda.event_ns(lambda: self.execute(staged), calls)
 
-    def _allocator(self) -> tuple[int, int]:
-        """Bytes of device memory that are told of: inputs and outputs, weights, and the contexts' activations.
+    def _allocated_bytes(self) -> tuple[int, int]:
+        """Return the bytes of device memory of inputs and outputs, weights, and the contexts' activations.
 
-        CUDA graphs, code and what TensorRT keeps for itself are not: only NVML's figure has them. Nothing is given back
-        before `close`, so the most it held is what it holds.
+        CUDA graphs, code and what TensorRT keeps for itself are not among them: only NVML's figure has them. Nothing is
+        given back before `close`, so the most it held is what it holds.
         """
         assert self._engine, "read before close"
         held = self._cuda.held_bytes + self._engine.weight_bytes()
         return held, held
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Nothing yet: the engine's layers are read once, and its profiler would slow every call."""
+        """Return nothing yet: the engine's layers are read once, and its profiler would slow every call."""
         return ()
 
     def kernels(self) -> bytes:
-        """What TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""
+        """Return what TensorRT-RTX compiled for this GPU so far; empty for the full TensorRT."""
         assert self._engine, "read before close"
         return self._engine.kernels()
 
@@ -220,7 +220,7 @@ class TensorRtSession:
         self._slots.clear()
         self._engine = self.gpu = None
 
-    def _new_slot(self, number: int) -> Slot:
+    def _new_slot(self, number: int) -> TensorRtSlot:
         assert self._engine, "staged after close"
         context = self._engine.context(graph=self._setup.graph)
         inputs = tuple(self._cuda.buffer(spec) for spec in self._setup.inputs)
@@ -228,31 +228,34 @@ class TensorRtSession:
         done = [context.set_input_shape(spec.name, spec.shape) for spec in self._setup.inputs]
         done += [context.set_tensor_address(one.name, one.device_address) for one in (*inputs, *outputs)]
         if not all(done):
-            raise RuntimeError(f"{self._library.name} refuses a tensor's shape or address: {self._library.words()}")
+            raise RuntimeError(
+                f"{self._library.name} refuses a tensor's shape or address: {self._library.errors_text()}"
+            )
         if size := self._engine.activation_bytes():
             self._activations = self._activations or self._cuda.block(size)
             context.set_device_memory(self._activations, size)
         if self._setup.graph:
             self._require_capturable(context)
-        self._slots[number] = Slot(context, inputs, outputs)
+        self._slots[number] = TensorRtSlot(context, inputs, outputs)
         return self._slots[number]
 
     def _require_capturable(self, context: Any) -> None:
-        """Skip where TensorRT itself says that no CUDA graph can be made of this engine; not every version tells."""
+        """Skip if TensorRT itself says that no CUDA graph can be made of this engine; not every version tells."""
         ask = getattr(context, "is_stream_capturable", None)
         if ask is not None and not ask(self._cuda.stream):
             reason = f"{self._library.name} can't capture this engine as a CUDA graph"
             raise SkippedArm(reason, "leave out cuda_graph=1", NotRunKind.UNSUPPORTED)
 
-    def _launcher(self, context: Any) -> Callable[[], Any]:
-        """What `execute` calls. A graph is captured after one plain run, in which TensorRT settles its set-up; by
-        TensorRT-RTX itself, which is its own way and needs nobody's help.
+    def _make_launch(self, context: Any) -> Callable[[], Any]:
+        """Return what `execute` calls.
+
+        A graph is captured after one plain run, in which TensorRT settles its set-up. TensorRT-RTX captures by itself.
         """
         run, stream, library = context.execute_async_v3, self._cuda.stream, self._library
 
         def enqueue() -> None:
             if not run(stream):
-                raise RuntimeError(f"{library.name} could not run: {library.words()}")
+                raise RuntimeError(f"{library.name} could not run: {library.errors_text()}")
 
         if not self._setup.graph or library.is_rtx:
             return enqueue

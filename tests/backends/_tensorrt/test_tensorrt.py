@@ -15,8 +15,8 @@ from shootout import backends
 from shootout.backends import common_onnx, cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt import library
-from shootout.backends._tensorrt.account import Network, Product, account
-from shootout.backends._tensorrt.engine import Plan, compile_engine
+from shootout.backends._tensorrt.account import Network, Product, count_layers
+from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
 from shootout.contract import Arm, Artifact, Availability, Device, NotRunKind, Precision, Target, TensorSpec
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
@@ -64,7 +64,7 @@ def compiled(
     inputs: tuple[TensorSpec, ...] = (X,),
     rest: Precision = Precision.FP32,
 ) -> dict[str, Any]:
-    plan = Plan(precision=precision, rest=rest, inputs=inputs, current=False, options={})
+    plan = EnginePlan(precision=precision, rest=rest, inputs=inputs, current=False, options={})
     return compile_engine(rtx(), source, plan, folder)
 
 
@@ -337,7 +337,7 @@ NOTHING = Network(products=(), converters=())
     ],
 )
 def test_the_inspector_s_layers_are_counted(layer: dict[str, Any], counted: dict[str, int]):
-    assert account([layer], NOTHING)["compute_nodes_by_precision"] == counted
+    assert count_layers([layer], NOTHING)["compute_nodes_by_precision"] == counted
 
 
 @pytest.mark.parametrize(
@@ -355,4 +355,4 @@ def test_the_inspector_s_layers_are_counted(layer: dict[str, Any], counted: dict
 def test_layers_that_only_convert_are_counted(layer: dict[str, Any], converts: int):
     product = Product(name="product", origin="[ONNX Layer: product]", precision="int8", flops=None)
     network = Network(products=(product,), converters=("[ONNX Layer: q]",))
-    assert account([{"LayerType": "kgen", **layer}], network)["conversion_nodes"] == converts
+    assert count_layers([{"LayerType": "kgen", **layer}], network)["conversion_nodes"] == converts

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shootout.backends._tensorrt.engine import Plan, compile_engine
+from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import Library
 from shootout.backends._tensorrt.session import Engine
 from shootout.contract import Precision, TensorSpec
@@ -112,7 +112,7 @@ def library_of(fake: FakeFull) -> Library:
 
 
 def compiled(fake: FakeFull, folder: Path, precision: Precision = Precision.FP32, **options: str) -> dict[str, Any]:
-    plan = Plan(precision=precision, inputs=(X,), current=True, options=options)
+    plan = EnginePlan(precision=precision, inputs=(X,), current=True, options=options)
     return compile_engine(library_of(fake), folder / "model.onnx", plan, folder)
 
 
@@ -177,7 +177,7 @@ def test_networks_are_strongly_typed_in_each_version(strong: int | None, flags: 
 def test_a_missing_cuda_hides_no_other_reason(lines: list[str], told: str):
     library = library_of(FakeFull())
     library.log.errors, library.log.warnings = lines, []
-    assert library.words() == told
+    assert library.errors_text() == told
 
 
 def test_no_engine_and_no_cuda_are_errors_in_its_words(tmp_path: Path):
