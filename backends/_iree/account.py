@@ -42,7 +42,7 @@ _SILENT = {"linalg.fill", "linalg.yield", "linalg.index"}
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TensorOperation:
     """One operation on whole tensors.
 
     Attributes:
@@ -58,7 +58,7 @@ class Node:
 
 
 def dumps(folder: Path) -> list[str]:
-    """The compiler's flags for what `survey` reads."""
+    """Return the compiler's flags that make it write what `survey` reads."""
     return [
         f"--iree-scheduling-dump-statistics-file={folder / STATISTICS}",
         "--iree-scheduling-dump-statistics-format=csv",
@@ -67,13 +67,13 @@ def dumps(folder: Path) -> list[str]:
 
 
 def survey(folder: Path) -> dict[str, Any]:
-    """What `Executed` says of one call, by its own names; JSON.
+    """Count what one call computes, by the names of `Executed`, as JSON values.
 
     Args:
         folder: with what the compiler told by `dumps`.
     """
-    once, inside = _dispatches(folder / STATISTICS)
-    contents, every = _contents(folder / SOURCES), once + inside
+    once, inside = _count_dispatches(folder / STATISTICS)
+    contents, every = _read_sources(folder / SOURCES), once + inside
     nodes = [node for entry, calls in every.items() for node in contents.get(entry, []) * calls]
     is_whole = every.keys() <= contents.keys()
     is_known = is_whole and not any(node.is_product for entry in inside for node in contents[entry])
@@ -88,9 +88,10 @@ def survey(folder: Path) -> dict[str, Any]:
     }
 
 
-def _dispatches(path: Path) -> tuple[Counter[str], Counter[str]]:
-    """How often a call runs each entry point, and how often each turn of a loop or branch does; what loading runs once
-    is left out.
+def _count_dispatches(path: Path) -> tuple[Counter[str], Counter[str]]:
+    """Count how often a call runs each entry point, and how often each turn of a loop or branch does.
+
+    What loading runs once is left out.
     """
     once, inside = Counter[str](), Counter[str]()
     found = None
@@ -102,94 +103,102 @@ def _dispatches(path: Path) -> tuple[Counter[str], Counter[str]]:
     return once, inside
 
 
-def _contents(folder: Path) -> dict[str, list[Node]]:
-    """By entry point, the nodes of its source."""
+def _read_sources(folder: Path) -> dict[str, list[TensorOperation]]:
+    """Return the operations in each entry point's source."""
     from iree.compiler import ir
 
-    found: dict[str, list[Node]] = {}
+    found: dict[str, list[TensorOperation]] = {}
     for path in sorted(folder.glob("*.mlir")):
         with ir.Context():
-            for function in _operations(ir.Module.parse(path.read_text(encoding="utf-8")).operation, "func.func"):
+            for function in _find_operations(ir.Module.parse(path.read_text(encoding="utf-8")).operation, "func.func"):
                 name = ir.StringAttr(function.attributes["sym_name"]).value
-                found[name] = [_node(one) for one in _operations(function, "linalg.") if one.name not in _SILENT]
-                found[name] += [_node(one) for one in _operations(function, "iree_linalg_ext.") if one.operands]
+                found[name] = [
+                    _read_operation(one) for one in _find_operations(function, "linalg.") if one.name not in _SILENT
+                ]
+                found[name] += [
+                    _read_operation(one) for one in _find_operations(function, "iree_linalg_ext.") if one.operands
+                ]
     return found
 
 
-def _operations(root: Any, kind: str) -> Iterator[Any]:
-    """Those inside an operation whose name begins so; an operation on tensors has none of these inside."""
+def _find_operations(root: Any, kind: str) -> Iterator[Any]:
+    """Yield the operations inside one whose names begin so; an operation on tensors has none of these inside."""
     for region in root.regions:
         for block in region:
             for inner in block.operations:
                 if inner.operation.name.startswith(kind):
                     yield inner.operation
                 else:
-                    yield from _operations(inner.operation, kind)
+                    yield from _find_operations(inner.operation, kind)
 
 
-def _node(operation: Any) -> Node:
-    kinds = [_kind(value) for value in operation.operands]
+def _read_operation(operation: Any) -> TensorOperation:
+    kinds = [_element_type(value) for value in operation.operands]
     inside = [one.operation for region in operation.regions for block in region for one in block.operations]
     if operation.name.endswith("attention"):
-        return Node(label=_named(kinds[0]), is_product=True, flops=None, converts=False)
-    if factors := _factors(inside, len(kinds)):
-        left, right = (max((kinds[place] for place in side), key=_bits) for side in factors)
-        return Node(label=_multiplied(left, right), is_product=True, flops=_flops(operation), converts=False)
+        return TensorOperation(label=_label_of(kinds[0]), is_product=True, flops=None, converts=False)
+    if factors := _find_factors(inside, len(kinds)):
+        left, right = (max((kinds[place] for place in side), key=_type_bits) for side in factors)
+        return TensorOperation(
+            label=_product_label(left, right), is_product=True, flops=_count_flops(operation), converts=False
+        )
     converts = bool(inside) and all(one.name in _CONVERTS for one in inside)
-    floats = [kind for one in inside for kind in map(_kind, one.results) if kind in LABELS and "f" in kind]
-    label = max(floats, key=_bits) if floats else kinds[-1]
-    return Node(label=_named(label), is_product=False, flops=None, converts=converts)
+    floats = [kind for one in inside for kind in map(_element_type, one.results) if kind in LABELS and "f" in kind]
+    label = max(floats, key=_type_bits) if floats else kinds[-1]
+    return TensorOperation(label=_label_of(label), is_product=False, flops=None, converts=converts)
 
 
-def _factors(inside: Sequence[Any], operands: int) -> tuple[set[int], set[int]] | None:
-    """Which operands a node multiplies with which others, to sum that up; None where it does nothing of the kind."""
+def _find_factors(inside: Sequence[Any], operands: int) -> tuple[set[int], set[int]] | None:
+    """Return which operands an operation multiplies with which others, to sum that up; None if it does no such
+    thing.
+    """
     sums = {one.name for one in inside} & _ADDS
     for one in inside:
         if sums and one.name in _MULTIPLIES:
-            left, right = (_sources(value) - {operands - 1} for value in one.operands)
+            left, right = (_operands_behind(value) - {operands - 1} for value in one.operands)
             if left and right and not left & right and _is_summed(one, operands - 1):
                 return left, right
     return None
 
 
-def _sources(value: Any) -> set[int]:
-    """The operands that a number inside a node is made of."""
+def _operands_behind(value: Any) -> set[int]:
+    """Return the operands that a number inside an operation is made of."""
     from iree.compiler import ir
 
     if isinstance(value.owner, ir.Block):
         return {ir.BlockArgument(value).arg_number}
-    return {one for operand in value.owner.operands for one in _sources(operand)}
+    return {one for operand in value.owner.operands for one in _operands_behind(operand)}
 
 
 def _is_summed(product: Any, total: int) -> bool:
-    """Whether a product is added to what the node gives, which comes in as its last operand."""
+    """Return whether a product is added to what the operation gives, which comes in as its last operand."""
     users = [use.owner.operation for use in product.result.uses]
     adds = [one for one in users if one.name in _ADDS]
-    return any(total in _sources(value) for one in adds for value in one.operands)
+    return any(total in _operands_behind(value) for one in adds for value in one.operands)
 
 
-def _kind(value: Any) -> str:
-    """A tensor's or a number's type of element."""
+def _element_type(value: Any) -> str:
+    """Return the element type of a tensor or a number."""
     return str(getattr(value.type, "element_type", value.type))
 
 
-def _bits(kind: str) -> int:
+def _type_bits(kind: str) -> int:
     digits = re.search(r"\d+", kind)
     return int(digits[0]) if digits else 0
 
 
-def _named(kind: str) -> str:
+def _label_of(kind: str) -> str:
     return LABELS.get(kind, kind)
 
 
-def _multiplied(left: str, right: str) -> str:
-    """What a product is: where one side is stored more narrowly than the other, that is what it unpacks."""
-    narrow, wide = sorted((left, right), key=_bits)
-    return _named(wide) if narrow == wide else f"{_named(narrow)}-weights"
+def _product_label(left: str, right: str) -> str:
+    """Return what a product computes in; if one side is stored more narrowly than the other, what it unpacks."""
+    narrow, wide = sorted((left, right), key=_type_bits)
+    return _label_of(wide) if narrow == wide else f"{_label_of(narrow)}-weights"
 
 
-def _flops(operation: Any) -> float | None:
-    """Two for each turn of the innermost loop; None where a loop's length isn't an axis of some operand."""
+def _count_flops(operation: Any) -> float | None:
+    """Count two for each turn of the innermost loop; None if a loop's length isn't an axis of some operand."""
     from iree.compiler import ir
 
     lengths: dict[int, int] = {}

@@ -24,8 +24,8 @@ from shootout.backends._iree.compiler import (
     SCOPE,
     WEIGHTS,
     compile_graph,
-    foreign,
     import_onnx,
+    why_elsewhere,
 )
 from shootout.backends._iree.session import (
     ELEMENTS,
@@ -34,7 +34,7 @@ from shootout.backends._iree.session import (
     IreeVulkanSession,
     find_card,
     flags_of,
-    listed,
+    list_of,
     load_module,
     name_of,
     new_list,
@@ -94,7 +94,7 @@ ERROR_HINTS = (
 
 
 def _is_missing_here(target: Target) -> bool:
-    """INT8 comes from the shared model only."""
+    """Return whether the target is INT8 without the shared model, the only one that IREE takes."""
     return target.precision is Precision.INT8 and target.scheme != "shared"
 
 
@@ -122,14 +122,14 @@ class IreeAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Compile a sum and run it; without a Vulkan driver, modules for Vulkan can be built all the same."""
-        found = trial("iree", lambda: _try(device))
+        found = trial("iree", lambda: _run_tiny(device))
         if found.why is None or device is not Device.VULKAN or found.why.kind is not NotRunKind.UNAVAILABLE:
             return found
         built = trial("iree", lambda: _build_tiny(device))
         return built if built.why else replace(built, why=replace(found.why, kind=NotRunKind.BUILT_ONLY))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The module, its weights, and what its code computes.
+        """Compile the module with its weights, and count what its code computes.
 
         Raises:
             SkippedArm: the compiler isn't installed, or can't take the model; there is nothing to make INT8 of; or the
@@ -142,13 +142,13 @@ class IreeAdapter:
         require_own_threads(arm, "IREE")
         with tempfile.TemporaryDirectory() as place:
             scratch = Path(place)
-            graph = import_onnx(_narrowed(exported, arm, scratch), folder)
+            graph = import_onnx(_graph_in_precision(exported, arm, scratch), folder)
             compile_graph(graph, folder / MODULE, arm, account.dumps(scratch))
             graph.unlink()
             facts = account.survey(scratch)
         size = sum((folder / name).stat().st_size for name in (MODULE, WEIGHTS) if (folder / name).exists())
         facts |= {"artifact_bytes": size}
-        facts |= {"elsewhere": why} if (why := foreign(arm)) else {}
+        facts |= {"elsewhere": why} if (why := why_elsewhere(arm)) else {}
         return Built(arm=arm, exported=exported, folder=folder, facts=facts)
 
     def load(self, built: Built) -> IreeSession | IreeVulkanSession:
@@ -157,7 +157,7 @@ class IreeAdapter:
 
 
 def _require_half(arm: Arm) -> None:
-    """Refuse FP16 where the device here has none; without a device, a module is built for others."""
+    """Refuse FP16 if the device here has none; without a device, a module is built for others."""
     if arm.target.precision is not Precision.FP16:
         return
     try:
@@ -168,8 +168,8 @@ def _require_half(arm: Arm) -> None:
         raise SkippedArm(f"{card.device} has no FP16 in Vulkan", "choose iree:vulkan:fp32")
 
 
-def _narrowed(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
-    """The graph in the arm's precision."""
+def _graph_in_precision(exported: ExportedModel, arm: Arm, folder: Path) -> Path:
+    """Return the graph in the arm's precision."""
     source, target = exported.path(Artifact.ONNX), arm.target
     if target.precision in common_onnx.NARROWED:
         return common_onnx.write_half(source, target.precision, folder)
@@ -195,7 +195,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     return Shipment(options=options, isa=() if arm.options.get(CPU) == GENERIC else native_flags())
 
 
-def _try(device: Device) -> str:
+def _run_tiny(device: Device) -> str:
     require_device(device, (Device.CPU, Device.VULKAN))
     import iree  # noqa: F401 - named by itself where it is missing
 
@@ -204,7 +204,7 @@ def _try(device: Device) -> str:
         arm = _compile_tiny(device, Path(place))
         context, function = load_module(open_card(card) if card else open_device(arm), Path(place))
     results = new_list()(1)
-    context.invoke(function, listed([]), results)
+    context.invoke(function, list_of([]), results)
     if results.get_variant(0) != 2:
         raise ArithmeticError("1 + 1 came out wrong")
     return f"{version_of(PACKAGE)} on {card.device}" if card else version_of(PACKAGE)

@@ -83,7 +83,7 @@ AS_WRITTEN = "--iree-input-demote-f64-to-f32=false"
 
 
 def import_onnx(source: Path, folder: Path) -> Path:
-    """The graph in the compiler's language; its weights go into WEIGHTS in `folder`, where there are any.
+    """Write the graph in the compiler's language; its weights, if it has any, go into WEIGHTS in `folder`.
 
     Raises:
         SkippedArm: the compiler isn't installed.
@@ -94,7 +94,7 @@ def import_onnx(source: Path, folder: Path) -> Path:
     graph = folder / "model.mlir"
     settings = ["--externalize-params", f"--save-params-to={folder / WEIGHTS}", f"--params-scope={SCOPE}"]
     settings += [f"--num-elements-threshold={INLINE_ELEMENTS}"]
-    settings += [f"--opset-version={OLDEST_OPSET}"] if _opset(source) < OLDEST_OPSET else []
+    settings += [f"--opset-version={OLDEST_OPSET}"] if _opset_of(source) < OLDEST_OPSET else []
     importer.main(importer.parse_arguments([str(source), f"-o={graph}", *settings]))
     return graph
 
@@ -110,7 +110,7 @@ def compile_graph(graph: Path, module: Path, arm: Arm, dumps: Sequence[str] = ()
         ValueError: it can't with what the user wrote for an option.
         RuntimeError: it was killed, or crashed.
     """
-    flags = [AS_WRITTEN, *_target(arm.target.device)]
+    flags = [AS_WRITTEN, *_target_flags(arm.target.device)]
     flags += [f"--iree-{name}={value}" for name, value in _flags_of(arm).items()]
     ended = subprocess.run(  # noqa: S603 - the compiler that was installed with its package
         [_find_program(), str(graph), "-o", str(module), *flags, *dumps],
@@ -119,12 +119,12 @@ def compile_graph(graph: Path, module: Path, arm: Arm, dumps: Sequence[str] = ()
         timeout=TIMEOUT_S,
     )
     if ended.returncode:
-        _refuse(arm, ended.returncode, ended.stderr.decode(errors="replace"))
+        _raise_compiler_error(arm, ended.returncode, ended.stderr.decode(errors="replace"))
 
 
-def _refuse(arm: Arm, code: int, said: str) -> NoReturn:
-    """Tell whose fault it is: the model's, the user's words for an option, or the compiler's own."""
-    why = _why(said)
+def _raise_compiler_error(arm: Arm, code: int, said: str) -> NoReturn:
+    """Raise what tells the cause: the model, the user's words for an option, or the compiler itself."""
+    why = _first_complaint(said)
     written = [f"{one.name}={arm.options[one.name]}" for one in OPTIONS if one.form and one.name in arm.options]
     if code < 0:
         raise RuntimeError(with_last_words(f"IREE's compiler was {ending(code)}", why))
@@ -135,7 +135,7 @@ def _refuse(arm: Arm, code: int, said: str) -> NoReturn:
 
 
 def _flags_of(arm: Arm) -> dict[str, str]:
-    """The compiler's flags of an arm, without `--iree-`."""
+    """Return the compiler's flags of an arm, without `--iree-`."""
     own = {option.name for option in OPTIONS}
     chosen = {name: value for name, value in arm.options.items() if name in own}
     if arm.target.device is not Device.VULKAN:
@@ -143,8 +143,8 @@ def _flags_of(arm: Arm) -> dict[str, str]:
     return {HALF: ",".join(HALF_FEATURES)} | chosen if _needs_half(arm) else chosen
 
 
-def foreign(arm: Arm) -> str:
-    """Why an arm's module isn't run here, "" where it is for this machine: a named one may be any."""
+def why_elsewhere(arm: Arm) -> str:
+    """Return why an arm's module isn't run here; "" if it is for this machine. A named one may be any."""
     cpu, triple = arm.options.get(CPU, ""), arm.options.get(TRIPLE, "")
     if triple or cpu not in ("", HOST, GENERIC):
         return f"it is compiled for {' on '.join(filter(None, (cpu, triple)))}, which isn't known to be this machine"
@@ -152,11 +152,11 @@ def foreign(arm: Arm) -> str:
 
 
 def _needs_half(arm: Arm) -> bool:
-    """Whether the compiler has to be told that the GPU computes in FP16: any GPU is one that doesn't."""
+    """Return whether the compiler has to be told that the GPU computes in FP16: it assumes that no GPU does."""
     return arm.target.precision is Precision.FP16 and VULKAN not in arm.options
 
 
-def _target(device: Device) -> list[str]:
+def _target_flags(device: Device) -> list[str]:
     if device is Device.VULKAN:
         return ["--iree-hal-target-device=vulkan"]
     return ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu"]
@@ -171,14 +171,14 @@ def _find_program() -> str:
     return str(find_tool("iree-compile"))
 
 
-def _opset(source: Path) -> int:
+def _opset_of(source: Path) -> int:
     from shootout.exported.onnx_files import header
 
     return next((one.version for one in header(source).opset_import if one.domain in ("", "ai.onnx")), OLDEST_OPSET)
 
 
-def _why(said: str) -> str:
-    """The compiler's first complaint, in a line."""
+def _first_complaint(said: str) -> str:
+    """Return the compiler's first complaint, in a line."""
     if unknown := _UNKNOWN.search(said):
         return f"it has no way to write the operator {unknown['operator']}"
     found = _ERROR.search(said)

@@ -93,7 +93,7 @@ class IreeSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """What the compiler put into the module, and the threads that are there."""
+        """Return what the compiler put into the module, and the threads that are there."""
         facts, threads = self._built.facts, self._built.arm.threads
         return Executed(
             library="iree",
@@ -111,26 +111,26 @@ class IreeSession:
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot)
         if handle is None or any(inputs[name] is not array for name, array in handle.kept.items()):
-            handle = self._take(slot, inputs)
+            handle = self._take_inputs(slot, inputs)
         for name, memory in handle.memory.items():
             memory[...] = inputs[name]
         return handle
 
     def execute(self, staged: IreeSlot) -> Any:
-        """Call the function; returns when done."""
+        """Call the function; return when done."""
         results = self._new_list(len(self._outputs))
         self._context.invoke(self._function, staged.arguments, results)
         return results
 
     def synchronize(self) -> None:
-        """Nothing is pending when `execute` has returned."""
+        """Do nothing: no work is pending when `execute` has returned."""
 
     def fetch(self, raw: Any) -> Arrays:
-        """Copies; large outputs are handed out as they are: each call writes to memory of its own."""
-        return {spec.name: _given(raw, place, spec) for place, spec in enumerate(self._outputs)}
+        """Copy the outputs; large ones are handed out as they are, since each call writes to memory of its own."""
+        return {spec.name: _read_output(raw, place, spec) for place, spec in enumerate(self._outputs)}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Nothing: the package's profiles are files of its own format."""
+        """Return nothing: the package's profiles are files of its own format."""
         return ()
 
     def close(self) -> None:
@@ -139,19 +139,19 @@ class IreeSession:
         for name in ("_function", "_context", "_device"):
             self.__dict__.pop(name, None)
 
-    def _take(self, slot: int, inputs: Arrays) -> IreeSlot:
-        """A new handle: large inputs as they lie, where the runtime can read them there; memory for all others."""
+    def _take_inputs(self, slot: int, inputs: Arrays) -> IreeSlot:
+        """Make a handle: large inputs as they lie, if the runtime can read them there; memory for all others."""
         handle = self._slots[slot] = IreeSlot()
         views = []
         for spec in self._inputs:
             if is_shared(spec) and _is_readable(inputs[spec.name]):
                 handle.kept[spec.name] = inputs[spec.name]
-                views.append(view_of(_imported(self._device, inputs[spec.name]), spec))
+                views.append(view_of(_import_array(self._device, inputs[spec.name]), spec))
             else:
                 buffer = new_buffer(self._device, spec)
-                handle.memory[spec.name] = mapped(buffer, spec)
+                handle.memory[spec.name] = map_to_array(buffer, spec)
                 views.append(view_of(buffer, spec))
-        handle.arguments = listed(view.ref for view in views)
+        handle.arguments = list_of(view.ref for view in views)
         return handle
 
 
@@ -170,11 +170,11 @@ class IreeVulkanSession:
         self._line, self._queued = self._device.create_semaphore(0), 0
         self._slots: dict[int, IreeVulkanSlot] = {}
         self._given = {spec.name: new_buffer(self._device, spec) for spec in self._outputs}
-        self.gpu = GpuSide(copies="staged", allocator=self._allocated)
+        self.gpu = GpuSide(copies="staged", allocator=self._allocated_bytes)
 
     @cached_property
     def executed(self) -> Executed:
-        """What the compiler put into the module, and the device's own name."""
+        """Return what the compiler put into the module, and the device's own name."""
         return Executed(
             library="iree",
             version=version_of(PACKAGE),
@@ -194,14 +194,14 @@ class IreeVulkanSession:
         self.synchronize()  # a copy from the same memory may be queued yet
         for name, (array, buffer) in handle.memory.items():
             array[...] = inputs[name]
-            self._copy(buffer, handle.inputs[name])
+            self._queue_copy(buffer, handle.inputs[name])
         return handle
 
     def execute(self, staged: IreeVulkanSlot) -> IreeVulkanSlot:
         """Queue a call behind all that is queued."""
-        before, after = self._fences()
+        before, after = self._make_fences()
         staged.outputs = self._new_list(len(self._outputs))
-        arguments = listed(one.ref for one in (*staged.views, before, after))
+        arguments = list_of(one.ref for one in (*staged.views, before, after))
         self._context.invoke(self._function, arguments, staged.outputs)
         self._queued += 1
         return staged
@@ -211,15 +211,15 @@ class IreeVulkanSession:
         self._line.wait(self._queued)
 
     def fetch(self, raw: IreeVulkanSlot) -> Arrays:
-        """Copies, by way of memory that the host sees."""
+        """Copy the outputs, by way of memory that the host sees."""
         for place, spec in enumerate(self._outputs):
             view = raw.outputs.get_as_object(place, self._runtime.HalBufferView)
-            self._copy(view.get_buffer(), self._given[spec.name])
+            self._queue_copy(view.get_buffer(), self._given[spec.name])
         self.synchronize()
-        return {spec.name: widen(mapped(self._given[spec.name], spec).copy()) for spec in self._outputs}
+        return {spec.name: widen(map_to_array(self._given[spec.name], spec).copy()) for spec in self._outputs}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """Nothing: the package's profiles are files of its own format."""
+        """Return nothing: the package's profiles are files of its own format."""
         return ()
 
     def close(self) -> None:
@@ -234,25 +234,26 @@ class IreeVulkanSession:
         handle = self._slots[slot] = IreeVulkanSlot()
         for spec in self._inputs:
             buffer = new_buffer(self._device, spec)
-            handle.memory[spec.name] = mapped(buffer, spec), buffer
+            handle.memory[spec.name] = map_to_array(buffer, spec), buffer
             handle.inputs[spec.name] = new_buffer(self._device, spec, on_host=False)
             handle.views.append(view_of(handle.inputs[spec.name], spec))
         return handle
 
-    def _copy(self, source: Any, target: Any) -> None:
-        before, after = self._fences()
+    def _queue_copy(self, source: Any, target: Any) -> None:
+        before, after = self._make_fences()
         self._device.queue_copy(source, target, before, after)
         self._queued += 1
 
-    def _fences(self) -> tuple[Any, Any]:
-        """When all that is queued is done, and when one thing more is. That one counts once it is queued: for what
-        failed to be, nobody would ever end the wait.
+    def _make_fences(self) -> tuple[Any, Any]:
+        """Return a fence for the end of all that is queued, and one for the end of one thing more.
+
+        The second counts once it is queued: if queueing fails, nothing would ever end the wait.
         """
         fence = self._runtime.HalFence
         return fence.create_at(self._line, self._queued), fence.create_at(self._line, self._queued + 1)
 
-    def _allocated(self) -> tuple[int, int]:
-        """Bytes of the device that the allocator holds, and the most that it held."""
+    def _allocated_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the device that the allocator holds, and the most that it held."""
         told = self._device.allocator.statistics
         return told["device_bytes_allocated"] - told["device_bytes_freed"], told["device_bytes_peak"]
 
@@ -290,7 +291,7 @@ class IreeVulkanSlot:
 
 
 def load_module(device: Any, folder: Path, *, waits: bool = False) -> tuple[Any, Any]:
-    """A context with the module in `folder` and its weights, which are mapped; and the module's function.
+    """Load the module in `folder` with its weights, which are mapped; return its context and its function.
 
     Args:
         waits: its other form, which takes a fence to wait for and one to signal, and returns at once.
@@ -312,8 +313,8 @@ def load_module(device: Any, folder: Path, *, waits: bool = False) -> tuple[Any,
     return context, module.lookup_function(own + (ASYNC if waits else ""))
 
 
-def listed(references: Iterable[Any]) -> Any:
-    """Arguments as a function takes them."""
+def list_of(references: Iterable[Any]) -> Any:
+    """Make a list of arguments as a function takes them."""
     references = list(references)
     found = new_list()(len(references))
     for one in references:
@@ -322,14 +323,14 @@ def listed(references: Iterable[Any]) -> Any:
 
 
 def new_list() -> Any:
-    """What makes a list of a function's arguments or results."""
+    """Return what makes a list of a function's arguments or results."""
     from iree.runtime import _binding as runtime
 
     return runtime.VmVariantList
 
 
 def new_buffer(device: Any, spec: TensorSpec, *, on_host: bool = True) -> Any:
-    """Memory for a tensor: the host's, which the device sees, or the device's own."""
+    """Allocate memory for a tensor: the host's, which the device sees, or the device's own."""
     from iree.runtime import _binding as runtime
 
     kinds, usages = runtime.MemoryType, runtime.BufferUsage
@@ -340,21 +341,21 @@ def new_buffer(device: Any, spec: TensorSpec, *, on_host: bool = True) -> Any:
     return device.allocator.allocate_buffer(_seen_by_device(), usage, size)
 
 
-def mapped(buffer: Any, spec: TensorSpec) -> Array:
-    """Memory of the host's as an array."""
+def map_to_array(buffer: Any, spec: TensorSpec) -> Array:
+    """Map the host's memory to an array."""
     array: Array = buffer.map().asarray(list(spec.shape), np.dtype(spec.dtype))
     return array
 
 
 def view_of(buffer: Any, spec: TensorSpec) -> Any:
-    """Memory as the tensor that a function takes."""
+    """Return memory as the tensor that a function takes."""
     from iree.runtime import _binding as runtime
 
     return runtime.HalBufferView(buffer, list(spec.shape), getattr(runtime.HalElementType, ELEMENTS[spec.dtype]))
 
 
-def _given(results: Any, place: int, spec: TensorSpec) -> Array:
-    """An output as the model's own."""
+def _read_output(results: Any, place: int, spec: TensorSpec) -> Array:
+    """Read an output as an array of the model's dtype."""
     from iree.runtime import _binding as runtime
 
     view = results.get_as_object(place, runtime.HalBufferView)
@@ -364,15 +365,15 @@ def _given(results: Any, place: int, spec: TensorSpec) -> Array:
     return widen(array.astype(spec.dtype))
 
 
-def _imported(device: Any, array: Array) -> Any:
-    """A caller's array as memory that the device reads."""
+def _import_array(device: Any, array: Array) -> Any:
+    """Import a caller's array as memory that the device reads."""
     from iree.runtime import _binding as runtime
 
     return device.allocator.import_host_allocation(array, _seen_by_device(), int(runtime.BufferUsage.DEFAULT))
 
 
 def _is_readable(array: Array) -> bool:
-    """Whether the runtime takes an array as it lies, and the module's code, which loads whole vectors."""
+    """Return whether the runtime, and the module's code, which loads whole vectors, take an array as it lies."""
     return array.flags.writeable and array.flags.c_contiguous and not array.ctypes.data % ALIGNMENT
 
 
@@ -395,33 +396,33 @@ class Card:
 
 
 def open_device(arm: Arm) -> Any:
-    """The CPU as an arm has it: its caller's thread where it has one, else the process's pool of threads."""
+    """Open the CPU as an arm has it: in its caller's thread if it has one, else with the process's pool of threads."""
     from iree.runtime import _binding as runtime
 
     name = name_of(arm)
     if flags := flags_of(arm):
         runtime.parse_flags(*flags)
-    return _kept(runtime.get_cached_hal_driver(name).create_device_by_uri(name))
+    return _keep_device(runtime.get_cached_hal_driver(name).create_device_by_uri(name))
 
 
 def name_of(arm: Arm) -> str:
-    """IREE's driver of the CPU for so many threads."""
+    """Return the name of IREE's driver of the CPU for so many threads."""
     return "local-sync" if arm.threads == 1 else "local-task"
 
 
 def flags_of(arm: Arm) -> list[str]:
-    """What the runtime is told before it makes a pool of threads; nothing where it makes none."""
+    """Return the runtime's flags from which it makes a pool of threads; none if it makes no pool."""
     spin = [f"--{SPIN}={value}" for key, value in arm.options.items() if key == SPIN]
     return [f"--task_topology_group_count={arm.threads}", *spin] if arm.threads > 1 else []
 
 
 def find_card() -> Card:
-    """The Vulkan device that `--gpu` names, or the first.
+    """Find the Vulkan device that `--gpu` names, or the first.
 
     Raises:
         SkippedArm: there is none, or no such one.
     """
-    driver = _vulkan()
+    driver = _vulkan_driver()
     found = driver.query_available_devices() if driver else []
     index = gpu.vulkan_index(len(found))
     told = driver.dump_device_info(found[index]["device_id"])
@@ -434,13 +435,13 @@ def find_card() -> Card:
 
 
 def open_card(card: Card) -> Any:
-    """A device of IREE's own on a card."""
-    driver = _vulkan()
-    return _kept(driver.create_device(driver.query_available_devices()[card.device.index]["device_id"], {}))
+    """Open IREE's own device on a Vulkan device."""
+    driver = _vulkan_driver()
+    return _keep_device(driver.create_device(driver.query_available_devices()[card.device.index]["device_id"], {}))
 
 
-def _vulkan() -> Any:
-    """IREE's driver; None where Vulkan's loader isn't there, or no driver of a device."""
+def _vulkan_driver() -> Any:
+    """Return IREE's Vulkan driver; None without Vulkan's loader, or without a driver of a device."""
     os.environ.setdefault(gpu.SHADER_CACHE, "1")
     from iree.runtime import _binding as runtime
 
@@ -450,7 +451,7 @@ def _vulkan() -> Any:
         return None
 
 
-def _kept(device: Any) -> Any:
+def _keep_device(device: Any) -> Any:
     from iree.runtime import _binding as runtime
 
     runtime.disable_leak_checker()  # which would tell of it, at length
@@ -459,23 +460,23 @@ def _kept(device: Any) -> Any:
 
 
 def count_threads(threads: int) -> int | None:
-    """The threads that compute: the pool's, where an arm has one; None where the system doesn't tell of threads."""
+    """Count the threads that compute: the pool's, if an arm has one; None if the system doesn't list threads."""
     if threads == 1:
-        return 1 if not TASKS.is_dir() or not _workers() else None
+        return 1 if not TASKS.is_dir() or not _count_workers() else None
     if not TASKS.is_dir():
         return None
     limit = clock.Deadline(NAMED_S)
-    while (found := _workers()) < threads and limit.allows(0.0):
+    while (found := _count_workers()) < threads and limit.allows(0.0):
         clock.sleep(LOOK_S)
     return found
 
 
-def _workers() -> int:
-    return sum(_name(task).startswith(WORKER) for task in TASKS.iterdir())
+def _count_workers() -> int:
+    return sum(_thread_name(task).startswith(WORKER) for task in TASKS.iterdir())
 
 
-def _name(task: Path) -> str:
-    """A thread's, "" of one that has ended since it was listed."""
+def _thread_name(task: Path) -> str:
+    """Return a thread's name; "" if it has ended since it was listed."""
     try:
         return (task / "comm").read_text(encoding="utf-8", errors="replace")
     except OSError:

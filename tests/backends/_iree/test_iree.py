@@ -143,6 +143,6 @@ TOLD = """; builtin.module > util.initializer > stream.cmd.execute
 
 def test_dispatches_are_those_of_a_call_by_any_name_and_a_loop_s_apart(tmp_path: Path):
     (tmp_path / "statistics").write_text(TOLD)
-    once, inside = account._dispatches(tmp_path / "statistics")
+    once, inside = account._count_dispatches(tmp_path / "statistics")
     assert once == {"A graph, named$async_0_matmul_1x2x2": 2}
     assert inside == {"A graph, named$async_1_softmax": 1}

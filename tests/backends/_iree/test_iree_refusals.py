@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, save
 
 from shootout import backends
 from shootout.backends._iree import compiler
-from shootout.backends._iree.compiler import compile_graph, foreign, import_onnx
+from shootout.backends._iree.compiler import compile_graph, import_onnx, why_elsewhere
 from shootout.contract import Arm, Device, Precision, Target
 from shootout.errors import NotRun, NotRunKind, SkippedArm
 from shootout.export.client import Request
@@ -150,4 +150,4 @@ def test_a_compiler_that_can_t_compile_a_sum_is_broken(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("cpu", "is_foreign"), [("host", False), ("generic", False), ("znver5", True)])
 def test_a_named_cpu_is_not_taken_for_this_one(cpu: str, is_foreign: bool):
     arm = Arm(target=ARM.target, model="m", options={"llvmcpu-target-cpu": cpu})
-    assert bool(foreign(arm)) is is_foreign
+    assert bool(why_elsewhere(arm)) is is_foreign

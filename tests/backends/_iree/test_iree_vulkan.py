@@ -87,7 +87,7 @@ def test_without_a_device_modules_can_be_built_and_the_probe_says_so(monkeypatch
     def no_device(device: Device) -> str:
         raise SkippedArm("no Vulkan driver", "get one")
 
-    monkeypatch.setattr(backend, "_try", no_device)
+    monkeypatch.setattr(backend, "_run_tiny", no_device)
     monkeypatch.setattr(backend, "_build_tiny", lambda device: "3")
     found = backends.get("iree").probe(Device.VULKAN)
     assert found == Availability(version="3", why=NotRun(NotRunKind.BUILT_ONLY, "no Vulkan driver", "get one"))
@@ -96,7 +96,7 @@ def test_without_a_device_modules_can_be_built_and_the_probe_says_so(monkeypatch
 
 def test_nobody_waits_for_a_call_that_could_not_be_queued(monkeypatch: pytest.MonkeyPatch):
     """Its fence would never come: the device's own error is what is told, and closing ends."""
-    monkeypatch.setattr(iree_session, "listed", list)
+    monkeypatch.setattr(iree_session, "list_of", list)
     session, line = object.__new__(IreeVulkanSession), Mock()
     session._runtime, session._line, session._queued = Mock(), line, 4
     session._outputs, session._function, session._new_list, session._slots = (), Mock(), Mock(), {}
@@ -105,7 +105,7 @@ def test_nobody_waits_for_a_call_that_could_not_be_queued(monkeypatch: pytest.Mo
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
         session.execute(iree_session.IreeVulkanSlot())
     with pytest.raises(RuntimeError, match="RESOURCE_EXHAUSTED"):
-        session._copy(Mock(), Mock())
+        session._queue_copy(Mock(), Mock())
     session.close()
     line.wait.assert_called_once_with(4)
 
