@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shootout.backends._executorch.runtime import Operand, Step, record_calls, steps_of
+from shootout.backends._executorch.runtime import MethodStep, Operand, record_calls, steps_of
 from shootout.contract import Precision
 from shootout.exported.workload import convolution_flops, flops_by_precision, is_product, product_flops
 
@@ -45,8 +45,8 @@ TYPES = {
 """Our names for the types in a file."""
 
 
-def account(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, Any]:
-    """What `Executed` says of one call, by its own names, and what XNNPACK doesn't run; JSON.
+def read_executed(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, Any]:
+    """Record a call and return what `Executed` says of it, and what XNNPACK doesn't run, as JSON values.
 
     Args:
         inputs: tensors, in the file's order.
@@ -54,28 +54,28 @@ def account(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, Any]:
     steps = [*steps_of(path)]
     (call,) = record_calls(path, threads, inputs, 1)
     outside = [step for step in steps if not step.is_delegated]
-    labels = [*labels_of(call), *(_type(step.operands[0]) for step in outside if _is_product(step))]
+    labels = [*labels_of(call), *(_type_of(step.operands[0]) for step in outside if _is_product(step))]
     products = [step for step in steps if _is_product(step)]
     others = [step for step in steps if step.operands and not _is_product(step)]
     return {
         "compute_nodes_by_precision": dict(Counter(labels)),
-        "other_nodes_by_precision": dict(Counter(_type(step.operands[-1]) for step in others)),
-        "flops_by_precision": flops_by_precision((_label_in_file(step), _flops(step)) for step in products),
+        "other_nodes_by_precision": dict(Counter(_type_of(step.operands[-1]) for step in others)),
+        "flops_by_precision": flops_by_precision((_label_in_file(step), _count_flops(step)) for step in products),
         "conversion_nodes": sum(re.search(CONVERSIONS, step.name) is not None for step in steps),
         "undelegated": dict(Counter(step.name.partition("::")[2] for step in outside)),
     }
 
 
 def labels_of(call: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The precisions of the products that XNNPACK ran in a recorded call."""
+    """Return the precisions of the products that XNNPACK ran in a recorded call."""
     found = (PRODUCT.match(part.get("delegate_debug_id_str") or "") for part in call)
-    return [label(match["types"]) for match in found if match]
+    return [label_of(match["types"]) for match in found if match]
 
 
-def label(types: str) -> str:
-    """A product's precision by XNNPACK's own words for its types: `F32`, `QS8, QC8W`, `QD8, F32, QC4W`.
+def label_of(types: str) -> str:
+    """Return a product's precision from XNNPACK's names of its types: `F32`, `QS8, QC8W`, `QD8, F32, QC4W`.
 
-    The first is that of the inputs, Q where they are integers, `QD` where each call rounds them; the last that of the
+    The first is that of the inputs, Q if they are integers, `QD` if each call rounds them; the last that of the
     weights. P is only a way to pack. A single one is that of both.
     """
     names = [name.removeprefix("P") for name in re.split(r", |_", types)]
@@ -88,26 +88,26 @@ def label(types: str) -> str:
     return "int8-weights" if bits[1] == "8" else f"int{bits[1]}"
 
 
-def _label_in_file(step: Step) -> str:
-    """Likewise by the file: weights in integers beside inputs that are, or that were rounded just before."""
+def _label_in_file(step: MethodStep) -> str:
+    """Return it by the file: weights in integers, beside inputs that are, or that were rounded just before."""
     left, right = (step.operands[place].kind for place in (0, 1))
     bits = re.match(r"q\D*int(\d)", right)
     if not step.is_delegated or not bits:
-        return _type(step.operands[0])
-    return label(f"{'Q' if left.startswith('q') else ''}F32, QC{bits[1]}W")
+        return _type_of(step.operands[0])
+    return label_of(f"{'Q' if left.startswith('q') else ''}F32, QC{bits[1]}W")
 
 
-def _is_product(step: Step) -> bool:
+def _is_product(step: MethodStep) -> bool:
     return step.name in IN_FILE if step.is_delegated else is_product(step.name) and len(step.operands) > 1
 
 
-def _type(operand: Operand) -> str:
+def _type_of(operand: Operand) -> str:
     kind = operand.kind.lower()
     return Precision.INT8.value if re.match(r"q\D*int8", kind) else TYPES.get(kind, kind)
 
 
-def _flops(step: Step) -> float | None:
-    """Two for each multiply-add; XNNPACK has filters as (out, *window, in), of depthwise ones as (1, *window, out)."""
+def _count_flops(step: MethodStep) -> float | None:
+    """Count two for each multiply-add; XNNPACK's filters are (out, *window, in), depthwise ones (1, *window, out)."""
     left, right, output = step.operands[0].shape, step.operands[1].shape, step.operands[-1].shape
     match step.name:
         case "XNNFullyConnected" | "XNNBatchMatrixMultiply" | "aten::mm" | "aten::bmm" | "aten::linear":

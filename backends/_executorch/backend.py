@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._executorch.account import account
-from shootout.backends._executorch.lower import OPTIONS, examples, lower
+from shootout.backends._executorch.account import read_executed
+from shootout.backends._executorch.lower import OPTIONS, example_inputs, lower
 from shootout.backends._executorch.quantize import SCHEMES, quantize
 from shootout.backends._executorch.runtime import FORWARD, import_runtime
 from shootout.backends._executorch.session import MODEL, PACKAGE, ExecuTorchSession
@@ -63,10 +63,10 @@ class ExecuTorchAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Run a sum."""
-        return trial("executorch", lambda: _try(device))
+        return trial("executorch", lambda: _run_sum(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The model as a .pte file, quantized for an integer precision, and what the runtime records of a call.
+        """Write the model as a .pte file, quantized for an integer precision, and record a call of it.
 
         Raises:
             SkippedArm: several instances of several threads.
@@ -78,7 +78,7 @@ class ExecuTorchAdapter:
         if target.precision in SCHEMES:
             module = quantize(module, exported, arm)
         (folder / MODEL).write_bytes(lower(module, exported, arm))
-        facts = account(folder / MODEL, arm.threads, examples(exported))
+        facts = read_executed(folder / MODEL, arm.threads, example_inputs(exported))
         if target.precision in SCHEMES:
             _require_quantized(facts, target)
         notes = [NOTE, LOCKED] if arm.instances > 1 else [NOTE]
@@ -102,7 +102,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     return Shipment(options={"method": FORWARD})
 
 
-def _try(device: Device) -> str:
+def _run_sum(device: Device) -> str:
     require_device(device, [Device.CPU])
     method = import_runtime(threads=1)._load_program(str(TINY)).load_method(FORWARD)
     import torch

@@ -34,8 +34,8 @@ OPTIONS = (
 )
 
 
-def examples(exported: ExportedModel) -> tuple[torch.Tensor, ...]:
-    """The first input set, in the module's order."""
+def example_inputs(exported: ExportedModel) -> tuple[torch.Tensor, ...]:
+    """Return the first input set, in the module's order."""
     import torch
 
     inputs = exported.input_buffers()[0]
@@ -43,7 +43,7 @@ def examples(exported: ExportedModel) -> tuple[torch.Tensor, ...]:
 
 
 def lower(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> bytes:
-    """The file's content."""
+    """Export the module, lower it to XNNPACK and return the file's content."""
     import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
@@ -51,7 +51,7 @@ def lower(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> bytes:
     from executorch.kernels import quantized  # noqa: F401 - for what stays outside XNNPACK of a quantized model
 
     with torch.no_grad():
-        program = write_out_gelu(torch.export.export(module, examples(exported)))
+        program = write_out_gelu(torch.export.export(module, example_inputs(exported)))
     takers = [] if arm.options.get(KERNELS) == BUILTIN else [XnnpackPartitioner()]
     plan = MemoryPlanningPass(alloc_graph_input=arm.options.get(INPUTS) != NOT_PLANNED)
     with fewer_patterns(program):
@@ -60,8 +60,10 @@ def lower(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> bytes:
 
 
 def write_out_gelu(program: ExportedProgram) -> ExportedProgram:
-    """The program with GELU's approximation by tanh in single operators: XNNPACK's part would compute the exact GELU in
-    its place (ExecuTorch 1.5.1 hands it no `approximate`), an error of 2e-4.
+    """Return the program with GELU's approximation by tanh in single operators.
+
+    XNNPACK's part would compute the exact GELU in its place (ExecuTorch 1.5.1 hands it no `approximate`), an error of
+    2e-4.
     """
     import torch
 
@@ -80,7 +82,7 @@ def write_out_gelu(program: ExportedProgram) -> ExportedProgram:
 
 @contextmanager
 def fewer_patterns(program: ExportedProgram) -> Iterator[None]:
-    """Inside, XNNPACK's passes look only for patterns that the program may hold: to make the others takes seconds.
+    """Let XNNPACK's passes look only for patterns that the program may hold: to make the others takes seconds.
 
     They are attention and enlarged images, each exported and lowered as an example on first use.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shootout.backends._executorch.lower import examples
+from shootout.backends._executorch.lower import example_inputs
 from shootout.backends.common import calibration_of
 from shootout.contract import Arm, Precision
 from shootout.schemes import Scheme, parse
@@ -24,7 +24,7 @@ SMALLEST_SCALE = 2**-12
 
 
 def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torch.nn.Module:
-    """The module with quantize and dequantize nodes around what XNNPACK computes in integers; inputs and outputs float.
+    """Put quantize and dequantize nodes around what XNNPACK computes in integers; inputs and outputs stay float.
 
     Raises:
         ValueError: the calibration data can't be used.
@@ -34,20 +34,21 @@ def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torc
 
     scheme = parse(arm.target.scheme)
     with torch.no_grad():
-        graph = torch.export.export(module, examples(exported)).module()
-        prepared = prepare_pt2e(graph, quantizer_for(graph).set_global(_config(arm, scheme)))
+        graph = torch.export.export(module, example_inputs(exported)).module()
+        prepared = prepare_pt2e(graph, quantizer_for(graph).set_global(_make_config(arm, scheme)))
         if arm.target.precision is Precision.INT8:
             for one in calibration_of(exported, scheme):
                 prepared(*(torch.from_numpy(one[spec.name]) for spec in exported.inputs))
         else:  # for the weights' ranges
-            prepared(*examples(exported))
+            prepared(*example_inputs(exported))
         converted: torch.nn.Module = convert_pt2e(prepared)
     return converted
 
 
 def quantizer_for(graph: Any) -> Any:
-    """XNNPACK's quantizer, which looks only for what the graph module may hold: for each model it exports all patterns
-    with a batch norm anew, in seconds.
+    """Return XNNPACK's quantizer, which looks only for what the graph module may hold.
+
+    By itself it exports all patterns with a batch norm anew for each model, in seconds.
     """
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 
@@ -57,7 +58,7 @@ def quantizer_for(graph: Any) -> Any:
     return quantizer
 
 
-def _config(arm: Arm, scheme: Scheme) -> Any:
+def _make_config(arm: Arm, scheme: Scheme) -> Any:
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import get_symmetric_quantization_config
     from torchao.quantization.pt2e import MinMaxObserver
 

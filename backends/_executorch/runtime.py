@@ -35,7 +35,7 @@ WARM_UP = 3
 
 
 def import_runtime(threads: int) -> Any:
-    """The extension, with so many threads in this process, for all files; the caller's is one of them.
+    """Import the extension, with so many threads in this process, for all files; the caller's is one of them.
 
     It is imported by itself: the package's own `executorch.runtime` brings the whole compiler with it, five seconds.
     """
@@ -48,7 +48,7 @@ def import_runtime(threads: int) -> Any:
 
 
 def record_calls(path: Path, threads: int, inputs: Sequence[Any], calls: int) -> list[list[Mapping[str, Any]]]:
-    """What the runtime writes down of some warm calls: by call, the parts of it with their times in nanoseconds.
+    """Record some warm calls with the runtime: by call, its parts with their times in nanoseconds.
 
     Args:
         inputs: tensors, in the file's order.
@@ -66,7 +66,7 @@ def record_calls(path: Path, threads: int, inputs: Sequence[Any], calls: int) ->
 
 
 def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
-    """Bytes in one of the package's own formats."""
+    """Read bytes in one of the package's own formats."""
     import executorch
 
     place = Path(executorch.__path__[0])
@@ -93,7 +93,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class MethodStep:
     """One operation that each call runs.
 
     Attributes:
@@ -107,8 +107,8 @@ class Step:
     is_delegated: bool
 
 
-def steps_of(path: Path) -> Iterator[Step]:
-    """What a .pte file's method runs, in order.
+def steps_of(path: Path) -> Iterator[MethodStep]:
+    """Yield what a .pte file's method runs, in order.
 
     Raises:
         ValueError: a part of it is for another backend.
@@ -124,10 +124,10 @@ def steps_of(path: Path) -> Iterator[Step]:
                 case "KernelCall":
                     values = (plan["values"][place] for place in told["args"])
                     tensors = [one["val"] for one in values if one["val_type"] == "Tensor"]
-                    yield Step(
+                    yield MethodStep(
                         name=plan["operators"][told["op_index"]]["name"],
                         operands=tuple(
-                            Operand(kind=str(one["scalar_type"]), shape=_shape(one["sizes"])) for one in tensors
+                            Operand(kind=str(one["scalar_type"]), shape=_shape_of(one["sizes"])) for one in tensors
                         ),
                         is_delegated=False,
                     )
@@ -140,7 +140,7 @@ def steps_of(path: Path) -> Iterator[Step]:
                     yield from _xnn_steps(content[begin : begin + segment["size"]])
 
 
-def _xnn_steps(content: bytes) -> Iterator[Step]:
+def _xnn_steps(content: bytes) -> Iterator[MethodStep]:
     _, _, begin, size, _, _ = XNN_HEADER.unpack_from(content)
     graph = read_flatbuffer(content[begin : begin + size], XNN_GRAPH)
     values: dict[int, Operand] = {}
@@ -148,12 +148,12 @@ def _xnn_steps(content: bytes) -> Iterator[Step]:
         found = one["xvalue_union"]
         found = found.get("tensor_value", found)
         kind = found["datatype"].removeprefix("xnn_datatype_")
-        values[found["id_out"]] = Operand(kind=kind, shape=_shape(found["dims"]))
+        values[found["id_out"]] = Operand(kind=kind, shape=_shape_of(found["dims"]))
     for one in graph["xnodes"]:
         node: Mapping[str, Any] = one["xnode_union"]
         found = tuple(values[node[end]] for end in (*INPUTS, *OUTPUTS) if end in node)
-        yield Step(name=one["xnode_union_type"], operands=found, is_delegated=True)
+        yield MethodStep(name=one["xnode_union_type"], operands=found, is_delegated=True)
 
 
-def _shape(sizes: list[int]) -> tuple[int, ...]:
+def _shape_of(sizes: list[int]) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)

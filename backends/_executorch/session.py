@@ -37,7 +37,7 @@ class ExecuTorchSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """The runtime's own record of a call, made by the build, beside its threads now."""
+        """Return the runtime's own record of a call, made by the build, beside its threads now."""
         facts = dict(self._built.facts["account"])
         undelegated: Mapping[str, int] = facts.pop("undelegated")
         builtin = self._built.arm.options.get(KERNELS) == BUILTIN
@@ -54,34 +54,34 @@ class ExecuTorchSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> list[Any]:  # noqa: ARG002 - each call has its own tensors
-        """Tensors on the caller's own memory."""
+        """Return tensors on the caller's own memory."""
         check_inputs(self._inputs, inputs)
         return [self._from_numpy(np.ascontiguousarray(inputs[spec.name])) for spec in self._inputs]
 
     def execute(self, staged: list[Any]) -> list[Any]:
-        """Run the method; returns when done."""
+        """Run the method; return when done."""
         return self._method.call(staged, clone_outputs=False)  # type: ignore[no-any-return]
 
     def synchronize(self) -> None:
-        """Nothing is pending when `execute` has returned."""
+        """Do nothing: no work is pending when `execute` has returned."""
 
     def fetch(self, raw: list[Any]) -> Arrays:
-        """Copies, since the next run overwrites what the file plans for its outputs."""
+        """Copy the outputs, since the next run overwrites what the file plans for them."""
         return {spec.name: widen(one.numpy().copy()) for spec, one in zip(self._outputs, raw, strict=True)}
 
     def profile(self, call: Callable[[], object], calls: int) -> list[Event]:  # noqa: ARG002 - a file of its own
-        """The runtime's record of some calls of the same file, loaded once more: it is made from the start or not."""
+        """Record some calls of the same file, loaded once more: a method is recorded from its start or not at all."""
         inputs = self.stage(self._built.exported.input_buffers()[0], 0)
         recorded = record_calls(self._path, self._built.arm.threads, inputs, calls)
-        return [event for one in recorded for event in map(_event, one)]
+        return [event for one in recorded for event in map(_event_of, one)]
 
     def close(self) -> None:
         """Drop the method."""
         self._method = None
 
 
-def _event(part: Mapping[str, Any]) -> Event:
-    """One part of a call, without the number that XNNPACK gives each operator of a kind."""
+def _event_of(part: Mapping[str, Any]) -> Event:
+    """Make an event of a part of a call, without the number that XNNPACK gives each operator of a kind."""
     name = re.sub(r" #\d+$", "", part.get("delegate_debug_id_str") or part.get("name") or "")
     began, ended = part["start_time"], part["end_time"]
     return {"name": name, "ph": "X", "ts": began / 1e3, "dur": (ended - began) / 1e3, "pid": PACKAGE, "tid": PACKAGE}

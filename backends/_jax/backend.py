@@ -174,7 +174,7 @@ class JaxSession:
         arm, self._exported, self._folder = built.arm, built.exported, built.folder
         self._device = arm.target.device
         device = open_device(self._device, arm.threads, arm.options)
-        self._evaluate, staging = read_program(built.folder, device)
+        self._run, staging = read_program(built.folder, device)
         self._stage = stager_of(arm, built.exported, device, staging)
         # A flat tuple: JAX sorts a dict's keys at each call, 10 us for 128 weights.
         self._weights = read_weights(built.exported, arm, built.facts["weights"], device, built.folder)
@@ -190,7 +190,7 @@ class JaxSession:
         """Return the loaded executable's own account, after one call."""
         result = self.execute(self.stage(self._exported.input_buffers()[0], 0))[0]
         stored = (self._folder / EXECUTABLE).stat().st_size + sum(array.nbytes for array in self._weights)
-        return read_executed(self._evaluate, result, self._device, stored)
+        return read_executed(self._run, result, self._device, stored)
 
     def stage(self, inputs: Arrays, slot: int) -> tuple[Any, ...]:  # noqa: ARG002 - each call makes new arrays
         """Pass the arrays as they are if a CPU arm reads their dtypes.
@@ -209,7 +209,7 @@ class JaxSession:
 
     def execute(self, staged: tuple[Any, ...]) -> tuple[Any, ...]:
         """Call the executable; on CUDA, JAX returns before the result is there."""
-        result: tuple[Any, ...] = self._evaluate(self._weights, staged)
+        result: tuple[Any, ...] = self._run(self._weights, staged)
         self._pending = result
         return result
 

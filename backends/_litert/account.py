@@ -44,7 +44,7 @@ UNPACKED = {"INT8": "int8-weights", "INT4": Precision.INT4.value}
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LiteRtNode:
     """One operation that each call runs.
 
     Attributes:
@@ -65,29 +65,30 @@ class Node:
 
 
 def survey(path: Path) -> dict[str, Any]:
-    """What `Executed` says of one call, by its own names, the nodes that no delegate takes, and those with graphs of
-    their own, in which nothing is counted; JSON.
+    """Count what one call computes, by the names of `Executed`, as JSON values.
+
+    Beside it are the nodes that no delegate takes, and those with graphs of their own, in which nothing is counted.
     """
-    nodes = [*_nodes(path)]
-    products = [(_label(node), _flops(node)) for node in nodes if node.kind in PRODUCTS]
+    nodes = [*_read_nodes(path)]
+    products = [(_product_label(node), _count_flops(node)) for node in nodes if node.kind in PRODUCTS]
     others = [LABELS.get(node.types[-1], node.types[-1].lower()) for node in nodes if node.kind not in PRODUCTS]
     return {
         "compute_nodes_by_precision": dict(Counter(label for label, _ in products)),
         "other_nodes_by_precision": dict(Counter(others)),
         "flops_by_precision": flops_by_precision(products),
         "conversion_nodes": sum(node.kind in CONVERSIONS for node in nodes),
-        "undelegated": _undelegated(path, nodes),
+        "undelegated": _count_undelegated(path, nodes),
         "branching": dict(Counter(node.kind for node in nodes if node.kind in BRANCHING)),
     }
 
 
 def kinds_of_products(path: Path) -> set[str]:
-    """The kinds of products in a file."""
-    return {node.kind for node in _nodes(path) if node.kind in PRODUCTS}
+    """Return the kinds of products in a file."""
+    return {node.kind for node in _read_nodes(path) if node.kind in PRODUCTS}
 
 
-def _nodes(path: Path) -> Iterator[Node]:
-    """What depends on constants only is left out: LiteRT runs it once."""
+def _read_nodes(path: Path) -> Iterator[LiteRtNode]:
+    """Yield the nodes that each call runs; what depends on constants only is left out: LiteRT runs it once."""
     from ai_edge_litert import schema_py_generated as schema
     from ai_edge_litert.tools import flatbuffer_utils
 
@@ -105,31 +106,32 @@ def _nodes(path: Path) -> Iterator[Node]:
             stored |= {one: types[graph.tensors[inputs[0]].type] for one in outputs if kind == "DEQUANTIZE"}
             continue
         shown = [graph.tensors[one] for one in (*inputs, outputs[0])]
-        yield Node(
+        yield LiteRtNode(
             kind=kind,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            shapes=tuple(tuple(int(size) for size in _shape(one)) for one in shown),
+            shapes=tuple(tuple(int(size) for size in _shape_of(one)) for one in shown),
             types=tuple(stored.get(one, types[graph.tensors[one].type]) for one in (*inputs, outputs[0])),
             unpacked=any(stored.get(inputs[place]) in UNPACKED for place in PRODUCTS.get(kind, ())),
             transposed=bool(getattr(operator.builtinOptions, "adjX", False)),
         )
 
 
-def _shape(tensor: Any) -> Sequence[int]:
+def _shape_of(tensor: Any) -> Sequence[int]:
     return () if tensor.shape is None else tensor.shape
 
 
-def _label(node: Node) -> str:
+def _product_label(node: LiteRtNode) -> str:
     left, right = (node.types[place] for place in PRODUCTS[node.kind])
     if node.unpacked:
         return UNPACKED.get(right) or UNPACKED[left]
     return ROUNDING.get(right) or LABELS.get(left, left.lower())
 
 
-def _flops(node: Node) -> float:
-    """Two for each multiply-add; filters are (out, *window, in), of CONV_3D (*window, in, out), of
-    DEPTHWISE_CONV_2D (1, *window, out).
+def _count_flops(node: LiteRtNode) -> float:
+    """Count two for each multiply-add.
+
+    Filters are (out, *window, in), of CONV_3D (*window, in, out), of DEPTHWISE_CONV_2D (1, *window, out).
     """
     (left, right), output = (node.shapes[place] for place in PRODUCTS[node.kind]), node.shapes[-1]
     match node.kind:
@@ -146,16 +148,17 @@ def _flops(node: Node) -> float:
     return convolution_flops(output, right)
 
 
-def _undelegated(path: Path, nodes: Sequence[Node]) -> dict[str, int]:
-    """Nodes by their kind that LiteRT's own kernels run, by the plan that its interpreter makes of the file: inside a
-    delegate is what lies between its inputs and its outputs.
+def _count_undelegated(path: Path, nodes: Sequence[LiteRtNode]) -> dict[str, int]:
+    """Count by kind the nodes that LiteRT's own kernels run, by the plan that its interpreter makes of the file.
+
+    A delegate holds what lies between its inputs and its outputs.
     """
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(path), num_threads=1)
     interpreter.allocate_tensors()
     maker = {one: node for node in nodes for one in node.outputs}
-    inside: set[Node] = set()
+    inside: set[LiteRtNode] = set()
     for part in interpreter._get_ops_details():
         if part["op_name"] == "DELEGATE":
             given, wanted = {int(one) for one in part["inputs"]}, [int(one) for one in part["outputs"]]

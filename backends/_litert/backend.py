@@ -62,10 +62,10 @@ class LiteRtAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Run a sum."""
-        return trial("litert", lambda: _try(device))
+        return trial("litert", lambda: _run_sum(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """The model as a .tflite file, quantized for an integer precision, and what it computes.
+        """Write the model as a .tflite file, quantized for an integer precision, and count what it computes.
 
         Raises:
             SkippedArm: the converter can't be had.
@@ -104,7 +104,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     return Shipment(options={"kernels": built.arm.options.get(KERNELS, "")})
 
 
-def _try(device: Device) -> str:
+def _run_sum(device: Device) -> str:
     require_device(device, [Device.CPU])
     model = compile_model(TINY, Arm(target=Target(backend=LiteRtAdapter.name), model=TINY.name))
     given, made = model.create_input_buffers(0), model.create_output_buffers(0)

@@ -48,14 +48,14 @@ MAKERS = ("litert-torch", "litert-converter", "torch")
 
 
 def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
-    """The float file, from the cache or converted now, and what a row should say of it.
+    """Return the float file, from the cache or converted now, and what a row should say of it.
 
     Raises:
         SkippedArm: the converter can't be had.
     """
     installed = require_converter()
     stored = cache_folder() / "tflite" / _hash_sources(exported)
-    with alone(stored):
+    with lock_path(stored):
         if not _is_whole(stored):
             with scratch(cache_folder()) as folder:
                 _write_file(exported, folder / FILE)
@@ -67,7 +67,7 @@ def convert(exported: ExportedModel) -> tuple[Path, list[str]]:
 
 
 def require_converter() -> str:
-    """Make the converter and the quantizer importable; says what that took where it had to be installed, else "".
+    """Make the converter and the quantizer importable; return what that took if they had to be installed, else "".
 
     Raises:
         SkippedArm: they are not here, and can't be had; with the command that installs them.
@@ -75,8 +75,8 @@ def require_converter() -> str:
     if all(map(importlib.util.find_spec, MODULES)):
         return ""
     folder = cache_folder().parent / f"{CONVERTER}{_hash_pins()}"
-    with alone(folder):
-        told = "" if folder.is_dir() else _install(folder)
+    with lock_path(folder):
+        told = "" if folder.is_dir() else _install_converter(folder)
     mark_used(folder)
     sys.path.append(str(folder))
     importlib.invalidate_caches()
@@ -84,8 +84,8 @@ def require_converter() -> str:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Be the only process that makes `path`: others wait, and then find it."""
+def lock_path(path: Path) -> Iterator[None]:
+    """Let no other process make `path`: others wait, and then find it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("a", encoding="utf-8") as lock:
         try:
@@ -96,18 +96,18 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def pins() -> list[str]:
-    """The packages with their versions, as pip takes them."""
+    """Return the packages with their versions, as pip takes them."""
     return [line for line in PINS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
 
 
 def _hash_sources(exported: ExportedModel) -> str:
-    """Of all that the file is made from; another torch exports another graph. The converter has to be there."""
+    """Hash all that the file is made from; another torch exports another graph. The converter has to be there."""
     code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
     return hashlib.sha256(f"{exported.key} {[version_of(one) for one in MAKERS]} {code}".encode()).hexdigest()
 
 
 def _is_whole(stored: Path) -> bool:
-    """Whether a file is there as it was written: after a power cut it may be empty."""
+    """Return whether a file is there as it was written: after a power cut it may be empty."""
     try:
         return bool(open_sealed(stored / RECORD)["digest"] == _hash_file(stored / FILE))
     except (OSError, ValueError, KeyError):
@@ -130,7 +130,7 @@ def _write_file(exported: ExportedModel, path: Path) -> None:
         litert_torch.convert(float32_module(exported), example).export(str(path))
 
 
-def _install(folder: Path) -> str:
+def _install_converter(folder: Path) -> str:
     command = [sys.executable, "-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--retries", "1"]
     with scratch(cache_folder()) as made, Stopwatch() as watch:
         place = made / "site"
@@ -146,19 +146,19 @@ def _install(folder: Path) -> str:
                 errors="replace",
             )
         except (OSError, subprocess.SubprocessError) as error:
-            raise _unobtainable(error) from None
+            raise _unobtainable_error(error) from None
         os.sync()  # nobody looks into these files again before they are imported
         place.rename(folder)
     megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     return f"LiteRT's converter was installed into the cache once: {megabytes:.0f} MB, {span(watch.seconds)}"
 
 
-def _unobtainable(error: Exception) -> SkippedArm:
+def _unobtainable_error(error: Exception) -> SkippedArm:
     said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
     reason = f"LiteRT's converter is not installed, and pip could not get it: {said[-1] if said else error}"
     return SkippedArm(reason, pip_install(*pins(), options="--no-deps"), NotRunKind.NOT_INSTALLED)
 
 
 def _hash_pins() -> str:
-    """Of what is in such a folder: the packages, and the Python that their compiled parts are for."""
+    """Hash what is in such a folder: the packages, and the Python that their compiled parts are for."""
     return hashlib.sha256(f"{sys.version_info[:2]} {pins()}".encode()).hexdigest()[:KEY_DIGITS]

@@ -36,7 +36,7 @@ EVERYTHING = ".*"
 
 
 def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) -> bytes:
-    """The float file in the arm's integer precision; inputs and outputs stay float.
+    """Quantize the float file to the arm's integer precision; inputs and outputs stay float.
 
     Args:
         source: the float .tflite file.
@@ -51,13 +51,13 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) ->
 
     quantizing, all_kinds = quantizer.Quantizer(str(source)), qtyping.TFLOperationName.ALL_SUPPORTED
     bits = 4 if arm.target.precision is Precision.INT4 else 8
-    granularity = _granularity(qtyping.QuantGranularity, arm, scheme)
+    granularity = _choose_granularity(qtyping.QuantGranularity, arm, scheme)
     ranges = None
     if _is_static(arm, scheme):
         quantizing.add_static_config(EVERYTHING, all_kinds, 8, bits, granularity)
         for end in (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT):
             quantizing.update_quantization_recipe(EVERYTHING, end, algorithm_key="no_quantize")
-        ranges = _ranges(source, [*_as_named(calibration_of(exported, scheme), exported)], arm, scheme)
+        ranges = _observe_ranges(source, [*_as_named(calibration_of(exported, scheme), exported)], arm, scheme)
     elif arm.target.precision is Precision.INT8_DYNAMIC or scheme.activations == "activations-8":
         quantizing.add_dynamic_config(EVERYTHING, all_kinds, bits, granularity)
     else:
@@ -66,7 +66,7 @@ def quantize(source: Path, exported: ExportedModel, arm: Arm, scheme: Scheme) ->
 
 
 def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
-    """Of a static INT8 row without a word on its ranges: which they are, since they can cost most of its accuracy."""
+    """Tell of a static INT8 row whose scheme names no ranges which they are: they can cost most of its accuracy."""
     if not _is_static(arm, scheme) or scheme.ranges:
         return []
     return [
@@ -74,8 +74,8 @@ def notes_of(arm: Arm, scheme: Scheme) -> list[str]:
     ]
 
 
-def _ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme: Scheme) -> dict[str, Any]:
-    """Of each tensor: the sets' extremes in a moving average, as is the quantizer's own way, or the widest.
+def _observe_ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme: Scheme) -> dict[str, Any]:
+    """Return each tensor's range: the sets' extremes in a moving average, the quantizer's default, or the widest.
 
     The mode that asks the interpreter's profiler finds the same ranges as the one that keeps all tensors, five times as
     fast.
@@ -95,13 +95,13 @@ def _ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme: Scheme
 
 
 def _as_named(sets: Iterable[Arrays], exported: ExportedModel) -> Iterable[dict[str, Array]]:
-    """Input sets by the converter's names for the module's arguments, in the types that it gives them."""
+    """Yield input sets by the converter's names for the module's arguments, in the types that it gives them."""
     for one in sets:
-        yield {f"args_{place}": _narrowed(one[spec.name]) for place, spec in enumerate(exported.inputs)}
+        yield {f"args_{place}": _to_32_bits(one[spec.name]) for place, spec in enumerate(exported.inputs)}
 
 
-def _narrowed(array: Array) -> Array:
-    """An array in 32 bits where it has 64: the converter has no wider numbers."""
+def _to_32_bits(array: Array) -> Array:
+    """Return an array in 32 bits if it has 64: the converter has no wider numbers."""
     return array.astype(np.dtype(f"{array.dtype.kind}4")) if array.dtype.itemsize == 8 else array
 
 
@@ -109,7 +109,7 @@ def _is_static(arm: Arm, scheme: Scheme) -> bool:
     return arm.target.precision is Precision.INT8 and scheme.activations != "weights-only"
 
 
-def _granularity(kinds: Any, arm: Arm, scheme: Scheme) -> Any:
+def _choose_granularity(kinds: Any, arm: Arm, scheme: Scheme) -> Any:
     if size := arm.options.get(GROUP_SIZE):
         return kinds[f"BLOCKWISE_{size}"]
     return kinds.TENSORWISE if scheme.granularity == "per-tensor" else kinds.CHANNELWISE

@@ -24,7 +24,7 @@ TASKS = Path("/proc/self/task")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class LiteRtSlot:
     """Buffers of one call.
 
     Attributes:
@@ -46,21 +46,21 @@ class LiteRtSession:
 
     def __init__(self, built: Built) -> None:
         self._built, self._inputs, self._outputs = built, built.exported.inputs, built.exported.outputs
-        before = _tasks()
+        before = _count_tasks()
         self._model: Any = compile_model(built.folder / MODEL, built.arm)
         begins_later = KERNELS in built.arm.options  # LiteRT's own kernels begin their threads in calls
-        self._threads = None if before is None or begins_later else 1 + (_tasks() or before) - before
-        self._slots: dict[int, Slot] = {}
+        self._threads = None if before is None or begins_later else 1 + (_count_tasks() or before) - before
+        self._slots: dict[int, LiteRtSlot] = {}
 
     @cached_property
     def executed(self) -> Executed:
-        """The file's own nodes, and whether the compiled model runs all of them in its delegate."""
+        """Return the file's own nodes, and whether the compiled model runs all of them in its delegate."""
         facts = dict(self._built.facts["account"])
         undelegated, branching = facts.pop("undelegated"), facts.pop("branching")
         whole = KERNELS in self._built.arm.options or self._model.is_fully_accelerated()
-        outside = _listed(undelegated) or "some nodes"
+        outside = _list_counts(undelegated) or "some nodes"
         told_outside = "" if whole else f"not in XNNPACK but in LiteRT's own kernels: {outside}"
-        told_uncounted = f"not counted: the products inside {_listed(branching)}" if branching else ""
+        told_uncounted = f"not counted: the products inside {_list_counts(branching)}" if branching else ""
         return Executed(
             library="litert",
             version=version_of(PACKAGE),
@@ -71,7 +71,7 @@ class LiteRtSession:
             **facts,
         )
 
-    def stage(self, inputs: Arrays, slot: int) -> Slot:
+    def stage(self, inputs: Arrays, slot: int) -> LiteRtSlot:
         """Copy the inputs into the slot's buffers."""
         check_inputs(self._inputs, inputs)
         handle = self._slots.get(slot) or self._new_slot(slot)
@@ -79,20 +79,20 @@ class LiteRtSession:
             write(inputs[name])
         return handle
 
-    def execute(self, staged: Slot) -> Slot:
-        """Run the only signature; returns when done."""
+    def execute(self, staged: LiteRtSlot) -> LiteRtSlot:
+        """Run the only signature; return when done."""
         self._model.run_by_index(0, staged.given, staged.made)
         return staged
 
     def synchronize(self) -> None:
-        """Nothing is pending when `execute` has returned."""
+        """Do nothing: no work is pending when `execute` has returned."""
 
-    def fetch(self, raw: Slot) -> Arrays:
-        """Copies, since the slot's next run overwrites its buffers."""
+    def fetch(self, raw: LiteRtSlot) -> Arrays:
+        """Copy the outputs, since the slot's next run overwrites its buffers."""
         return {name: read() for name, read in raw.reads}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """The wheel's profiler isn't reachable from Python."""
+        """Return nothing: the wheel's profiler isn't reachable from Python."""
         return ()
 
     def close(self) -> None:
@@ -102,32 +102,32 @@ class LiteRtSession:
             self._model.close()
         self._model = None
 
-    def _new_slot(self, slot: int) -> Slot:
-        """Buffers by the converter's own names: its inputs and outputs are numbered in the module's order."""
+    def _new_slot(self, slot: int) -> LiteRtSlot:
+        """Make buffers by the converter's own names: its inputs and outputs are numbered in the module's order."""
         (key, signature), *_ = self._model.get_signature_list().items()
         wants, gives = self._model.get_input_tensor_details(key), self._model.get_output_tensor_details(key)
         given = {name: self._model.create_input_buffer_by_name(key, name) for name in signature["inputs"]}
         made = {name: self._model.create_output_buffer_by_name(key, name) for name in signature["outputs"]}
         writes = [
-            (spec.name, _writing(given[name], wants[name]["dtype"], spec))
+            (spec.name, _writer_of(given[name], wants[name]["dtype"], spec))
             for place, spec in enumerate(self._inputs)
             if (name := f"args_{place}") in given
         ]
         reads = [
-            (spec.name, _reading(made[f"output_{place}"], gives[f"output_{place}"]["dtype"], spec))
+            (spec.name, _reader_of(made[f"output_{place}"], gives[f"output_{place}"]["dtype"], spec))
             for place, spec in enumerate(self._outputs)
         ]
-        self._slots[slot] = Slot(tuple(writes), tuple(reads), list(given.values()), list(made.values()))
+        self._slots[slot] = LiteRtSlot(tuple(writes), tuple(reads), list(given.values()), list(made.values()))
         return self._slots[slot]
 
 
-def _writing(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[Array], object]:
-    """What copies an array into a buffer, as the file's type where that is another one."""
+def _writer_of(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[Array], object]:
+    """Return what copies an array into a buffer, as the file's type if that is another one."""
     return buffer.write if dtype == spec.dtype else lambda array: buffer.write(array.astype(dtype))
 
 
-def _reading(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[], Array]:
-    """What copies a buffer into an array of the model's shape and type."""
+def _reader_of(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[], Array]:
+    """Return what copies a buffer into an array of the model's shape and type."""
     count, kind, shape = math.prod(spec.shape), np.dtype(dtype), spec.shape
     if dtype == spec.dtype:
         return lambda: buffer.read(count, kind).reshape(shape)
@@ -135,7 +135,7 @@ def _reading(buffer: Any, dtype: str, spec: TensorSpec) -> Callable[[], Array]:
 
 
 def compile_model(path: Path, arm: Arm) -> Any:
-    """The file as this arm runs it."""
+    """Compile the file as this arm runs it."""
     import ai_edge_litert  # noqa: F401 - named by itself where it is missing
     from ai_edge_litert.compiled_model import CompiledModel, CpuKernelMode, CpuOptions, Options
 
@@ -145,9 +145,9 @@ def compile_model(path: Path, arm: Arm) -> Any:
     return CompiledModel.from_file(str(path), options=Options(cpu_options=cpu))
 
 
-def _listed(counts: Mapping[str, int]) -> str:
+def _list_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
-def _tasks() -> int | None:
+def _count_tasks() -> int | None:
     return sum(1 for _ in TASKS.iterdir()) if TASKS.is_dir() else None

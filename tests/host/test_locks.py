@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shootout.backends._litert.converter import alone
+from shootout.backends._litert.converter import lock_path
 from shootout.clock import Deadline
 from shootout.errors import OutOfTime, UsageError
 from shootout.host import locks
@@ -352,6 +352,6 @@ def test_a_disk_without_locks_is_said_by_name(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UsageError, match=rf"can't lock {tmp_path}/\.lock: {why}\. .* choose another --out"):
         folder_lock(tmp_path).__enter__()
     assert machine_lock_holder(lock) is None, "nobody is known to measure"
-    with pytest.raises(OSError, match=why) as raised, alone(tmp_path / "made"):
+    with pytest.raises(OSError, match=why) as raised, lock_path(tmp_path / "made"):
         pytest.fail("it isn't alone")
     assert raised.value.filename == str(tmp_path / "made.lock")

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from shootout.backends._executorch import account, runtime
-from shootout.backends._executorch.account import _flops, _label_in_file, label, labels_of
+from shootout.backends._executorch.account import _count_flops, _label_in_file, label_of, labels_of
 from shootout.backends._executorch.backend import TINY
-from shootout.backends._executorch.runtime import Operand, Step, steps_of
+from shootout.backends._executorch.runtime import MethodStep, Operand, steps_of
 
 
-def step(name: str, *operands: tuple[str, tuple[int, ...]], is_delegated: bool = True) -> Step:
+def step(name: str, *operands: tuple[str, tuple[int, ...]], is_delegated: bool = True) -> MethodStep:
     found = tuple(Operand(kind=kind, shape=shape) for kind, shape in operands)
-    return Step(name=name, operands=found, is_delegated=is_delegated)
+    return MethodStep(name=name, operands=found, is_delegated=is_delegated)
 
 
 def test_a_file_tells_the_steps_that_it_hands_to_xnnpack() -> None:
     two = Operand(kind="fp32", shape=(1, 2))
-    assert [*steps_of(TINY)] == [Step(name="XNNAdd", operands=(two, two, two), is_delegated=True)]
+    assert [*steps_of(TINY)] == [MethodStep(name="XNNAdd", operands=(two, two, two), is_delegated=True)]
 
 
 def test_operators_that_call_their_tensors_otherwise_have_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,13 +36,13 @@ def test_operators_that_call_their_tensors_otherwise_have_them_too(monkeypatch: 
     attention, pooling = runtime._xnn_steps(bytes(runtime.XNN_HEADER.size))
     assert [one.shape[0] for one in attention.operands] == [0, 1, 2, 3]
     assert [one.shape[0] for one in pooling.operands] == [1, 2]
-    assert (_flops(attention), _label_in_file(attention)) == (None, "fp32")
+    assert (_count_flops(attention), _label_in_file(attention)) == (None, "fp32")
 
 
 def test_a_step_on_numbers_alone_is_no_tensor_s(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(account, "steps_of", lambda _: [step("executorch_prim::add", is_delegated=False)])
     monkeypatch.setattr(account, "record_calls", lambda *_: [[]])
-    found = account.account(TINY, 1, [])
+    found = account.read_executed(TINY, 1, [])
     assert found["other_nodes_by_precision"] == {}
     assert found["undelegated"] == {"add": 1}
 
@@ -67,7 +67,7 @@ def test_a_step_on_numbers_alone_is_no_tensor_s(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_the_types_in_an_operator_s_name_tell_its_precision(types: str, meant: str) -> None:
-    assert label(types) == meant
+    assert label_of(types) == meant
 
 
 def test_a_record_s_products_are_those_that_multiply() -> None:
@@ -115,6 +115,8 @@ def test_a_record_s_products_are_those_that_multiply() -> None:
         (step("aten::mm", ("HALF", (2, 8)), ("HALF", (8, 5)), ("HALF", (2, 5)), is_delegated=False), 160, "fp16"),
     ],
 )
-def test_operations_and_precisions_follow_from_shapes_and_types(one: Step, flops: float | None, meant: str) -> None:
-    assert _flops(one) == flops
+def test_operations_and_precisions_follow_from_shapes_and_types(
+    one: MethodStep, flops: float | None, meant: str
+) -> None:
+    assert _count_flops(one) == flops
     assert _label_in_file(one) == meant

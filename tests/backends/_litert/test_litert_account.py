@@ -16,8 +16,8 @@ import pytest
 from shootout import backends
 from shootout.backends._litert import account, converter
 from shootout.backends._litert import session as sessions
-from shootout.backends._litert.account import Node, _flops, _label
-from shootout.backends._litert.session import LiteRtSession, _reading, _writing
+from shootout.backends._litert.account import LiteRtNode, _count_flops, _product_label
+from shootout.backends._litert.session import LiteRtSession, _reader_of, _writer_of
 from shootout.backends.adapter import Built
 from shootout.contract import Arm, Executed, Precision, Target, TensorSpec
 from shootout.export.client import Request
@@ -107,9 +107,9 @@ def test_a_row_without_a_word_on_its_ranges_says_which_they_are() -> None:
     assert ["moving average" in " ".join(ran()[label].notes) for label in LABELS[1:4]] == [False, True, False]
 
 
-def node(kind: str, shapes: list[tuple[int, ...]], types: list[str], **how: Any) -> Node:
+def node(kind: str, shapes: list[tuple[int, ...]], types: list[str], **how: Any) -> LiteRtNode:
     settings = {"unpacked": False, "transposed": False, **how}
-    return Node(kind, (0, 1), (2,), tuple(shapes), tuple(types), **settings)
+    return LiteRtNode(kind, (0, 1), (2,), tuple(shapes), tuple(types), **settings)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def node(kind: str, shapes: list[tuple[int, ...]], types: list[str], **how: Any)
     ],
 )
 def test_a_product_is_named_by_its_operands(types: list[str], unpacked: bool, label: str) -> None:
-    assert _label(node("FULLY_CONNECTED", [(1, 2), (3, 2), (1, 3)], types, unpacked=unpacked)) == label
+    assert _product_label(node("FULLY_CONNECTED", [(1, 2), (3, 2), (1, 3)], types, unpacked=unpacked)) == label
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,16 @@ def test_a_product_is_named_by_its_operands(types: list[str], unpacked: bool, la
     ],
 )
 def test_operations_are_counted_by_the_layout_of_each_kind(kind: str, shapes: Any, how: Any, multiplied: int) -> None:
-    assert _flops(node(kind, shapes, ["FLOAT32"] * 3, **how)) == 2 * multiplied
+    assert _count_flops(node(kind, shapes, ["FLOAT32"] * 3, **how)) == 2 * multiplied
 
 
 def test_a_transposed_convolution_multiplies_each_input_by_its_channel_s_weights() -> None:
     shapes = ((4,), (16, 3, 5, 2), (1, 4, 4, 2), (1, 8, 8, 16))
-    one = Node("TRANSPOSE_CONV", (0, 1, 2), (3,), shapes, ("INT32", "FLOAT32", "FLOAT32", "FLOAT32"), False, False)
-    assert _flops(one) == 2 * 4 * 4 * 2 * 16 * 3 * 5
-    assert _label(one) == "fp32"
+    one = LiteRtNode(
+        "TRANSPOSE_CONV", (0, 1, 2), (3,), shapes, ("INT32", "FLOAT32", "FLOAT32", "FLOAT32"), False, False
+    )
+    assert _count_flops(one) == 2 * 4 * 4 * 2 * 16 * 3 * 5
+    assert _product_label(one) == "fp32"
 
 
 class Memory:
@@ -168,9 +170,9 @@ class Memory:
 def test_numbers_have_the_file_s_type_inside_and_the_model_s_outside(ours: str, theirs: str) -> None:
     memory, spec = Memory(), TensorSpec(name="x", shape=(2, 3), dtype=ours)
     given = np.arange(6).reshape(2, 3).astype(ours)
-    _writing(memory, theirs, spec)(given)
+    _writer_of(memory, theirs, spec)(given)
     assert memory.held.dtype == theirs
-    back = _reading(memory, theirs, spec)()
+    back = _reader_of(memory, theirs, spec)()
     assert (back.dtype, back.shape) == (given.dtype, (2, 3))
     np.testing.assert_array_equal(back, given)
 
@@ -206,8 +208,8 @@ def test_a_model_is_converted_once_for_all_precisions(tmp_path: Path, monkeypatc
 
 def test_graphs_inside_a_graph_are_told_since_nothing_counts_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [node(kind, [(1,), (1,), (1,)], ["FLOAT32"] * 3) for kind in ("WHILE", "ADD", "WHILE")]
-    monkeypatch.setattr(account, "_nodes", lambda _: nodes)
-    monkeypatch.setattr(account, "_undelegated", lambda *_: {})
+    monkeypatch.setattr(account, "_read_nodes", lambda _: nodes)
+    monkeypatch.setattr(account, "_count_undelegated", lambda *_: {})
     found = account.survey(Path())
     assert found["branching"] == {"WHILE": 2}
     built = Mock(

@@ -376,7 +376,7 @@ def test_a_cuda_provider_that_is_a_plugin_is_told_the_same_as_one_that_is_built_
 ):
     machine.available, machine.plugins = [CPU], [CPU, CUDA]
     told: list[Any] = []
-    monkeypatch.setattr(account.plugins, "attach", lambda options, *given: told.append(given))
+    monkeypatch.setattr(account.providers, "attach_plugin", lambda options, *given: told.append(given))
     monkeypatch.setattr(
         machine, "session", lambda source, options, enable_fallback: Session(machine, options, {CUDA: {}})
     )

@@ -39,7 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         (matmul_nbits_quantizer, "MatMulNBitsQuantizer"),
     ):
         monkeypatch.setattr(module, name, lambda *given, _name=name, **named: record(_name, *given, **named))
-    for name in ("_require", "_rewrite_gemm", "_flatten_biases"):
+    for name in ("_require_operations", "_rewrite_gemm", "_flatten_biases"):
         monkeypatch.setattr(quantize, name, lambda *_: None)
     for name in ("saturates", "prefers_signed"):
         monkeypatch.setattr(quantize, name, lambda: False)
