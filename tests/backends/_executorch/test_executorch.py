@@ -149,10 +149,10 @@ def test_instances_that_take_turns_are_a_line_under_the_table(
 def test_a_quantizer_that_takes_no_product_is_refused_with_what_runs_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("float32_module", "quantize", "examples"):
+    for name in ("float32_module", "quantize", "example_inputs"):
         monkeypatch.setattr(backend, name, Mock())
     monkeypatch.setattr(backend, "lower", lambda *_: b"a file")
-    monkeypatch.setattr(backend, "account", lambda *_: {"compute_nodes_by_precision": {"fp32": 3}})
+    monkeypatch.setattr(backend, "read_executed", lambda *_: {"compute_nodes_by_precision": {"fp32": 3}})
     arm = Arm(target=Target(backend="executorch", precision=Precision.INT8), model="m")
     with pytest.raises(ValueError, match=r"nothing to quantize: XNNPACK's quantizer takes .* products \(3 in fp32\)"):
         backends.get("executorch").build(Mock(), arm, tmp_path)
