@@ -27,7 +27,7 @@ from shootout.host.placement import MORE
 
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
-_FOLDERS = "shootout.backends._shipped:ShippedRunner"
+_SHIPPED_RUNNER = "shootout.backends._shipped:ShippedRunner"
 """Of targets that are shipped folders (`shipped:DIR`)."""
 
 
@@ -93,11 +93,11 @@ class Entry:
 
     @property
     def fix(self) -> str:
-        """The command that makes it available."""
+        """Return the command that makes it available."""
         return pip_install(self.package, options="--upgrade") if self.package else install(self.extra)
 
     def why_unshippable(self, target: Target) -> str:
-        """Why a target's artifact can't be shipped; "" where it can."""
+        """Return why a target's artifact can't be shipped; "" if it can."""
         if target.folder:
             return f"it is a shipped folder already; copy {target.folder}"
         if target.device.is_gpu:
@@ -106,7 +106,7 @@ class Entry:
         return why or ("" if self.ships else self.unshippable.get("", "its adapter doesn't say how"))
 
     def installed(self, target: Target) -> tuple[str, ...]:
-        """What is to be installed to run what it builds for a target; () where nobody knows."""
+        """Return what is to be installed to run what it builds for a target; () if that is unknown."""
         if self.package:
             return (self.package,)
         mode = next((mode for mode in self.installs if is_among(target.mode, (mode,))), "")
@@ -115,7 +115,7 @@ class Entry:
         return (*needs, *(one for some in more for one in some)) if needs else ()
 
     def distributions(self, target: Target) -> tuple[str, ...]:
-        """Names of those packages, its library's first; of several that would do all."""
+        """Return the names of those packages, its library's first, and all of several that would do."""
         return tuple(one.partition("[")[0] for some in self.installed(target) for one in some.split("|"))
 
 
@@ -322,31 +322,31 @@ SHIPPED = {
 
 
 def names(*, hidden: bool = False) -> tuple[str, ...]:
-    """The known backends, the shipped ones first; `hidden` adds the harness's own instruments."""
+    """Return the known backends, the shipped ones first; `hidden` adds the harness's own instruments."""
     shipped = [name for name, row in SHIPPED.items() if hidden or not row.hidden]
     return (*shipped, *sorted({point.name for point in _third_parties()} - set(SHIPPED)))
 
 
 def entry(name: str) -> Entry:
-    """The row of a backend, without importing it.
+    """Return the row of a backend, without importing it.
 
     Raises:
         UsageError: no such backend, or a third party claims a name that is taken.
     """
     claims = [point for point in _third_parties() if point.name == name]
     if len(claims) + (name in SHIPPED) > 1:
-        owners = ", ".join(_package(point) for point in claims)
+        owners = ", ".join(_package_of(point) for point in claims)
         others = "shootout itself" if name in SHIPPED else "each other"
         raise UsageError(f"backend {name!r} is claimed twice, by {owners} against {others}: uninstall or rename one")
     if name in SHIPPED:
         return SHIPPED[name]
     if not claims:
         raise unknown("backend", name, names(hidden=True))
-    return Entry(path=claims[0].value, package=_package(claims[0]), makers=_requirements(claims[0]))
+    return Entry(path=claims[0].value, package=_package_of(claims[0]), makers=_requirements_of(claims[0]))
 
 
 def get(name: str) -> Adapter:
-    """The adapter of a backend, imported now: a third party's only in a process that it may end.
+    """Return the adapter of a backend, imported now: a third party's only in a process that it may end.
 
     Raises:
         UsageError: no such backend, or a third party claims a name that is taken.
@@ -354,27 +354,27 @@ def get(name: str) -> Adapter:
     """
     row = entry(name)
     if name in SHIPPED:
-        return cast("Adapter", _imported(row.path)())
+        return cast("Adapter", _import_attribute(row.path)())
     try:
-        return cast("Adapter", _imported(row.path)())
+        return cast("Adapter", _import_attribute(row.path)())
     except (Exception, SystemExit) as error:
         raise SkippedArm(f"{row.path} can't be loaded: {explained(error)}", row.fix, NotRunKind.BROKEN) from error
 
 
 def runner(target: Target) -> Runner:
-    """Whoever builds and loads a target: its backend's adapter, or a shipped folder by itself.
+    """Return what builds and loads a target: its backend's adapter, or a shipped folder by itself.
 
     Raises:
         UsageError: no such backend, or a third party claims a name that is taken.
         SkippedArm: it can't be imported.
     """
     if target.folder:
-        return cast("Runner", _imported(_FOLDERS)())
+        return cast("Runner", _import_attribute(_SHIPPED_RUNNER)())
     return get(target.backend)
 
 
 def capabilities(name: str) -> Capabilities:
-    """What a backend can be asked.
+    """Return what a backend can be asked.
 
     Raises:
         UsageError: no such backend.
@@ -383,7 +383,7 @@ def capabilities(name: str) -> Capabilities:
 
 
 def describe(name: str) -> Description:
-    """What a backend says of itself, or why it can't; no third party's code runs in this process.
+    """Return what a backend says of itself, or why it can't; no third party's code runs in this process.
 
     Raises:
         UsageError: no such backend.
@@ -396,12 +396,12 @@ def describe(name: str) -> Description:
         return description.broken(str(error))
     if name in SHIPPED:
         return Description(capabilities=get(name).capabilities)
-    together = tuple((one.name, one.value) for one in _third_parties() if _package(one) == row.package)
-    return description.ask(together, row.fix, _folders(), os.environ.get(MORE, ""))[name]
+    together = tuple((one.name, one.value) for one in _third_parties() if _package_of(one) == row.package)
+    return description.ask(together, row.fix, _package_folders(), os.environ.get(MORE, ""))[name]
 
 
 def is_installed(name: str) -> bool:
-    """Whether a backend's library is there to be imported, which is not tried; a third party brings its own.
+    """Return whether a backend's library is there to be imported, which is not tried; a third party brings its own.
 
     Raises:
         UsageError: no such backend.
@@ -414,7 +414,7 @@ def is_installed(name: str) -> bool:
 
 
 def baseline(*, of_file: bool = False) -> str:
-    """The backend that the others are compared with where nobody says with what.
+    """Return the backend that the others are compared with unless the user names one.
 
     Args:
         of_file: of a user's ONNX file, which not all can read.
@@ -423,33 +423,33 @@ def baseline(*, of_file: bool = False) -> str:
 
 
 def multipliers() -> dict[str, str]:
-    """Where each library's fastest square products are made, by the library's name as it is imported."""
+    """Return where each library's fastest square products are made, by the library's name as it is imported."""
     return {row.loads[""][0]: row.gemms for row in SHIPPED.values() if row.gemms}
 
 
 def gemms(library: str, threads: int) -> Gemms:
-    """A library's fastest square products on so many threads; imports it.
+    """Return a library's fastest square products on so many threads; imports it.
 
     Raises:
         KeyError: no row has any of this library.
     """
-    return cast("Gemms", _imported(multipliers()[library])(threads))
+    return cast("Gemms", _import_attribute(multipliers()[library])(threads))
 
 
 def get_ready(name: str) -> None:
     """Do what a backend's builds begin with, before there is a model; imports it."""
     if path := entry(name).get_ready:
-        _imported(path)()
+        _import_attribute(path)()
 
 
 def explain(name: str, error: Exception) -> NotRun | None:
-    """What an error of a backend's library means, where that is known; None where it is a failure."""
+    """Return what an error of a backend's library means if that is known; None if it is a failure."""
     path = entry(name).error_hints
-    return explain_error(error, _imported(path) if path else ())
+    return explain_error(error, _import_attribute(path) if path else ())
 
 
 def shipping(target: Target) -> tuple[Ship, Path]:
-    """How a target's artifacts are shipped, and the folder of its templates; imports its module.
+    """Return what ships a target's artifacts, and the folder of its templates; imports its module.
 
     Raises:
         SkippedArm: they can't be.
@@ -460,46 +460,46 @@ def shipping(target: Target) -> tuple[Ship, Path]:
     if why := row.why_unshippable(target):
         raise SkippedArm(f"{target} can't be shipped: {why}", kind=NotRunKind.UNSUPPORTED)
     module = import_module(row.ships.partition(":")[0])
-    return cast("Ship", _imported(row.ships)), Path(str(module.__file__)).parent
+    return cast("Ship", _import_attribute(row.ships)), Path(str(module.__file__)).parent
 
 
 def serving(name: str, server: str) -> Serve:
-    """What a server's own runtime is told of a backend's shipped artifacts; imports its module.
+    """Return what gives a server's own runtime the settings of a backend's shipped artifacts; imports its module.
 
     Raises:
         KeyError: the server has no such runtime.
     """
-    return cast("Serve", _imported(entry(name).serves[server]))
+    return cast("Serve", _import_attribute(entry(name).serves[server]))
 
 
 def fixture(name: str) -> Fixture:
-    """How the conformance suite drives a backend; imports its module where it says so itself.
+    """Return what the conformance suite drives a backend with; imports its module if its row names a fixture.
 
     A third party's row is its entry point, which has no room for a name: its adapter holds the fixture.
     """
     row = entry(name)
     if row.fixture:
-        return cast("Fixture", _imported(row.fixture))
+        return cast("Fixture", _import_attribute(row.fixture))
     return cast("Fixture", getattr(get(name), "fixture", Fixture())) if row.package else Fixture()
 
 
-def _imported(path: str) -> Any:
+def _import_attribute(path: str) -> Any:
     module, _, attribute = path.partition(":")
     return getattr(import_module(module), attribute)
 
 
 def _third_parties() -> tuple[EntryPoint, ...]:
-    return _installed(_folders())
+    return _read_entry_points(_package_folders())
 
 
-def _folders() -> Folders:
-    """Where packages are looked for, and when each last changed."""
+def _package_folders() -> Folders:
+    """Return where packages are looked for, and when each last changed."""
     return tuple((folder, _changed_ns(folder)) for folder in sys.path)
 
 
 @lru_cache(maxsize=1)
-def _installed(_folders: Folders) -> tuple[EntryPoint, ...]:
-    """Looked up again when a folder changes: it reads every package's metadata, and planning asks for every cell."""
+def _read_entry_points(_package_folders: Folders) -> tuple[EntryPoint, ...]:
+    """Read the entry points again when a folder changes: it reads every package's metadata, and planning asks often."""
     return tuple(entry_points(group=GROUP))
 
 
@@ -510,11 +510,11 @@ def _changed_ns(folder: str) -> int:
         return 0
 
 
-def _requirements(point: EntryPoint) -> tuple[str, ...]:
-    """The packages that a third party's own requires: any of them may decide what it builds."""
+def _requirements_of(point: EntryPoint) -> tuple[str, ...]:
+    """Return the packages that a third party's own requires: any of them may decide what it builds."""
     lines = (point.dist.requires if point.dist else None) or ()
     return tuple(sorted({found[0] for line in lines if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}))
 
 
-def _package(point: EntryPoint) -> str:
+def _package_of(point: EntryPoint) -> str:
     return (point.dist.name if point.dist else "") or point.value

@@ -32,7 +32,7 @@ _NUMBERS = count()
 
 
 class ShippedRunner:
-    """Builds nothing: it all lies in the folder."""
+    """The runner of shipped folders, which builds nothing: all lies in the folder."""
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Check the folder, and tell what was recorded of it and which packages are others here.
@@ -41,10 +41,10 @@ class ShippedRunner:
             UsageError: one of its files was changed.
         """
         shipped = open_shipped(Path(arm.target.folder))
-        return Built(arm=arm, exported=exported, folder=folder, facts=_facts(shipped))
+        return Built(arm=arm, exported=exported, folder=folder, facts=_recorded_facts(shipped))
 
     def load(self, built: Built) -> ShippedSession:
-        """What `load.py` loads.
+        """Load what `load.py` loads.
 
         Raises:
             SkippedArm: `load.py` refuses this machine; in its own words.
@@ -73,10 +73,10 @@ class ShippedSession:
 
     @cached_property
     def executed(self) -> Executed:
-        """As it was told when the folder was made, but for the version that is installed here."""
+        """Return the account from when the folder was made, with the version that is installed here."""
         known = {field.name for field in fields(Executed)}
         told = {name: value for name, value in self._facts["executed"].items() if name in known}
-        here = filter(None, map(_installed, backends.entry(self._target.backend).distributions(self._target)))
+        here = filter(None, map(_installed_version, backends.entry(self._target.backend).distributions(self._target)))
         told |= {"version": next(here, told.get("version", "")), "threads": None}
         return Executed(**told)
 
@@ -91,14 +91,14 @@ class ShippedSession:
         return inputs
 
     def synchronize(self) -> None:
-        """`predict` is done when it returns."""
+        """Do nothing: `predict` is done when it returns."""
 
     def fetch(self, raw: Arrays) -> Arrays:
-        """What the call gave."""
+        """Return the arrays of the call."""
         return {name: widen(array) for name, array in raw.items()} if self._narrow else raw
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """`load.py` has no profiler."""
+        """Return nothing: `load.py` has no profiler."""
         return ()
 
     def close(self) -> None:
@@ -106,21 +106,21 @@ class ShippedSession:
         self.__dict__.pop("execute", None)
 
 
-def _facts(shipped: ShippedFolder) -> dict[str, Any]:
-    """What the record tells of a folder: the account of its row, its size, and what is installed here instead."""
+def _recorded_facts(shipped: ShippedFolder) -> dict[str, Any]:
+    """Return the account of a folder's row, its size, and which packages are other versions here."""
     sizes = [(shipped.folder / name).stat().st_size for name in shipped.files if name.startswith("model/")]
-    notes = [f"proof of what it runs: of {shipped.run}, when it was shipped", *_others(shipped.versions)]
+    notes = [f"proof of what it runs: of {shipped.run}, when it was shipped", *_other_versions(shipped.versions)]
     return {"executed": {**read_row(shipped)["executed"], "artifact_bytes": sum(sizes)}, "notes": notes}
 
 
-def _others(versions: Mapping[str, str]) -> Iterator[str]:
-    """Packages that are of another version here than when it was measured."""
+def _other_versions(versions: Mapping[str, str]) -> Iterator[str]:
+    """Yield packages that are of another version here than when the arm was measured."""
     for name, measured in versions.items():
-        if (here := _installed(name)) != measured:
+        if (here := _installed_version(name)) != measured:
             yield f"{name} {here or 'is not installed'} here, {measured} when it was shipped"
 
 
-def _installed(package: str) -> str:
+def _installed_version(package: str) -> str:
     try:
         return version(package)
     except (PackageNotFoundError, ValueError):

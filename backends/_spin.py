@@ -55,23 +55,23 @@ class SpinAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Do one step."""
-        return trial("torch" if device is Device.CUDA else "", lambda: _try(device))
+        return trial("torch" if device is Device.CUDA else "", lambda: _do_one_step(device))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """Nothing to build.
+        """Check the option; there is nothing to build.
 
         Raises:
             ValueError: not exactly one of the two options, one that the device hasn't, or a value that isn't a number
                 of at least 0.
         """
-        _amount(arm)
+        _read_option(arm)
         return Built(arm=arm, exported=exported, folder=folder)
 
     def load(self, built: Built) -> SpinSession | SpinGpuSession:
-        """A session that spins as the arm's option says."""
+        """Make a session that spins as the arm's option says."""
         if built.arm.target.device is Device.CUDA:
-            return SpinGpuSession(built.exported, int(_amount(built.arm)[1]))
-        return SpinSession(built.exported, _burden(built.arm))
+            return SpinGpuSession(built.exported, int(_read_option(built.arm)[1]))
+        return SpinSession(built.exported, _make_burden(built.arm))
 
 
 class SpinSession:
@@ -84,7 +84,7 @@ class SpinSession:
 
     @property
     def executed(self) -> Executed:
-        """No node of any model; its one thread is no thread pool's."""
+        """Return an account without any node; its one thread is no thread pool's."""
         return Executed(
             library="shootout", version=version("shootout"), device="cpu", threads=None, compute_nodes_by_precision={}
         )
@@ -100,18 +100,18 @@ class SpinSession:
         return staged
 
     def synchronize(self) -> None:
-        """Nothing is pending."""
+        """Do nothing: no work is pending."""
 
     def fetch(self, raw: Arrays) -> Arrays:
-        """Copies of the inputs."""
+        """Copy the inputs."""
         return {name: array.copy() for name, array in zip(self._names, raw.values(), strict=True)}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:  # noqa: ARG002
-        """There is nothing to see."""
+        """Return nothing: there is nothing to see."""
         return ()
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
 
 class SpinGpuSession(SpinSession):
@@ -126,7 +126,7 @@ class SpinGpuSession(SpinSession):
 
     @property
     def executed(self) -> Executed:
-        """No node of any model."""
+        """Return an account without any node."""
         return replace(super().executed, device=f"{Device.CUDA}:{self._cuda.current_device()}")
 
     def synchronize(self) -> None:
@@ -134,8 +134,8 @@ class SpinGpuSession(SpinSession):
         self._cuda.synchronize()
 
 
-def _amount(arm: Arm) -> tuple[str, float]:
-    """The one option and its value."""
+def _read_option(arm: Arm) -> tuple[str, float]:
+    """Return the one option and its value."""
     check_options(arm, OPTIONS)
     if len(arm.options) != 1:
         raise ValueError(f"spin takes exactly one of duration_us and work, got {dict(arm.options)}")
@@ -143,12 +143,12 @@ def _amount(arm: Arm) -> tuple[str, float]:
     return name, float(text) if name == "duration_us" else int(text)
 
 
-def _burden(arm: Arm) -> Callable[[], None]:
-    name, amount = _amount(arm)
-    return _waiting(amount) if name == "duration_us" else _working(int(amount))
+def _make_burden(arm: Arm) -> Callable[[], None]:
+    name, amount = _read_option(arm)
+    return _make_wait(amount) if name == "duration_us" else _make_work(int(amount))
 
 
-def _waiting(duration_us: float) -> Callable[[], None]:
+def _make_wait(duration_us: float) -> Callable[[], None]:
     from shootout.clock import now_ns
 
     duration_ns = round(duration_us * 1_000)
@@ -161,7 +161,7 @@ def _waiting(duration_us: float) -> Callable[[], None]:
     return wait
 
 
-def _working(steps: int) -> Callable[[], None]:
+def _make_work(steps: int) -> Callable[[], None]:
     matrix = np.full((STEP_WIDTH, STEP_WIDTH), 0.5 / STEP_WIDTH, dtype=np.float32)
     vector, result = np.ones(STEP_WIDTH, dtype=np.float32), np.empty(STEP_WIDTH, dtype=np.float32)
     dot = np.dot
@@ -173,16 +173,16 @@ def _working(steps: int) -> Callable[[], None]:
     return work
 
 
-def _try(device: Device) -> str:
+def _do_one_step(device: Device) -> str:
     require_device(device, (Device.CPU, Device.CUDA))
     if device is Device.CUDA:
         _try_gpu()
-    _working(1)()
+    _make_work(1)()
     return version("shootout")
 
 
 def _try_gpu() -> None:
-    """One step. It is torch that has a kernel which does nothing but spin."""
+    """Do one step with torch, which has a kernel that does nothing but spin."""
     import torch
 
     if not torch.cuda.is_available():

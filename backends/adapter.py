@@ -36,7 +36,7 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipment:
-    """What an adapter says of an artifact that it put into a shipped folder (`shootout ship`).
+    """An artifact that an adapter put into a shipped folder (`shootout ship`).
 
     Attributes:
         template: the file beside the adapter's module that becomes the middle of the folder's `load.py`: a function
@@ -55,8 +55,8 @@ class Shipment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What a model server's own runtime is told of a shipped arm's settings (`shootout ship --format`).
+class ServerSettings:
+    """The settings of a shipped arm in the terms of a model server's own runtime (`shootout ship --format`).
 
     Attributes:
         backend: the server's name for the runtime, or for its device.
@@ -71,20 +71,20 @@ class Served:
     lost: tuple[str, ...] = ()
 
 
-Serve = Callable[[Mapping[str, Any]], Served]
+Serve = Callable[[Mapping[str, Any]], ServerSettings]
 """Gives that, from the options of a `Shipment`."""
 Ship = Callable[[Built, Path], Shipment]
 """Puts an arm's artifact into a folder; raises `SkippedArm` where this one can't be shipped, with what to do."""
 
 
 class Runner(Protocol):
-    """Whoever makes an arm ready, and loads it."""
+    """What builds an arm, and loads it."""
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""
 
     def load(self, built: Built) -> Session:
-        """A ready session, in each restart's fresh process; affinity and thread variables are already set."""
+        """Load a ready session, in each restart's fresh process; affinity and thread variables are already set."""
 
 
 class Adapter(Runner, Protocol):
@@ -99,7 +99,7 @@ class Adapter(Runner, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixture:
-    """How the conformance suite (`shootout.testing`) drives a backend; `Fixture()` will do for most.
+    """Settings with which the conformance suite (`shootout.testing`) drives a backend; `Fixture()` will do for most.
 
     Attributes:
         model, parameters, batch: what it runs; small, with a batch of 2 so that a swapped axis shows.
@@ -148,7 +148,7 @@ NOTHING_TO_QUANTIZE = ErrorHint(
 
 
 def explain_error(error: BaseException, table: Iterable[ErrorHint]) -> NotRun | None:
-    """What an error means by the first row that knows it; None where none does, and the error is a failure."""
+    """Return what an error means by the first hint that fits it; None if none does, and the error is a failure."""
     told = f"{type(error).__name__}: {error}"
     for row in (*table, NOTHING_TO_QUANTIZE):
         if found := re.search(row.said, told):

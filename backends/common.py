@@ -64,12 +64,12 @@ other memory; smaller ones it writes to one place, and `fetch` copies them (ONNX
 
 
 def is_shared(spec: TensorSpec) -> bool:
-    """Whether an input is large enough to be handed over as it lies in memory."""
+    """Return whether an input is large enough to be handed over as it lies in memory."""
     return _bytes_of(spec) >= SHARED_BYTES
 
 
 def is_handed_out(spec: TensorSpec) -> bool:
-    """Whether an output is large enough to be handed out as it was written; one that is converted is copied anyway."""
+    """Return whether an output is large enough to be handed out as it was written; a converted one is copied anyway."""
     return _bytes_of(spec) >= HANDED_BYTES and np.dtype(spec.dtype) != np.float16
 
 
@@ -78,7 +78,7 @@ def _bytes_of(spec: TensorSpec) -> int:
 
 
 def precision_of(dtype: str) -> str:
-    """The precision that a compute node on operands of `dtype` works in; the dtype's own name if it has none."""
+    """Return the precision that a node on operands of `dtype` computes in; the dtype's own name if it has none."""
     return PRECISION_BY_DTYPE.get(dtype, dtype)
 
 
@@ -108,15 +108,15 @@ def check_options(arm: Arm, options: Sequence[Option]) -> None:
         ValueError: names the option, the value and what is known.
     """
     for name, value in arm.options.items():
-        option = _known(name, arm.target, options)
+        option = _declared_option(name, arm.target, options)
         if option.settled:
             raise ValueError(f"option {name!r} can't be set: {option.settled}")
         if not option.allows(value):
             raise ValueError(f"option {name!r}: expected {option.expects}, got {value!r}")
 
 
-def _known(name: str, target: Target, options: Sequence[Option]) -> Option:
-    """What is declared under a name.
+def _declared_option(name: str, target: Target, options: Sequence[Option]) -> Option:
+    """Return the option that is declared under a name.
 
     Raises:
         ValueError: nothing is, for this target.
@@ -126,29 +126,29 @@ def _known(name: str, target: Target, options: Sequence[Option]) -> Option:
         return found
     here = sorted({option.name for option in options if option.is_for(target) and not option.settled})
     if covering:
-        raise ValueError(f"option {name!r} {_elsewhere(covering[0], target)}: {covering[0].help}")
+        raise ValueError(f"option {name!r} {_describe_place(covering[0], target)}: {covering[0].help}")
     near = get_close_matches(name, here, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(f"unknown option {name!r}: {hint}this backend takes {', '.join(here) or 'no options'}")
 
 
-def _elsewhere(option: Option, target: Target) -> str:
-    """Where an option belongs that isn't for this target."""
+def _describe_place(option: Option, target: Target) -> str:
+    """Describe where an option belongs that isn't for this target."""
     if target.device not in option.devices:
-        return f"is for {_listed(option.devices)}, not for {target.device}"
+        return f"is for {_join_names(option.devices)}, not for {target.device}"
     if option.modes is not None and target.mode not in option.modes:
         modes = [f"+{mode}" if mode else "the plain mode" for mode in option.modes]
-        return f"is for {_listed(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
-    return f"is for {_listed(option.precisions or ())}, not for {target.precision}"
+        return f"is for {_join_names(modes)}, not for {f'+{target.mode}' if target.mode else 'the plain mode'}"
+    return f"is for {_join_names(option.precisions or ())}, not for {target.precision}"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     *others, last = sorted(names)
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def calibration_of(exported: ExportedModel, scheme: Scheme) -> list[dict[str, Array]]:
-    """The input sets that give static quantization its ranges.
+    """Return the input sets that give static quantization its ranges.
 
     Raises:
         ValueError: the calibration data can't be used: it isn't finite, or has fewer sets than the scheme asks for
@@ -166,7 +166,7 @@ def calibration_of(exported: ExportedModel, scheme: Scheme) -> list[dict[str, Ar
 
 
 def widen(array: Array) -> Array:
-    """A reduced-precision float array as float32; every other array unchanged."""
+    """Return a reduced-precision float array as float32; every other array unchanged."""
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 

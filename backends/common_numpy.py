@@ -40,34 +40,34 @@ class CountingArray(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
         if out is not None:
-            kwargs["out"] = tuple(_plain(array) for array in out)
-        result = getattr(ufunc, method)(*(_plain(value) for value in inputs), **kwargs)
+            kwargs["out"] = tuple(_as_plain(array) for array in out)
+        result = getattr(ufunc, method)(*(_as_plain(value) for value in inputs), **kwargs)
         if ufunc is np.matmul:
-            self.products.append(_product(result, inputs))
-        return _counting(result)
+            self.products.append(_product_of(result, inputs))
+        return _as_counting(result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func not in PRODUCTS:
             return super().__array_function__(func, types, args, kwargs)
-        result = func(*(_plain(value) for value in args), **kwargs)
-        self.products.append(_product(np.asarray(result), args if func in LAST_AXIS else ()))
-        return _counting(result)
+        result = func(*(_as_plain(value) for value in args), **kwargs)
+        self.products.append(_product_of(np.asarray(result), args if func in LAST_AXIS else ()))
+        return _as_counting(result)
 
 
 def products_of(run: Callable[[Arrays], Any], inputs: Arrays) -> list[Product]:
-    """Matrix products in one call of `run`, a function written with NumPy calls."""
+    """Return the matrix products in one call of `run`, a function written with NumPy calls."""
     CountingArray.products.clear()
     run({name: array.view(CountingArray) for name, array in inputs.items()})
     return list(CountingArray.products)
 
 
 def counts(products: Sequence[Product]) -> Mapping[str, int]:
-    """How many there are, by precision."""
+    """Count products by precision."""
     return dict(Counter(precision for precision, _ in products))
 
 
 def blas_threads() -> int | None:
-    """The thread count of the BLAS that this process loaded, asked from it; None where it doesn't say."""
+    """Return the thread count of the BLAS that this process loaded, as the BLAS tells it; None if it doesn't."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -81,15 +81,15 @@ def blas_threads() -> int | None:
     return None
 
 
-def _product(result: Array, operands: Sequence[Any]) -> Product:
-    """One whose operands, where there are any, are multiplied along the first one's last axis."""
+def _product_of(result: Array, operands: Sequence[Any]) -> Product:
+    """Return a product; its operands, if given, are multiplied along the first one's last axis."""
     operations = product_flops(result.shape, np.shape(operands[0])[-1]) if operands else None
     return precision_of(str(result.dtype)), operations
 
 
-def _counting(result: Any) -> Any:
+def _as_counting(result: Any) -> Any:
     return result.view(CountingArray) if isinstance(result, np.ndarray) else result
 
 
-def _plain(value: Array | Any) -> Any:
+def _as_plain(value: Array | Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, CountingArray) else value

@@ -42,26 +42,26 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
 
     whole = onnx.load(source)
     if any(node.op_type == "DequantizeLinear" for node in whole.graph.node):
-        whole = newer(whole)
+        whole = at_newer_opset(whole)
     _lift_constants(whole.graph)
-    wide = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _floats(whole.graph)}
+    wide = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in _float_initializers(whole.graph)}
     save(whole, folder / "wide.onnx")
     # By its path, so that types can be inferred in models of any size; the converter writes beside the file.
     half = convert_float_to_float16(str(folder / "wide.onnx"), keep_io_types=True)
     if precision is Precision.BF16:
-        _retype(half, wide)
+        _retype_to_bfloat16(half, wide)
     OnnxModel.graph_topological_sort(half.graph)  # the converter leaves its casts at the end
     save(half, folder / "half.onnx")
     return folder / "half.onnx"
 
 
 def rest_note(rest: Precision) -> str:
-    """The row's line on what an INT8 model computes in where nothing is quantized."""
+    """Return the row's line on what an INT8 model computes in if something isn't quantized."""
     return f"what isn't quantized computes in {rest} (the scheme's words rest-fp16 and rest-fp32 settle it)"
 
 
-def newer(model: ModelProto) -> ModelProto:
-    """The model at HALF_SCALES_OPSET at least."""
+def at_newer_opset(model: ModelProto) -> ModelProto:
+    """Return the model at HALF_SCALES_OPSET at least."""
     from onnx import version_converter
 
     opset = next(one.version for one in model.opset_import if one.domain in ("", "ai.onnx"))
@@ -80,13 +80,13 @@ def _lift_constants(graph: GraphProto) -> None:
             graph.node.remove(node)
 
 
-def _floats(graph: GraphProto) -> Iterator[Any]:
+def _float_initializers(graph: GraphProto) -> Iterator[Any]:
     from onnx import TensorProto
 
     return (tensor for tensor in graph.initializer if tensor.data_type == TensorProto.FLOAT)
 
 
-def _retype(model: ModelProto, wide: Mapping[str, Array]) -> None:
+def _retype_to_bfloat16(model: ModelProto, wide: Mapping[str, Array]) -> None:
     """Turn the converter's float16 into bfloat16, wherever a type is written down."""
     from ml_dtypes import bfloat16
     from onnx import TensorProto, numpy_helper
@@ -97,7 +97,7 @@ def _retype(model: ModelProto, wide: Mapping[str, Array]) -> None:
         for info in (*graph.input, *graph.output, *graph.value_info):
             if info.type.tensor_type.elem_type == TensorProto.FLOAT16:
                 info.type.tensor_type.elem_type = TensorProto.BFLOAT16
-        for tensor in (*graph.initializer, *_constants(graph)):
+        for tensor in (*graph.initializer, *_constants_in(graph)):
             if tensor.data_type == TensorProto.FLOAT16:
                 values = wide.get(tensor.name, numpy_helper.to_array(tensor))
                 tensor.ClearField("int32_data")
@@ -114,5 +114,5 @@ def _retype_attributes(node: NodeProto) -> None:
             part.i = TensorProto.BFLOAT16
 
 
-def _constants(graph: GraphProto) -> Iterator[Any]:
+def _constants_in(graph: GraphProto) -> Iterator[Any]:
     return (part.t for node in graph.node for part in node.attribute if part.HasField("t"))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def float32_module(exported: ExportedModel) -> torch.nn.Module:
-    """The module with its weights as they are stored, in eval mode."""
+    """Return the module with its weights as they are stored, in eval mode."""
     import torch
 
     module = architecture(exported)
@@ -28,7 +28,8 @@ def float32_module(exported: ExportedModel) -> torch.nn.Module:
 
 
 def architecture(exported: ExportedModel) -> torch.nn.Module:
-    """The module without its weights; of a user's file, with them. Of a user's own model, this runs the user's code.
+    """Make the module without its weights; of a user's file, with them. For a user's own model this runs the user's
+    code.
 
     Raises:
         ValueError: that code isn't the one that the exported model was made from.
@@ -44,7 +45,7 @@ def architecture(exported: ExportedModel) -> torch.nn.Module:
 
 
 def exported_program(exported: ExportedModel) -> ExportedProgram:
-    """The exported model's program, from a file of its own, whose hash was checked."""
+    """Load the exported model's program from a file of its own, whose hash was checked."""
     import torch
 
     return torch.export.load(exported.path(Artifact.PT2))
@@ -75,7 +76,7 @@ def core_module(exported: ExportedModel, floats: str = "float32") -> torch.nn.Mo
 
 
 def _as_module(program: ExportedProgram) -> torch.nn.Module:
-    """A program as a module in eval mode: it was exported in it, and takes no `eval()`."""
+    """Return a program as a module in eval mode: it was exported in it, and takes no `eval()`."""
     module = program.module(check_guards=False)
     for part in module.modules():
         part.training = False
@@ -83,6 +84,6 @@ def _as_module(program: ExportedProgram) -> torch.nn.Module:
 
 
 def _odd_weights(made: Mapping[str, torch.Tensor], stored: Mapping[str, torch.Tensor]) -> str:
-    """The first weight that only one of two modules has, or in another shape; "" where there is none."""
+    """Return the first weight that only one of two modules has, or in another shape; "" if there is none."""
     shapes = [{name: tensor.shape for name, tensor in one.items()} for one in (made, stored)]
     return next((name for name in {**made, **stored} if shapes[0].get(name) != shapes[1].get(name)), "")

@@ -61,7 +61,7 @@ class Buffer:
 
     @property
     def name(self) -> str:
-        """The tensor's."""
+        """Return the tensor's name."""
         return self.spec.name
 
 
@@ -76,14 +76,14 @@ class Cuda:
     """
 
     def __init__(self, copies: str = PINNED) -> None:
-        self.api, self.copies = _runtime(), copies
+        self.api, self.copies = _import_runtime(), copies
         self.held_bytes = 0
         self._pending = False
         kinds = self.api.cudaMemcpyKind
         self._to_device, self._to_host = kinds.cudaMemcpyHostToDevice, kinds.cudaMemcpyDeviceToHost
         self._owned = ExitStack()
         stream = self.ask(self.api.cudaStreamCreateWithFlags, self.api.cudaStreamNonBlocking)
-        self._own(self.api.cudaStreamDestroy, stream)
+        self._free_on_close(self.api.cudaStreamDestroy, stream)
         self.stream = int(stream)
 
     def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -99,19 +99,19 @@ class Cuda:
         return results[0] if results else None
 
     def block(self, size: int) -> int:
-        """The address of so many bytes of device memory, aligned to 256 at least."""
-        device = self._allocated(size)
+        """Allocate so many bytes of device memory, aligned to 256 at least, and return the address."""
+        device = self._allocate_bytes(size)
         self.held_bytes += size
         return device
 
     def buffer(self, spec: TensorSpec) -> Buffer:
-        """Memory for one tensor: on the device, and where copies are PINNED on the host."""
+        """Allocate memory for one tensor: on the device, and if copies are PINNED on the host."""
         size = max(np.empty(spec.shape, spec.dtype).nbytes, 1)
         device = self.block(size)
         if self.copies == PAGEABLE:
             return Buffer(spec, device)
         host = self.ask(self.api.cudaHostAlloc, size, self.api.cudaHostAllocDefault)
-        self._own(self.api.cudaFreeHost, host)
+        self._free_on_close(self.api.cudaFreeHost, host)
         memory = memoryview((ctypes.c_byte * size).from_address(int(host)))
         twin: Array = np.ndarray(spec.shape, spec.dtype, memory)
         return Buffer(spec, device, twin, int(host))
@@ -124,15 +124,15 @@ class Cuda:
             array = inputs[buffer.name]
             if buffer.twin is not None:
                 np.copyto(buffer.twin, array)
-                self._copy(buffer.device_address, buffer.twin_address, buffer.twin.nbytes, self._to_device)
+                self._queue_copy(buffer.device_address, buffer.twin_address, buffer.twin.nbytes, self._to_device)
                 self._pending = True
             else:
                 source = np.ascontiguousarray(array)
-                self._copy(buffer.device_address, _address(source), source.nbytes, self._to_device)
+                self._queue_copy(buffer.device_address, _address_of(source), source.nbytes, self._to_device)
                 self.synchronize()
 
     def download(self, buffers: Iterable[Buffer]) -> dict[str, Array]:
-        """Copies of the buffers, the caller's own; waits for what was queued before."""
+        """Copy the buffers to arrays of the caller's own; waits for what was queued before."""
         hosts = {buffer.name: self._queue_download(buffer) for buffer in buffers}
         self.synchronize()
         return {name: np.copy(host) for name, host in hosts.items()} if self.copies == PINNED else hosts
@@ -152,18 +152,19 @@ class Cuda:
             self.api.cudaStreamEndCapture(self.stream)  # its own error would hide what went wrong
             raise
         graph = self.ask(self.api.cudaStreamEndCapture, self.stream)
-        self._own(self.api.cudaGraphDestroy, graph)
+        self._free_on_close(self.api.cudaGraphDestroy, graph)
         executable = self.ask(self.api.cudaGraphInstantiate, graph, 0)
-        self._own(self.api.cudaGraphExecDestroy, executable)
+        self._free_on_close(self.api.cudaGraphExecDestroy, executable)
         return partial(self.ask, self.api.cudaGraphLaunch, executable, self.stream)
 
     def event_ns(self, enqueue: Callable[[], Any], calls: int) -> list[float]:
-        """Nanoseconds between two events around what `enqueue` puts on the stream, call by call, each waited for.
+        """Return nanoseconds between two events around what `enqueue` puts on the stream, call by call, each waited
+        for.
 
-        The device reads its clock as it comes to an event, so what the host took to queue counts where the device had
-        nothing else to do. The clock's step is about half a microsecond, by the runtime's reference.
+        The device reads its clock as it comes to an event. So the time that the host took to queue counts if the device
+        had nothing else to do. The clock's step is about half a microsecond, by the runtime's reference.
         """
-        found, (began, ended) = [], self._events
+        found, (began, ended) = [], self._timing_events
         self.synchronize()
         for _ in range(calls):
             self.ask(self.api.cudaEventRecord, began, self.stream)
@@ -175,7 +176,7 @@ class Cuda:
 
     def evict(self) -> None:
         """Queue writes to EVICTING times as many bytes as the device's L2 cache has, as Triton's benchmark does."""
-        address, size = self._scratch
+        address, size = self._eviction_memory
         self.ask(self.api.cudaMemsetAsync, address, 0, size, self.stream)
 
     def close(self) -> None:
@@ -184,46 +185,47 @@ class Cuda:
         self.held_bytes = 0
 
     @cached_property
-    def _events(self) -> tuple[Any, Any]:
+    def _timing_events(self) -> tuple[Any, Any]:
         events = (self.ask(self.api.cudaEventCreate), self.ask(self.api.cudaEventCreate))
         for event in events:
-            self._own(self.api.cudaEventDestroy, event)
+            self._free_on_close(self.api.cudaEventDestroy, event)
         return events
 
     @cached_property
-    def _scratch(self) -> tuple[int, int]:
-        """Memory of the harness's own, no part of `held_bytes`: its address and size."""
+    def _eviction_memory(self) -> tuple[int, int]:
+        """Return address and size of memory of the harness's own, no part of `held_bytes`."""
         attribute = self.api.cudaDeviceAttr.cudaDevAttrL2CacheSize
         size = EVICTING * int(self.ask(self.api.cudaDeviceGetAttribute, attribute, DEVICE))
-        return self._allocated(size), size
+        return self._allocate_bytes(size), size
 
     def _queue_download(self, buffer: Buffer) -> Array:
-        """What holds the buffer's tensor once the stream is empty: its twin, or fresh memory."""
+        """Queue the copy of a buffer and return what will hold its tensor: its twin, or fresh memory."""
         host, address = buffer.twin, buffer.twin_address
         if host is None:
             host = np.empty(buffer.spec.shape, buffer.spec.dtype)
-            address = _address(host)
-        self._copy(address, buffer.device_address, host.nbytes, self._to_host)
+            address = _address_of(host)
+        self._queue_copy(address, buffer.device_address, host.nbytes, self._to_host)
         return host
 
-    def _allocated(self, size: int) -> int:
+    def _allocate_bytes(self, size: int) -> int:
         try:
             device = self.ask(self.api.cudaMalloc, size)
         except RuntimeError as error:
             raise RuntimeError(f"{error}, allocating {size} bytes") from error
-        self._own(self.api.cudaFree, device)
+        self._free_on_close(self.api.cudaFree, device)
         return int(device)
 
-    def _own(self, free: Callable[[Any], Any], handle: Any) -> None:
+    def _free_on_close(self, free: Callable[[Any], Any], handle: Any) -> None:
         self._owned.callback(free, handle)
 
-    def _copy(self, target: int, source: int, size: int, kind: Any) -> None:
+    def _queue_copy(self, target: int, source: int, size: int, kind: Any) -> None:
         self.ask(self.api.cudaMemcpyAsync, target, source, size, kind, self.stream)
 
 
 class Eviction:
-    """Empties the L2 cache for sessions whose library has a stream and an allocator of its own: no byte that this takes
-    is in that allocator's account. Done on return.
+    """What empties the L2 cache for sessions whose library has a stream and an allocator of its own.
+
+    No byte that it takes is in that allocator's account. It is done on return.
     """
 
     def __init__(self) -> None:
@@ -243,7 +245,7 @@ class Eviction:
 
 
 def has_bindings() -> bool:
-    """Whether `cuda-bindings` is installed; imports nothing."""
+    """Return whether `cuda-bindings` is installed; imports nothing."""
     try:
         return find_spec("cuda.bindings.runtime") is not None
     except ModuleNotFoundError:
@@ -251,9 +253,9 @@ def has_bindings() -> bool:
 
 
 def capability() -> str | None:
-    """The GPU's compute capability as NVIDIA names targets, e.g. `SM89`; None without a GPU or cuda-bindings."""
+    """Return the GPU's compute capability as NVIDIA names targets, e.g. `SM89`; None without a GPU or cuda-bindings."""
     try:
-        runtime = _runtime()
+        runtime = _import_runtime()
     except ImportError:
         return None
     error, count = runtime.cudaGetDeviceCount()
@@ -266,7 +268,7 @@ def capability() -> str | None:
 
 
 def lacks_float8(capability: str) -> bool:
-    """Whether GPUs of a compute capability, e.g. `SM86`, are known to have no FP8 products: those before Ada."""
+    """Return whether GPUs of a compute capability, e.g. `SM86`, are known to have no FP8 products: those before Ada."""
     number = capability.removeprefix("SM")
     return number.isdigit() and int(number) < FIRST_FLOAT8
 
@@ -287,13 +289,13 @@ def require_float8(capability: str | None, instead: str) -> None:
 
 
 def device_name() -> str:
-    """What the CUDA runtime calls the GPU in use."""
-    return str(_runtime().cudaGetDeviceProperties(DEVICE)[1].name.decode().rstrip("\0"))
+    """Return the CUDA runtime's name of the GPU in use."""
+    return str(_import_runtime().cudaGetDeviceProperties(DEVICE)[1].name.decode().rstrip("\0"))
 
 
-def _address(array: Array) -> int:
+def _address_of(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _runtime() -> Any:
+def _import_runtime() -> Any:
     return import_module("cuda.bindings.runtime")

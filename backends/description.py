@@ -59,7 +59,7 @@ class Description:
 
 
 def broken(reason: str, fix: str = "") -> Description:
-    """One that nothing can be asked of."""
+    """Describe an adapter that can't be loaded."""
     return Description(why=NotRun(NotRunKind.BROKEN, printable(reason), fix))
 
 
@@ -74,38 +74,38 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed
         fix: what a user can do where one is broken.
     """
     left, again = dict(paths), True
-    found = {name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recalled(paths)}
+    found = {name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recall_hanging(paths)}
     while left:
         with Child("shootout.backends", left) as child:
             ended = child.finish(LIMIT_S)
         for line in ended.said.splitlines():
             with suppress(ValueError):  # a line that its process's end cut off
                 name, said = json.loads(line)
-                found[name] = _description(said, left.pop(name), fix)
+                found[name] = _read_description(said, left.pop(name), fix)
         if left and child.was_killed and again:
             again = False
         elif left:  # they are asked in this order, so the first one without an answer ended the process
             name = next(iter(left))
             if ended.code is None:
-                _remember(_state(left[name]), ended.how)
+                _remember_hanging(_import_state(left[name]), ended.how)
             found[name] = broken(f"{left.pop(name)} can't be loaded: {ended.how}", fix)
     return found
 
 
-def _recalled(paths: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
+def _recall_hanging(paths: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:
     """Yield the names of those that hung today in the same state, and how that ended."""
     from shootout.host import store  # a worker needs none of it
 
     with suppress(UsageError):  # a cache that can't be used remembers nothing
         known = store.read_facts(HANGING)
         for name, path in paths if known else ():  # to hash a package's files takes a while
-            match known.get(_state(path)):
+            match known.get(_import_state(path)):
                 case [str(when), str(how)]:
                     again = "as any command does the next day, or when its files or packages change"
                     yield name, f"{how} (at {when}; `shootout doctor` tries it again, {again})"
 
 
-def _remember(key: str, how: str) -> None:
+def _remember_hanging(key: str, how: str) -> None:
     from shootout.host import store
 
     with suppress(UsageError):
@@ -121,7 +121,7 @@ def forget_hanging() -> None:
         store.keep_facts(HANGING, lambda _: False)
 
 
-def _state(path: str) -> str:
+def _import_state(path: str) -> str:
     """Return the day, and a hash of what decides whether an adapter can be imported.
 
     That is packages, its own files, and the variables and folders that Python and libraries go by. Other variables, and
@@ -147,17 +147,17 @@ def _state(path: str) -> str:
     return f"{utc_now()[:10]} {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
 
-def _description(said: Mapping[str, Any], path: str, fix: str) -> Description:
+def _read_description(said: Mapping[str, Any], path: str, fix: str) -> Description:
     if "why" in said:
         return broken(f"{said['why']}{hint(said.get('lacks', ''))}", fix)
     try:
-        return Description(capabilities=reported.capabilities(said["capabilities"]), code=tuple(said["code"]))
+        return Description(capabilities=reported.check_capabilities(said["capabilities"]), code=tuple(said["code"]))
     except ArmFailed as error:
         return broken(f"{path} can't be loaded: {error}", fix)
 
 
 def code_of(adapter: Runner) -> list[Path]:
-    """An adapter's own code; what shipped ones share isn't among it."""
+    """Return an adapter's own code, without what shipped ones share."""
     modules = {base.__module__ for base in type(adapter).__mro__}
     return sorted(
         {file for name in modules if name.partition(".")[0] not in sys.stdlib_module_names for file in _own_files(name)}
@@ -165,10 +165,10 @@ def code_of(adapter: Runner) -> list[Path]:
 
 
 def _own_files(module: str) -> Iterable[Path]:
-    """The Python files of the package that a class comes from, or the file itself with those beside it that it imports.
+    """Return the Python files of the package that a class comes from, or its file with those beside it that it imports.
 
-    A shipped adapter's package is its own folder, with the list of what it installs and without how it ships; a third
-    party's is the whole one that it installs.
+    A shipped adapter's package is its own folder, with the list of what it installs and without how it ships. A third
+    party's is the whole package that it installs.
     """
     file = Path(str(sys.modules[module].__file__))
     folder = file.parent

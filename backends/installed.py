@@ -29,7 +29,7 @@ _UNREADABLE = (OSError, ValueError, AttributeError, csv.Error)
 
 
 def install_bytes(target: Target, folders: Iterable[str] | None = None, python: str = "") -> int | None:
-    """Bytes of the packages that a target's artifact needs where it runs; None where that can't be told.
+    """Return the bytes of the packages that a target's artifact needs where it runs; None if that can't be told.
 
     Args:
         folders: where another interpreter looks for packages; our own where None.
@@ -43,7 +43,7 @@ def install_bytes(target: Target, folders: Iterable[str] | None = None, python: 
 
 
 def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
-    """Versions of the packages here that a target's artifact needs where it runs, NumPy among them, by name.
+    """Return the versions of the packages here that a target's artifact needs where it runs, NumPy among them, by name.
 
     Args:
         wanted: requirements; those of its backend's row where there are none.
@@ -52,7 +52,7 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
         UsageError: that can't be told.
     """
     wanted = wanted or backends.entry(target.backend).installed(target)
-    found = _closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
+    found = _find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
     if found is None:
         raise UsageError(f"nobody knows which packages {target} needs: its row of the registry doesn't tell")
     return {name: package.version for name, package in found.items()}
@@ -60,17 +60,17 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
 
 @lru_cache  # arms of one backend ask again, and so does each model of a grid
 def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> int | None:
-    """Of these packages and all that they require; a package that several need counts once."""
-    found = _closure(wanted, folders, python)
+    """Return the bytes of these packages and all that they require; a package that several need counts once."""
+    found = _find_closure(wanted, folders, python)
     sizes = [_recorded_bytes(package) for package in found.values()] if found is not None else [None]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> dict[str, Distribution] | None:
-    """These packages and all that they require, by name; None where one that is wanted isn't there.
+def _find_closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> dict[str, Distribution] | None:
+    """Return these packages and all that they require, by name; None if one that is wanted isn't there.
 
-    What a package requires and isn't there counts nothing: the arm runs without it. Only what is wanted must be there.
+    A missing package that only another package requires counts nothing: the arm runs without it.
 
     Args:
         wanted: requirements, with the extras that must be there; of several with `|` in between the first that is
@@ -88,9 +88,9 @@ def _closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> 
         if name == OWN or (name, extras, is_wanted) in known:
             continue
         known.add((name, extras, is_wanted))
-        if (package := _package(name, folders)) is not None:
+        if (package := _find_package(name, folders)) is not None:
             found[name] = package
-            waiting += [(each, is_wanted and by_extra) for each, by_extra in _required(package, extras, python)]
+            waiting += [(each, is_wanted and by_extra) for each, by_extra in _requirements_of(package, extras, python)]
         elif is_wanted:
             return None
     return found
@@ -99,15 +99,15 @@ def _closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> 
 def _first_installed(names: list[str], folders: tuple[str, ...]) -> str:
     from packaging.requirements import Requirement
 
-    return next((name for name in names if _package(Requirement(name).name, folders)), names[0])
+    return next((name for name in names if _find_package(Requirement(name).name, folders)), names[0])
 
 
-def _package(name: str, folders: tuple[str, ...]) -> Distribution | None:
+def _find_package(name: str, folders: tuple[str, ...]) -> Distribution | None:
     return next(iter(distributions(name=name, path=list(folders))), None)
 
 
-def _required(package: Distribution, extras: frozenset[str], python: str) -> Iterator[tuple[Requirement, bool]]:
-    """What a package requires there, with these extras of it, and whether for one of these alone."""
+def _requirements_of(package: Distribution, extras: frozenset[str], python: str) -> Iterator[tuple[Requirement, bool]]:
+    """Yield what a package requires there, with these extras of it, and whether for one of these alone."""
     from packaging.requirements import Requirement
 
     there = {"python_version": ".".join(python.split(".")[:2]), "python_full_version": python} if python else {}
@@ -120,7 +120,7 @@ def _required(package: Distribution, extras: frozenset[str], python: str) -> Ite
 
 
 def _recorded_bytes(package: Distribution) -> int | None:
-    """By the installer's record; None without one, and where the package lies elsewhere, as one in development."""
+    """Return the size by the installer's record; None without one, and for a package in development elsewhere."""
     record, origin = package.read_text("RECORD"), package.read_text("direct_url.json")
     if not record or (origin and json.loads(origin).get("dir_info", {}).get("editable")):
         return None

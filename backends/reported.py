@@ -28,8 +28,8 @@ MOST_ACCOUNT_BYTES = 1 << 17
 _AMOUNTS = ("threads", "artifact_bytes", "conversion_nodes")
 
 
-def typed(kind: Any, value: Any, place: str) -> Any:
-    """A value of this type down to the last field of its records, which may have been made with any.
+def check_type(kind: Any, value: Any, place: str) -> Any:
+    """Return a value of this type down to the last field of its records, which may have been made with any.
 
     Args:
         place: where it comes from, for the error.
@@ -41,37 +41,33 @@ def typed(kind: Any, value: Any, place: str) -> Any:
     from pydantic import ValidationError
 
     try:
-        (found,) = _checker(kind).validate_python((value,))
+        (found,) = _type_adapter(kind).validate_python((value,))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(_safe, map(str, first["loc"][1:])))
-        told = f"{where} is {_shown(first['input'])}: " if where else f"{_shown(first['input'])}: "
+        where = ".".join(map(_replace_surrogates, map(str, first["loc"][1:])))
+        told = f"{where} is {_show_value(first['input'])}: " if where else f"{_show_value(first['input'])}: "
         raise ArmFailed(f"{place}{told}{first['msg']}") from None
     return found
 
 
 @cache
-def _checker(kind: Any) -> TypeAdapter[Any]:
+def _type_adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import ConfigDict, TypeAdapter
 
     config = ConfigDict(revalidate_instances="always", arbitrary_types_allowed=True)
     return TypeAdapter(tuple[kind], config=config)  # a record by itself would not be looked into
 
 
-def answer(kind: Any, said: Any, place: str) -> Any:
-    """What a worker answered, of this type, if it can be kept and shown.
-
-    Args, Raises:
-        as `typed`, and `ArmFailed` for an amount or a text that can't be.
-    """
-    found = typed(kind, said, place)
-    if fault := _fault(found):
+def check_answer(kind: Any, said: Any, place: str) -> Any:
+    """Return what a worker answered, of this type, if it can be kept and shown."""
+    found = check_type(kind, said, place)
+    if fault := _find_fault(found):
         raise ArmFailed(place + fault)
     return found
 
 
-def account(executed: Executed) -> Executed:
-    """The runtime's account with the types and amounts it must have, or it could not be kept and shown.
+def check_account(executed: Executed) -> Executed:
+    """Return the runtime's account with the types and amounts it must have to be kept and shown.
 
     Of many fallbacks the first are kept, and the others counted.
 
@@ -79,9 +75,9 @@ def account(executed: Executed) -> Executed:
         ArmFailed: it has others, and they mean nothing.
     """
     place = "its account of what it ran: "
-    found: Executed = answer(Executed, executed, place)
-    found = replace(found, fallbacks=_few(found.fallbacks))
-    if below := [name for name in _AMOUNTS if _below(found, name)]:
+    found: Executed = check_answer(Executed, executed, place)
+    found = replace(found, fallbacks=_limit_lines(found.fallbacks))
+    if below := [name for name in _AMOUNTS if _is_negative(found, name)]:
         raise ArmFailed(f"{place}{below[0]} is negative")
     _check_size(asdict(replace(found, fallbacks=())), place)
     return found
@@ -92,37 +88,37 @@ def _check_size(told: Mapping[str, Any], place: str) -> None:
         raise ArmFailed(f"{place}it takes {size:,} bytes, and may take {MOST_ACCOUNT_BYTES:,}")
 
 
-def _few(lines: Sequence[str]) -> tuple[str, ...]:
+def _limit_lines(lines: Sequence[str]) -> tuple[str, ...]:
     """Cut lines that are too long, and count those that are too many."""
     kept = [one if len(one) <= MOST_LETTERS else f"{one[:MOST_LETTERS]}…" for one in lines[:MOST_LINES]]
     more = len(lines) - len(kept)
     return (*kept, *([f"and {more:,} more"] if more else []))
 
 
-def capabilities(said: Mapping[str, Any]) -> Capabilities:
-    """What an adapter says it can be asked, `rest` as pairs.
+def check_capabilities(said: Mapping[str, Any]) -> Capabilities:
+    """Return what an adapter says it can be asked, `rest` as pairs.
 
     Raises:
         ArmFailed: a plan can't be made of it.
     """
     place = "its capabilities: "
-    if fault := _fault(said):
+    if fault := _find_fault(said):
         raise ArmFailed(place + fault)
     try:
-        rest = dict(_pairs(said["rest"]))
+        rest = dict(_as_pairs(said["rest"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ArmFailed(f"{place}rest: {explained(error)}") from None
-    found: Capabilities = typed(Capabilities, {**said, "rest": rest}, place)
+    found: Capabilities = check_type(Capabilities, {**said, "rest": rest}, place)
     if not found.consumes or not (found.targets or found.native):
         raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
     return found
 
 
-def _pairs(said: Any) -> Iterable[tuple[Any, Any]]:
+def _as_pairs(said: Any) -> Iterable[tuple[Any, Any]]:
     return ((tuple(key), value) for key, value in said)
 
 
-def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a build says of itself, if the tables can be made of it and the journal can hold what it keeps of it.
 
     Raises:
@@ -137,33 +133,33 @@ def facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
         "elsewhere": str,
     }
     place = "what it says of its build: "
-    answer(dict[str, JsonValue], said, place)
+    check_answer(dict[str, JsonValue], said, place)
     for name, kind in kinds.items():
         if said.get(name) is not None:
-            typed(kind, said[name], f"{place}{name}: ")
+            check_type(kind, said[name], f"{place}{name}: ")
     _check_size({name: said.get(name) for name in kinds if name != "notes"}, place)
-    return {**said, "notes": [*_few(said["notes"])]} if said.get("notes") else said
+    return {**said, "notes": [*_limit_lines(said["notes"])]} if said.get("notes") else said
 
 
-def events(told: Iterable[Event]) -> tuple[Event, ...]:
-    """What a profiler tells, as plain JSON values.
+def check_events(told: Iterable[Event]) -> tuple[Event, ...]:
+    """Return a profiler's events as plain JSON values.
 
     Raises:
         ArmFailed, TypeError, ValueError: nothing can be drawn of it.
     """
     found: list[Event] = json.loads(json.dumps([dict(one) for one in told], allow_nan=False))
-    if fault := _fault(found):
+    if fault := _find_fault(found):
         raise ArmFailed(fault)
     for one in found:
         lasts = one.get("ph") == "X" and one.get("dur") is not None
-        typed(str, one.get("name"), "an event's name: ")
+        check_type(str, one.get("name"), "an event's name: ")
         for name in ("ts", "dur") if lasts else ():
-            typed(float, one.get(name), f"an event's {name}: ")
+            check_type(float, one.get(name), f"an event's {name}: ")
     return tuple(found)
 
 
-def profile(told: Looked, calls: int) -> Looked:
-    """What a worker saw of so many calls, if it can be drawn.
+def check_profile(told: Looked, calls: int) -> Looked:
+    """Return what a worker saw of so many calls, if it can be drawn.
 
     Raises:
         ArmFailed: it can't.
@@ -172,46 +168,47 @@ def profile(told: Looked, calls: int) -> Looked:
     if len(told.steps) != calls or len(steps) != 1 or not all(steps):
         raise ArmFailed("it tells of other calls than it was asked for")
     try:
-        return replace(told, events=events(told.events))
+        return replace(told, events=check_events(told.events))
     except (TypeError, ValueError) as error:
         raise ArmFailed(f"what its profiler tells: {explained(error)}") from None
 
 
-def amounts(told: Iterable[Any]) -> list[float]:
-    """Numbers that a session tells.
+def check_amounts(told: Iterable[Any]) -> list[float]:
+    """Return numbers that a session tells.
 
     Raises:
         ArmFailed: one is no finite amount, or negative.
     """
-    found: list[float] = typed(list[float], list(told), "")
+    found: list[float] = check_type(list[float], list(told), "")
     if wrong := [one for one in found if not math.isfinite(one) or one < 0]:
         raise ArmFailed(f"{wrong[0]} is no amount")
     return found
 
 
-def _below(executed: Executed, name: str) -> bool:
+def _is_negative(executed: Executed, name: str) -> bool:
     amount: int | None = getattr(executed, name)
     return amount is not None and amount < 0
 
 
-def _fault(told: Any) -> str:
-    """The first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for none.
+def _find_fault(told: Any) -> str:
+    """Return the first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for
+    none.
 
     Arrays are readings.
     """
     if is_dataclass(told):
-        return _first((one.name, getattr(told, one.name)) for one in fields(told))
+        return _first_fault((one.name, getattr(told, one.name)) for one in fields(told))
     if isinstance(told, Mapping):
-        return _first((str(key), one) for key, value in told.items() for one in (key, value))
+        return _first_fault((str(key), one) for key, value in told.items() for one in (key, value))
     if isinstance(told, list | tuple):
-        return _first((str(index), one) for index, one in enumerate(told))
+        return _first_fault((str(index), one) for index, one in enumerate(told))
     if isinstance(told, np.ndarray):
         return "" if _are_readings(told) else "it has no readings, or some that no clock can give"
     if isinstance(told, float) and not math.isfinite(told):
         return f"{told} is no amount"
     if isinstance(told, int) and abs(told) > _LARGEST:
         return "a number of more than 64 bits"
-    if isinstance(told, str) and told != _safe(told):
+    if isinstance(told, str) and told != _replace_surrogates(told):
         return "text that is no Unicode"
     return ""
 
@@ -222,17 +219,17 @@ def _are_readings(array: Array) -> bool:
     return array.size > 0 and bool(np.isfinite(array).all() and (array > 0).all())
 
 
-def _first(named: Iterable[tuple[str, Any]]) -> str:
-    return next((f"{_safe(name)}: {fault}" for name, value in named if (fault := _fault(value))), "")
+def _first_fault(named: Iterable[tuple[str, Any]]) -> str:
+    return next((f"{_replace_surrogates(name)}: {fault}" for name, value in named if (fault := _find_fault(value))), "")
 
 
-def _shown(value: Any) -> str:
-    """A value for people; one whose own words break, as those of an endless number do, by its type."""
+def _show_value(value: Any) -> str:
+    """Return a value for people; if its repr fails, as that of an endless number does, its type."""
     try:
-        return _safe(repr(value))[:100]
+        return _replace_surrogates(repr(value))[:100]
     except Exception:
         return f"a {type(value).__name__}"
 
 
-def _safe(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -36,7 +36,7 @@ from shootout.backends._onnxruntime.quantize import (
 )
 from shootout.backends._onnxruntime.session import OnnxRuntimeGpuSession, OnnxRuntimeSession
 from shootout.backends._onnxruntime.shared import ADDED, HARMFUL, recode
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Served, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, ServerSettings, Shipment
 from shootout.backends.common import check_options, is_handed_out, is_shared, require_device, trial
 from shootout.contract import (
     INTEGERS,
@@ -246,14 +246,14 @@ def _required_isa(graph: Path) -> tuple[str, ...]:
     return ("avx512f",) if "avx512f" in cpu_flags() else ("sse2", "!avx512f")
 
 
-def triton(options: Mapping[str, Any]) -> Served:
+def triton(options: Mapping[str, Any]) -> ServerSettings:
     """Tell a session's settings in the terms of Triton's backend (triton-inference-server/onnxruntime_backend).
 
     A `level` of 2 leaves a graph as it is, which an optimised one needs.
     """
     session = options["session"]
     entries = session["entries"]
-    return Served(
+    return ServerSettings(
         backend="onnxruntime",
         level=LEVELS.get(session["graph_optimization_level"]),
         settings={

@@ -38,7 +38,7 @@ from shootout.backends._openvino.graph import (
 )
 from shootout.backends._openvino.quantize import OPTIONS, SCHEMES, notes_of, quantize, refuse_options
 from shootout.backends._openvino.session import OpenVinoSession
-from shootout.backends.adapter import Built, ErrorHint, Fixture, Served, Shipment
+from shootout.backends.adapter import Built, ErrorHint, Fixture, ServerSettings, Shipment
 from shootout.backends.common import check_options, is_shared, require_device, trial
 from shootout.contract import (
     INTEGERS,
@@ -236,7 +236,7 @@ def _flatten_conditions(graph: GraphProto) -> None:
     graph.node.extend(nodes)
 
 
-def triton(options: Mapping[str, Any]) -> Served:
+def triton(options: Mapping[str, Any]) -> ServerSettings:
     """Tell a model's properties to Triton's OpenVINO backend, which knows a few (its README, "Parameters").
 
     Of precisions, it knows BF16 alone.
@@ -246,12 +246,12 @@ def triton(options: Mapping[str, Any]) -> Served:
     if properties.get(PRECISION_HINT) == "bf16":
         del properties[PRECISION_HINT]
         settings["HINT_BF16"] = "YES"
-    return Served(backend="openvino", settings=settings, lost=tuple(_describe_lost(properties)))
+    return ServerSettings(backend="openvino", settings=settings, lost=tuple(_describe_lost(properties)))
 
 
-def ovms(options: Mapping[str, Any]) -> Served:
+def ovms(options: Mapping[str, Any]) -> ServerSettings:
     """Tell a model's properties to OpenVINO Model Server, which passes all of them on."""
-    return Served(backend=options["device"], settings=options["properties"])
+    return ServerSettings(backend=options["device"], settings=options["properties"])
 
 
 def _describe_lost(properties: Mapping[str, str]) -> list[str]:

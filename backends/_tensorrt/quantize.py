@@ -66,7 +66,7 @@ def write_int4(source: Path, folder: Path) -> Path:
 
     from shootout.exported.onnx_files import save
 
-    whole = common_onnx.newer(onnx.load(source))
+    whole = common_onnx.at_newer_opset(onnx.load(source))
     wide = {one.name: numpy_helper.to_array(one) for one in whole.graph.initializer}
     save(whole, folder / "newer.onnx")
     (folder / "half").mkdir()

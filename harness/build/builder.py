@@ -303,7 +303,7 @@ class Builder:
         with scratch(self.cache) as fresh:
             with place as worker:
                 answer, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=fresh)
-                facts = dict(reported.facts(answer))
+                facts = dict(reported.check_facts(answer))
                 probe = self._run_probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): sha256(p) for p in fresh.rglob("*") if p.is_file()}

@@ -181,7 +181,7 @@ def _run_fresh(
             with worker(child_environment(library_threads, 0), placement.arms, log) as process:
                 job = {"function": f"{figure.__module__}:{figure.__name__}", "arguments": dict(arguments)}
                 answer = process.ask("measure", TIMEOUT_S, **job)
-                return reported.answer(get_type_hints(figure)["return"], answer, "")
+                return reported.check_answer(get_type_hints(figure)["return"], answer, "")
         except ArmFailed as error:
             notes.append(f"{what}: {error}")
             return None

@@ -73,7 +73,7 @@ def _trace_arm(
     try:
         with worker(environment, place.arms, log, other) as process:
             process.ask("load", _at_most(LOAD_TIMEOUT_S, limit), built=built)
-            looked = reported.profile(process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS), CALLS)
+            looked = reported.check_profile(process.ask("look", _at_most(BUILD_TIMEOUT_S, limit), calls=CALLS), CALLS)
     except (ArmFailed, SkippedArm) as error:
         if not limit.allows(0.0):
             return f"{built.arm.label}: no trace: --max-time was over"

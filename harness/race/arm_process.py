@@ -178,7 +178,7 @@ class ArmProcess:
             scores = None
             if report and keep and not verified.fault:
                 scores = self._score_outputs(keep, report.labels)
-        return replace(verified, executed=reported.account(verified.executed), scores=scores)
+        return replace(verified, executed=reported.check_account(verified.executed), scores=scores)
 
     def _score_outputs(self, outputs: Path, labels: Array) -> Scores:
         """Score the outputs in a folder by the user's own metric; see `_ask_in_time` for how long.

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shootout import backends
-from shootout.backends.adapter import Served
+from shootout.backends.adapter import ServerSettings
 from shootout.contract import TensorSpec
 from shootout.errors import UsageError, unknown
 from shootout.exported.shipped_folder import MODEL, REQUIREMENTS, ShippedFolder
@@ -131,7 +131,7 @@ def write_ovms(shipped: ShippedFolder, folder: Path, name: str) -> list[str]:
     return list(_not_carried_by_servers(shipped, served))
 
 
-def _not_carried_by_servers(shipped: ShippedFolder, served: Served) -> Iterator[str]:
+def _not_carried_by_servers(shipped: ShippedFolder, served: ServerSettings) -> Iterator[str]:
     yield from served.lost
     for name in backends.entry(shipped.arm.backend).distributions(shipped.target):
         if version := shipped.versions.get(name):

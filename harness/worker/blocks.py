@@ -208,7 +208,7 @@ def _run_profiler(session: Session, inputs: Arrays) -> tuple[tuple[Event, ...], 
         return session.fetch(raw)
 
     try:
-        return reported.events(session.profile(call, PROFILED)), ""
+        return reported.check_events(session.profile(call, PROFILED)), ""
     except Exception as error:
         traceback.print_exc()
         return (), f"{type(error).__name__}: {error}"

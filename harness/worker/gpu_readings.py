@@ -128,7 +128,7 @@ def _try_reading(faults: list[str], what: str, ask: Callable[[], T]) -> T | None
 
 
 def _read_allocator(ask: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-    held, peak = reported.amounts(ask())
+    held, peak = reported.check_amounts(ask())
     return int(held), int(peak)
 
 
@@ -164,7 +164,7 @@ class _Readings:
         calls = 1 if self._cold else IN_A_ROW
         return float(
             median(
-                reported.amounts(ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), calls))
+                reported.check_amounts(ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), calls))
             )
         )
 

@@ -176,8 +176,8 @@ def _check_answer(command: str, answer: Any) -> Any:
     """
     place = f"its answer to {command}: "
     if isinstance(answer, NotRun | Fault):
-        return reported.typed(type(answer), answer, place)
-    return reported.answer(_get_return_type(command), answer, place)
+        return reported.check_type(type(answer), answer, place)
+    return reported.check_answer(_get_return_type(command), answer, place)
 
 
 def _hint_at_setting(answer: Fault) -> str:

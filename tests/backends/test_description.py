@@ -133,9 +133,9 @@ def test_one_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_only_what_decides_an_import_has_it_tried_again(name: str, counts: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(MORE, "ACME_ROOT,ACME_H*")
     monkeypatch.setenv(name, "one")
-    before = description._state("nowhere:Mine")
+    before = description._import_state("nowhere:Mine")
     monkeypatch.setenv(name, "another")
-    assert (description._state("nowhere:Mine") != before) is counts
+    assert (description._import_state("nowhere:Mine") != before) is counts
 
 
 def test_the_current_folder_is_no_part_of_what_decides_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -144,19 +144,19 @@ def test_the_current_folder_is_no_part_of_what_decides_an_import(tmp_path: Path,
         (tmp_path / folder).mkdir(exist_ok=True)
         monkeypatch.chdir(tmp_path / folder)
         monkeypatch.setattr(sys, "path", [first, *sys.path[1:]])
-        found.add(description._state("nowhere:Mine"))
+        found.add(description._import_state("nowhere:Mine"))
     assert len(found) == 1
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path[1:]])
-    assert description._state("nowhere:Mine") not in found
+    assert description._import_state("nowhere:Mine") not in found
 
 
 def test_the_doctor_tries_one_that_hung_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path))
     paths = (("hangs", "hanging:Mine"),)
-    description._remember(description._state("hanging:Mine"), "took longer than 30 s and was killed")
-    assert "`shootout doctor` tries it again" in dict(description._recalled(paths))["hangs"]
+    description._remember_hanging(description._import_state("hanging:Mine"), "took longer than 30 s and was killed")
+    assert "`shootout doctor` tries it again" in dict(description._recall_hanging(paths))["hangs"]
     seen: list[object] = []
-    monkeypatch.setattr(doctor, "examine", lambda: seen.extend(description._recalled(paths)))
+    monkeypatch.setattr(doctor, "examine", lambda: seen.extend(description._recall_hanging(paths)))
     monkeypatch.setattr(doctor, "render", str)
     monkeypatch.setattr(doctor, "as_data", lambda _: {})
     assert doctor.doctor({}, as_json=True) == 0

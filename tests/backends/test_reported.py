@@ -26,25 +26,25 @@ EXECUTED = Executed(
 
 
 def test_what_can_be_kept_stays_as_it_is():
-    assert reported.account(EXECUTED) == EXECUTED
+    assert reported.check_account(EXECUTED) == EXECUTED
     facts = {"artifact_bytes": 5, "notes": ["one"], "compute_nodes_by_precision": {"fp32": 1}, "own": {"x": [1, None]}}
-    assert reported.facts(facts) == facts
+    assert reported.check_facts(facts) == facts
 
 
 def test_of_many_and_long_lines_the_first_are_kept_and_the_others_counted():
     """Every arm and restart has a line of the journal with them: 50,000 of 1 kB made one of 50 MB."""
-    found = reported.account(replace(EXECUTED, fallbacks=("x" * 1_000,) * 50_000)).fallbacks
+    found = reported.check_account(replace(EXECUTED, fallbacks=("x" * 1_000,) * 50_000)).fallbacks
     assert found == ("x" * reported.MOST_LETTERS + "…",) * reported.MOST_LINES + ("and 49,900 more",)
-    assert len(reported.facts({"notes": ["y"] * 1_000})["notes"]) == reported.MOST_LINES + 1
+    assert len(reported.check_facts({"notes": ["y"] * 1_000})["notes"]) == reported.MOST_LINES + 1
     with pytest.raises(ArmFailed, match=r"its account of what it ran: it takes [\d,]+ bytes, and may take 131,072"):
-        reported.account(replace(EXECUTED, kernel_ns={str(number): 1.0 for number in range(50_000)}))
+        reported.check_account(replace(EXECUTED, kernel_ns={str(number): 1.0 for number in range(50_000)}))
     assert len(explained(ValueError("z" * 10**6))) < 2 * MOST_WORDS
 
 
 def test_fallbacks_do_not_count_as_the_rest_of_an_account():
     """In JSON a letter that isn't ASCII may take six bytes."""
     told = ("é" * reported.MOST_LETTERS,) * reported.MOST_LINES
-    assert reported.account(replace(EXECUTED, fallbacks=told)).fallbacks == told
+    assert reported.check_account(replace(EXECUTED, fallbacks=told)).fallbacks == told
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_fallbacks_do_not_count_as_the_rest_of_an_account():
 )
 def test_what_the_journal_keeps_of_a_build_is_bounded_and_the_rest_is_not(large: Mapping[str, Any]):
     with pytest.raises(ArmFailed, match=r"^what it says of its build: it takes [\d,]+ bytes, and may take 131,072"):
-        reported.facts(large)
-    assert reported.facts({"own": large}) == {"own": large}
+        reported.check_facts(large)
+    assert reported.check_facts({"own": large}) == {"own": large}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_the_journal_keeps_of_a_build_is_bounded_and_the_rest_is_not(large:
 )
 def test_an_account_that_cannot_be_kept_fails_its_arm(wrong: Mapping[str, Any], says: str):
     with pytest.raises(ArmFailed, match=f"^its account of what it ran: .*{says}") as error:
-        reported.account(replace(EXECUTED, **wrong))
+        reported.check_account(replace(EXECUTED, **wrong))
     assert str(error.value).encode()  # and can be printed itself
 
 
@@ -91,7 +91,7 @@ def test_an_account_that_cannot_be_kept_fails_its_arm(wrong: Mapping[str, Any], 
 )
 def test_a_build_that_says_what_cannot_be_kept_fails_its_arm(wrong: Mapping[str, Any], says: str):
     with pytest.raises(ArmFailed, match=f"^what it says of its build: {says}") as error:
-        reported.facts(wrong)
+        reported.check_facts(wrong)
     assert str(error.value).encode()
 
 
@@ -109,13 +109,13 @@ def test_a_build_that_says_what_cannot_be_kept_fails_its_arm(wrong: Mapping[str,
 )
 def test_an_event_that_cannot_be_drawn_is_none(wrong: Mapping[str, Any]):
     fine = {"name": "a", "ph": "X", "ts": 1, "dur": 2.5, "args": {"x": [1]}}
-    assert reported.events([fine]) == (fine,)
+    assert reported.check_events([fine]) == (fine,)
     with pytest.raises((ArmFailed, TypeError, ValueError)):
-        reported.events([fine, wrong])
+        reported.check_events([fine, wrong])
 
 
 @pytest.mark.parametrize("wrong", [math.inf, -1.0, "soon", None])
 def test_what_is_no_amount_is_none(wrong: Any):
-    assert reported.amounts(iter([1, 2.5])) == [1.0, 2.5]
+    assert reported.check_amounts(iter([1, 2.5])) == [1.0, 2.5]
     with pytest.raises(ArmFailed):
-        reported.amounts([1.0, wrong])
+        reported.check_amounts([1.0, wrong])

@@ -34,7 +34,7 @@ def test_bad_options_are_refused(options: dict[str, str], message: str):
 
 
 def test_it_waits_at_least_as_long_as_it_was_told():
-    wait = spin._burden(arm(duration_us="2000"))
+    wait = spin._make_burden(arm(duration_us="2000"))
     start_ns = now_ns()
     wait()
     assert now_ns() - start_ns >= 2_000_000
@@ -43,7 +43,7 @@ def test_it_waits_at_least_as_long_as_it_was_told():
 def test_it_does_as_many_steps_as_it_was_told(monkeypatch: pytest.MonkeyPatch):
     step = Mock()
     monkeypatch.setattr(np, "dot", step)
-    spin._burden(arm(work="51"))()
+    spin._make_burden(arm(work="51"))()
     assert step.call_count == 51
 
 

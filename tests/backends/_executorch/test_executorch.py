@@ -139,7 +139,7 @@ def test_instances_that_would_share_one_pool_of_threads_are_refused(tmp_path: Pa
 def test_instances_that_take_turns_are_a_line_under_the_table(
     instances: int, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("float32_module", "examples", "account"):
+    for name in ("float32_module", "example_inputs", "read_executed"):
         monkeypatch.setattr(backend, name, Mock())
     monkeypatch.setattr(backend, "lower", lambda *_: b"a file")
     arm = Arm(target=FP32, model="m", instances=instances)
