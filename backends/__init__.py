@@ -42,14 +42,14 @@ class Entry:
         needs: what has to be there beside shootout itself, for people.
         default: the device and precision that the bare backend name means.
         hidden: whether `list` and `*` leave it out (the harness's own instruments).
-        baseline: whether the others are compared with it where nobody says with what.
-        file_baseline: likewise, of a user's ONNX file.
-        installs: requirements of whoever runs its artifacts: those of the target's mode (of "" where it has none of
-            its own; None: nobody knows them), and those under the names of its device and precision; of several with
-            `|` in between one is enough. A third party's: the package of its adapter.
+        baseline: whether the others are compared with it unless the user names another.
+        file_baseline: whether it is the baseline for a user's ONNX file.
+        installs: requirements to run its artifacts: those of the target's mode ("" for a mode without its own; None:
+            unknown), and those under the names of its device and precision. Of several with `|` in between one is
+            enough. A third party's: the package of its adapter.
         makers: packages beside its own library that decide what is built: quantizers, exporters.
         loads: the frameworks that an arm's process may hold, by mode; those of "" in every mode.
-        gemms: `module:function` of its library's fastest square products (see `Gemms`), "" where another row or nobody
+        gemms: `module:function` of its library's fastest square products (see `Gemms`), "" if another row or none
             has them; the library's name is the first of `loads`.
         get_ready: `module:function` of what a build does before it needs the model, done while that is being exported;
             "" where that takes no time worth it.
@@ -60,8 +60,8 @@ class Entry:
         unshippable: by mode, why an arm's can't be, and what to ship instead.
         serves: `module:function` of what a server's own runtime is told (see `adapter.Serve`), by the server's name.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
-            takes them back, so an arm of such a one, or of one that nobody has tried, is loaded on its own CPUs.
-        shared: modules that an arm's process on the CPU begins with, where importing them takes long and leaves no
+            takes them back. An arm of such a backend, or of one that wasn't tried, is loaded on its own CPUs.
+        shared: modules that an arm's process on the CPU begins with, if importing them takes long and leaves no
             threads. Arms with the same ones (with none, too) may be forked from one process that has imported them.
         ready_s: seconds until a fresh process is loaded, checked and warm; two cores of 2020, calls of about 1 ms.
         build_s: seconds that `build` takes there, quantization apart; `mode_build_s` of modes that take otherwise.

@@ -23,7 +23,7 @@ def main() -> None:
     os.dup2(2, 1)
     for name in names:
         print(json.dumps([name, _describe_adapter(name)], default=list), file=answer, flush=True)
-    os._exit(0)  # what an adapter leaves for its process's end is nobody's
+    os._exit(0)  # what an adapter left for its process's end isn't run
 
 
 def _describe_adapter(name: str) -> dict[str, Any]:

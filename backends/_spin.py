@@ -1,9 +1,9 @@
 """A backend whose true cost is known: the harness measures it to prove that its own verdicts are right.
 
 It ignores the model and hands the input back. Either it busy-waits for a set time, or it does a set number of equal
-steps of work, so that 2 % more steps are a true ratio of 1.02 on any machine. On a GPU there are steps only: one kernel
-that looks at the chip's own clock for a set number of cycles. Nothing is copied there: inputs stay on the host, so that
-a call is the work and the way there, as on a CPU.
+steps of work: 2 % more steps are a true ratio of 1.02 on any machine. On a GPU there are steps only, one kernel that
+looks at the chip's own clock for a set number of cycles. Nothing is copied there: inputs stay on the host, so that a
+call is the work and the way there, as on a CPU.
 """
 
 from __future__ import annotations

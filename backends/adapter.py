@@ -78,7 +78,7 @@ Ship = Callable[[Built, Path], Shipment]
 
 
 class Runner(Protocol):
-    """What builds an arm, and loads it."""
+    """A builder and loader of arms: an adapter, or the runner of shipped folders."""
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Quantize, compile, write the engine into `folder` (empty): once per arm, cached by content."""

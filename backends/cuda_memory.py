@@ -223,7 +223,7 @@ class Cuda:
 
 
 class Eviction:
-    """What empties the L2 cache for sessions whose library has a stream and an allocator of its own.
+    """Emptying of the L2 cache, for sessions whose library has a stream and an allocator of its own.
 
     No byte that it takes is in that allocator's account. It is done on return.
     """

@@ -36,7 +36,7 @@ _DECIDING = re.compile(r"PYTHON\w*|LD_\w+|PATH|VIRTUAL_ENV")
 ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
 )
-"""Nobody knows what a broken adapter can do: whatever it is asked is a row that says what is wrong."""
+"""What a broken adapter can do is unknown: each target of it is a row that says what is wrong."""
 OWN_PACKAGE = "shootout.backends"
 LOADERS = ("load.txt", "load_package.txt", "load_script.txt")
 """Files of a shipped adapter's that come after a build."""

@@ -54,7 +54,7 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
     wanted = wanted or backends.entry(target.backend).installed(target)
     found = _find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
     if found is None:
-        raise UsageError(f"nobody knows which packages {target} needs: its row of the registry doesn't tell")
+        raise UsageError(f"it is unknown which packages {target} needs: its row of the registry doesn't tell")
     return {name: package.version for name, package in found.items()}
 
 

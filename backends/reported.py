@@ -1,4 +1,4 @@
-"""What an adapter says of itself is checked before the harness believes it: it may be anybody's code."""
+"""Checks of what an adapter says of itself, before the harness believes it: any third party may have written it."""
 
 from __future__ import annotations
 

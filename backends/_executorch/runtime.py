@@ -1,6 +1,6 @@
 """ExecuTorch's runtime in this process, its record of what ran (ETDump), and its files as they lie on disk.
 
-The formats of a .pte file and of the graphs in it for XNNPACK are in the wheel, and so is the program that reads them:
+The wheel holds the formats of a .pte file and of the graphs in it for XNNPACK, and the program that reads them. So
 nothing of the compiler, which takes five seconds to import, is needed.
 """
 

@@ -1,8 +1,8 @@
 """IREE: the ONNX file, compiled ahead of time to a module and a file of weights, for the CPU or any Vulkan GPU.
 
-The compiler takes a graph's types as they are, so FP16 and BF16 are built from a half graph, and INT8 from the shared
-Q/DQ one: products in between become integer products. It writes code for the CPU that it runs on unless it is told of
-another.
+The compiler takes a graph's types as they are, so FP16 and BF16 are built from a half graph. INT8 is built from the
+shared Q/DQ graph, whose products become integer products. The compiler writes code for the CPU that it runs on, unless
+an option names another.
 """
 
 from __future__ import annotations

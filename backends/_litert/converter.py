@@ -147,7 +147,7 @@ def _install_converter(folder: Path) -> str:
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise _unobtainable_error(error) from None
-        os.sync()  # nobody looks into these files again before they are imported
+        os.sync()  # these files aren't checked again before they are imported
         place.rename(folder)
     megabytes = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / 1e6
     return f"LiteRT's converter was installed into the cache once: {megabytes:.0f} MB, {span(watch.seconds)}"

@@ -145,8 +145,8 @@ def fallbacks(session: Any, provider: str) -> tuple[str, ...]:
 def _require_products_off_cpu(session: Any) -> None:
     """Refuse a session whose products, or some of them, the CPU computes.
 
-    Other nodes it may: ONNX Runtime gives chains that compute shapes to the CPU on purpose, though CUDA has kernels for
-    them (microsoft/onnxruntime pull request 13590), and `fallbacks` names each.
+    Other nodes it may compute. ONNX Runtime gives chains that compute shapes to the CPU on purpose, though CUDA has
+    kernels for them (microsoft/onnxruntime pull request 13590); `fallbacks` names each.
     """
     parts = [part for part in session.get_provider_graph_assignment_info() if part.ep_name == providers.CPU]
     names = [f"{node.op_type} {node.name!r}" for part in parts for node in part.get_nodes() if is_product(node.op_type)]

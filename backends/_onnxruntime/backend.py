@@ -1,12 +1,12 @@
 """ONNX Runtime: one optimised graph on disk, which is then what every session runs.
 
-`build` optimises once and writes the result; `load` opens that file with optimisations off, so the graph that is
-counted is the graph that is timed (on the toy model no slower than optimising inside the session). The counts come from
-the runtime's own profile of one run: kernels, operand types and providers, as executed.
+`build` optimises once and writes the result. `load` opens that file with optimisations off, so the graph that is
+counted is the graph that is timed; on the toy model it is no slower than optimising inside the session. The counts come
+from the runtime's own profile of one run: kernels, operand types and providers, as executed.
 
-On CUDA, whose kernels take a graph's types as they are, FP16 and BF16 are graphs in half precision with float32 inputs
-and outputs. INT8 runs there in TensorRT alone (the mode `tensorrt`), from the shared Q/DQ model, narrowed to FP16
-where it isn't quantized.
+CUDA's kernels take a graph's types as they are, so FP16 and BF16 are graphs in half precision with float32 inputs and
+outputs. INT8 runs there in TensorRT alone (the mode `tensorrt`), from the shared Q/DQ model, narrowed to FP16 if it
+isn't quantized.
 """
 
 from __future__ import annotations

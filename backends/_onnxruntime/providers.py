@@ -1,7 +1,7 @@
-"""ONNX Runtime's execution providers: which one a target means, what it is told, and why it couldn't be loaded.
+"""ONNX Runtime's execution providers: which one a target means, its settings, and why it couldn't be loaded.
 
-A provider whose libraries are missing is left out of a session with no more than a line in a log, so the system's
-loader is asked for the reason.
+ONNX Runtime leaves a provider whose libraries are missing out of a session with no more than a line in a log. So the
+system's loader is asked for the reason.
 
 The TensorRT provider has no switch for TF32, nor has the CUDA one for recurrent layers; NVIDIA's own variable turns it
 off in all of its libraries. They read it once in a process, so it is set before the first session: each arm has a

@@ -1,15 +1,15 @@
 """ONNX Runtime's own quantizers: static INT8 as Q/DQ pairs, dynamic INT8, and weights in blocks (MatMulNBits).
 
-On x86 its INT8 kernels take U8 activations and S8 weights, so those are the default here; without VNNI they clip, and
-weights get 7 bits, as Microsoft advises. On ARM S8 is the fast form of both, and the default. ONNX Runtime has it as
-its own default on x86 too (`s8s8`): there a pair is turned into U8 only where one node alone reads it, so that in a
-residual net no product runs in INT8, and every one gets conversions around it.
+On x86 its INT8 kernels take U8 activations and S8 weights, so those are the default here. Without VNNI they clip, and
+weights get 7 bits, as Microsoft advises. On ARM S8 is the fast form of both, and the default. ONNX Runtime has S8 as
+its own default on x86 too (`s8s8`). There it turns a pair into U8 only if a single node reads it: in a residual net no
+product runs in INT8, and every one gets conversions around it.
 
 Biases stay float in the file (ONNX Runtime folds them into its INT8 kernels by itself). Histograms are collected one
-set at a time: it bounds their memory, and without a second set to merge, ONNX Runtime's entropy search has one
+set at a time, which bounds their memory. Without a second set to merge, ONNX Runtime's entropy search has one
 candidate, the whole range.
 
-MatMulNBits multiplies float activations by weights of 4 or 8 bits, unless its `accuracy_level` lets it round them to 8
+MatMulNBits multiplies float activations by weights of 4 or 8 bits. Its `accuracy_level` lets it round activations to 8
 bits, block by block, as they come. Only then has it kernels for 8-bit weights: otherwise it makes float ones of them in
 each call.
 """

@@ -1,11 +1,12 @@
-"""TensorRT inside ONNX Runtime: its engine is built once, kept beside the graph, and counted by what was handed to it.
-A provider that is a plugin is counted likewise.
+"""TensorRT inside ONNX Runtime, and plugins: engines are built once, kept beside the graph, and counted by that graph.
 
 The provider tells no layer's type. So its nodes are counted as the graph that it was given asks for them, which a note
-on the row says. Which float it computes in, the permutation probe finds out from outside. INT8 nothing does: whoever
-runs the pairs and multiplies floats rounds to the same levels, and the engine's inspector tells types only of engines
-built to tell them, which this provider documents no option for. The graph is not optimised before: TensorRT does that
-itself, and ONNX Runtime can't store a graph that holds an engine.
+on the row says. The permutation probe shows from outside which float it computes in. Nothing shows INT8: products of
+floats between the pairs would round to the same levels. The engine's inspector tells types only of engines built to
+tell them, for which this provider documents no option.
+
+The graph is not optimised before: TensorRT does that itself, and ONNX Runtime can't store a graph that holds an
+engine.
 """
 
 from __future__ import annotations

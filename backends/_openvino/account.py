@@ -98,7 +98,7 @@ def survey(path: Path, arm: Arm, inputs: Arrays) -> dict[str, Any]:
     only the runtime's own graph is known.
     """
     if arm.target.device is not Device.CPU:
-        compile_model(path, arm)  # whoever can't take the model says so while it is built
+        compile_model(path, arm)  # a plugin that can't take the model fails in the build
         return {"products": {}, "conversions": _find_conversions(path), "node_ns": {}}
     compiled = compile_model(path, arm, PERF_COUNT="YES", CACHE_ENCRYPTION_CALLBACKS=[_as_it_is, _as_it_is])
     whole = compiled.export_model().getvalue()

@@ -1,7 +1,7 @@
 """OpenVINO on the CPU, on Intel's GPUs and NPUs: the model as IR on disk, compiled anew in each session.
 
-IR is what people ship, and what `load` reads: an exported blob opens faster (0.16 s against 0.3 on the toy model), but
-only on the same kind of CPU with the same version.
+IR is the form that users ship, and what `load` reads. An exported blob opens faster (0.16 s against 0.3 on the toy
+model), but only on the same kind of CPU with the same version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which products round their activations while they run: nothing but oneDNN's own log tells.
+"""Products that round their activations while they run, found in oneDNN's log, the only place that names them.
 
-OpenVINO's graph shows a layer with compressed weights the same way whether its activations stay float or are rounded
-to 8 bits on the fly, so a second process compiles the same file with the log on. Only its creation part: with the
+OpenVINO's graph shows a layer with compressed weights the same way, whether its activations stay float or are rounded
+to 8 bits on the fly. So a second process compiles the same file with the log on. Only its creation part is on: with the
 whole log some kernels fail ("could not execute a primitive", OpenVINO 2026.4).
 """
 

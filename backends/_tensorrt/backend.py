@@ -1,9 +1,14 @@
 """TensorRT: an engine built from the ONNX file, run on an NVIDIA GPU.
 
-TensorRT takes a graph's types as they are, so the FP16 arm builds from a half graph, INT8 from the shared Q/DQ one
-(what it leaves in float is narrowed too, unless the scheme says `rest-fp32`), FP8 from a half graph with Q/DQ pairs in
-FP8, and INT4 from one with 4-bit weights. With TensorRT-RTX, a machine without a GPU still builds: what would ship,
-its size and its layers' types are then known, only not its speed.
+TensorRT takes a graph's types as they are, so each precision builds from another graph:
+
+- FP16 from a half graph;
+- INT8 from the shared Q/DQ one; what that leaves in float is narrowed too, unless the scheme says `rest-fp32`;
+- FP8 from a half graph with Q/DQ pairs in FP8;
+- INT4 from a half graph with 4-bit weights.
+
+With TensorRT-RTX, a machine without a GPU still builds: what would ship, its size and its layers' types are then known,
+only not its speed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From an ONNX file to a TensorRT engine on disk, and never one in another precision than its label's.
 
 Networks are strongly typed: the graph's own types are what runs, and a float32 graph gives a float32 engine without a
-word. So the parsed network's types are checked before anything is built from it, and for what is quantized, which a
-network only asks for, also what TensorRT made of it.
+word. So the parsed network's types are checked before anything is built from it. A network only asks for what is
+quantized, so for that also what TensorRT made of it is checked.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FP8 and INT4 weights for TensorRT, both in a half graph, as NVIDIA's own quantizer leaves the rest by default.
 
 FP8 has Q/DQ pairs on what products read (see `quantize.qdq`), their scales in half. INT4 is each matrix product's
-weights in 4 bits, dequantized block by block: TensorRT-RTX keeps them so and widens them inside the product, as long as
-each channel has several blocks (with one scale for a whole channel it writes the wide weights to memory on each call).
+weights in 4 bits, dequantized block by block. TensorRT-RTX keeps them so and widens them inside the product, as long as
+each channel has several blocks. With one scale for a whole channel it writes the wide weights to memory on each call.
 Convolutions and odd sizes stay half there: TensorRT has no 4-bit convolution.
 """
 

@@ -1,8 +1,8 @@
 """TensorRT's run path: an engine, its own stream, a context and a set of addresses per slot, an optional CUDA graph.
 
 A context keeps the addresses it was given, so each slot has one: a call then only enqueues. All share the engine's
-weights, and one block of memory for what lies between the layers: they never overlap on one stream, and with a block
-each, calls that rotate through slots would find none of it in the L2 cache, where other libraries' calls do.
+weights, and one block of memory for what lies between the layers, since they never overlap on one stream. With a block
+each, calls that rotate through slots would find none of it in the L2 cache, and other libraries' calls do.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """What torch really computes, counted by precision: the operations it dispatches, or the kernels Inductor schedules.
 
-Without a compiler every ATen operation is seen in one traced call; its operands' dtype tells, and torch's own flags,
-since a float32 product may still be rounded to TF32 or bfloat16 on the way in. Of what Inductor compiles, a pass that
-it calls itself after fusion gets the final list of kernels, for torch.compile and AOTInductor alike. A product is then
-either a kernel of its own (a library call or a GEMM template) or was decomposed into a generated loop, where it shows
-as a multiplication of two tensors that stems from the product.
+Without a compiler every ATen operation is seen in one traced call. Its operands' dtype tells, and torch's own flags,
+since a float32 product may still be rounded to TF32 or bfloat16 on the way in.
+
+Of what Inductor compiles, a pass that it calls itself after fusion gets the final list of kernels, for torch.compile
+and AOTInductor alike. A product is then either a kernel of its own (a library call or a GEMM template), or it was
+decomposed into a generated loop. There it shows as a multiplication of two tensors that stems from the product.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """torch.compile with Inductor, whole graph and fixed shapes; `+aoti` for AOTInductor's package.
 
-`build` compiles into a cache that is kept; `load` copies that cache aside, lets Dynamo trace the module again (its
-guards belong to the process and to what a call costs) and takes the kernels from the cache. What had to be compiled
-while loading is a line in `fallbacks`, never a silent 20 s. AOTInductor has no guards, and a C++ wrapper instead of
-a Python one: its package is loaded as it is. `+cudagraphs` is what torch calls `reduce-overhead`: the kernels of a call
-are captured as a CUDA graph and replayed, after a copy of the inputs into the graph's own memory.
+`build` compiles into a cache that is kept. `load` copies that cache aside and lets Dynamo trace the module again: its
+guards belong to the process and to what a call costs. The kernels come from the cache. What had to be compiled while
+loading is a line in `fallbacks`, never a silent 20 s.
+
+AOTInductor has no guards, and a C++ wrapper instead of a Python one: its package is loaded as it is. `+cudagraphs` is
+what torch calls `reduce-overhead`: the kernels of a call are captured as a CUDA graph and replayed, after a copy of the
+inputs into the graph's own memory.
 
 Compiling and loading are the same calls under the same configuration: whether the kernels come out of the cache is
 Inductor's decision.
@@ -255,7 +257,7 @@ def load_cache(built: Built) -> TorchSession:
     import torch
 
     arm, graphs = built.arm, built.arm.target.mode == GRAPHS
-    if graphs and arm.instances > 1:  # whoever calls next writes over the others' outputs
+    if graphs and arm.instances > 1:  # the next call writes over the others' outputs
         reason = "the CUDA graphs of all sessions in a process share one pool of memory, so two can't run at once"
         raise SkippedArm(reason, "--instances 1, or torch-compile without +cudagraphs")
     before = captured_graphs() if graphs else 0

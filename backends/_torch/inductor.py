@@ -215,8 +215,10 @@ def fewest_tests() -> Iterator[None]:
     """Let Inductor test only the vector units up to the first that works, and none that passed here before.
 
     Before it writes a kernel, Inductor compiles a few lines for each instruction set of the processor and loads the
-    result: ten tests and 12 CPU seconds for a build on a processor with AMX, and 1 s for each load, which repeats the
-    loading even if the compiled file is there. Then it takes the first that works, so those behind it aren't tested.
+    result. That is ten tests and 12 CPU seconds for a build on a processor with AMX. Each load takes 1 s, since it
+    repeats the loading even if the compiled file is there. Then it takes the first that works, so those behind it
+    aren't tested.
+
     Whether a compiler and a torch can do it changes with neither model nor process, so a passed test is remembered. A
     failed one is made again, and a wrong memory can only end in a kernel that doesn't compile or load, which is loud.
     """

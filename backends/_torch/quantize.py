@@ -1,12 +1,13 @@
 """Torchao's quantization: INT8 and FP8 with ranges taken in each call, INT4 weights, and for torch.compile static INT8.
 
-For all but the last torchao swaps a linear layer's weight for a tensor of its own class, whose `linear` runs kernels of
-that type, in eager mode and compiled alike. Only such weights are stored and loaded: the float ones are not read again.
-What isn't quantized is bfloat16 on a GPU, for which torchao's kernels there are made, and beside INT4; else float32.
+For all but static INT8, torchao swaps a linear layer's weight for a tensor of its own class. That tensor's `linear`
+runs kernels of its type, in eager mode and compiled alike. Only such weights are stored and loaded: the float ones are
+not read again. What isn't quantized is bfloat16 on a GPU, for which torchao's kernels there are made, and beside INT4;
+else float32.
 
-Static INT8 is its PT2E flow with the quantizer that is made for Inductor on x86. The exported graph gets observers,
-calibration sets run through it, and what comes out holds INT8 weights between quantize and dequantize operations, which
-Inductor turns into oneDNN's INT8 kernels when it freezes the graph.
+Static INT8 is its PT2E flow with the quantizer that is made for Inductor on x86. The exported graph gets observers, and
+calibration sets run through it. The result holds INT8 weights between quantize and dequantize operations. Inductor
+turns these into oneDNN's INT8 kernels when it freezes the graph.
 """
 
 from __future__ import annotations

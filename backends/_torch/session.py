@@ -9,7 +9,7 @@ belongs to a thread: each calling thread enters it with its first call, and only
 be built, loaded or trained in it. Tensors made in it are of another kind, which autograd refuses and Dynamo's guards
 tell from others. So inputs are staged in it as well.
 
-On a GPU each input slot has device tensors of its own, whose addresses never change, so compiled code and CUDA graphs
+On a GPU each input slot has device tensors of its own, whose addresses never change. So compiled code and CUDA graphs
 always read from the same place. Floats travel as the caller has them and are converted on the device: on the host,
 torch would do it in one thread, and by way of pageable memory. One session uses the default stream, as in most people's
 programs. Of several in a process, each has a stream of its own, or all would queue on one. Which stream a thread uses
@@ -344,7 +344,7 @@ def read_account(session: Session, exported: ExportedModel, account: Account) ->
     copies = [one.clone() if isinstance(one, torch.Tensor) else one for one in staged]
     return Executed(
         library="torch",
-        version=str(torch.__version__),  # a type of torch's own: who unpickled it would import torch
+        version=str(torch.__version__),  # a type of torch's own: to unpickle it would import torch
         device=str((raw if isinstance(raw, torch.Tensor) else raw[0]).device),
         threads=torch.get_num_threads(),
         staged=next(

@@ -1,4 +1,4 @@
-"""A training step on PyTorch: a module that learns by the loop that people write, or compiled, as a session.
+"""A training step on PyTorch: a module that learns by the usual loop, or compiled, as a session.
 
 The loop is `zero_grad`, loss, `backward`, `step`. Compiled it is as PyTorch's own documentation does it: forward and
 loss as one graph, whose backward AOTAutograd compiles along with it, and `optimizer.step` as another. `backward()`

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shootout import backends
+from shootout.backends import Entry
 from shootout.backends.installed import install_bytes
-from shootout.backends.row import Entry
 from shootout.contract import Device, Precision, Target
 
 
