@@ -1,7 +1,7 @@
 """Run a function's jaxpr with its products replaced: to quantize it, to sum wider, to lay its weights out anew.
 
-Calls inside the function are run inline. So a product in a jitted part, or in one with a derivative of its own, is found
-as well.
+Calls inside the function are run inline. So a product in a jitted part, or in one with a derivative of its own, is
+found as well.
 
 Weights are laid out once, at build, as XLA's kernels read them. Torch stores a matrix as (out, in) and a filter as
 (out, in, height, width). XLA can't fold what turns them round into an argument: its CPU compiler copies them in every
