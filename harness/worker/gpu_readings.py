@@ -164,7 +164,9 @@ class _Readings:
         calls = 1 if self._cold else IN_A_ROW
         return float(
             median(
-                reported.check_amounts(ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), calls))
+                reported.check_amounts(
+                    ns for slot in self._rotate_slots() for ns in read(self._stage_inputs(slot), calls)
+                )
             )
         )
 
