@@ -1,1 +1,3 @@
-"""`make bench`: what only a live machine can show. Its JSON is in results/reference, its figures in the documents."""
+"""Show what only a live machine can show, with `make bench`. Its JSON is in results/reference, its figures in the
+documents.
+"""

@@ -1,4 +1,4 @@
-"""`make bench`: every figure that only a live machine can show, as tables and as one JSON document.
+"""Measure every figure that only a live machine can show, as tables and as one JSON document (`make bench`).
 
 A section that breaks is reported as broken and loses none of the others.
 """
@@ -101,7 +101,7 @@ def run(bench: Bench, names: list[str], keep: Callable[[dict[str, Any]], None]) 
         found[name] |= _run_section(replace(bench, keep=partial(_keep_part, found, name, keep)), name)
         keep(found)
         for title, rows in found[name]["tables"].items():
-            _show(title, rows)
+            _print_table(title, rows)
         if found[name]["error"]:
             say(f"{name} broke: {found[name]['error']}")
     return not any(section["error"] for section in found.values())
@@ -116,7 +116,7 @@ def _run_section(bench: Bench, name: str) -> dict[str, Any]:
     """Return its tables, error and seconds; one that broke leaves the tables that it kept."""
     section = EVERY[name]
     try:
-        with _alone(bench, name) if section.alone else nullcontext(), Stopwatch() as watch:
+        with _alone_on_machine(bench, name) if section.alone else nullcontext(), Stopwatch() as watch:
             tables = section.figures(bench)
     except Exception as fault:
         traceback.print_exc()
@@ -126,7 +126,7 @@ def _run_section(bench: Bench, name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _alone(bench: Bench, name: str) -> Iterator[None]:
+def _alone_on_machine(bench: Bench, name: str) -> Iterator[None]:
     """Hold the machine's lock, with this process off the arms' CPUs."""
 
     def wait(reason: str, seconds: float) -> None:
@@ -137,7 +137,7 @@ def _alone(bench: Bench, name: str) -> Iterator[None]:
         yield
 
 
-def _show(title: str, rows: Table) -> None:
+def _print_table(title: str, rows: Table) -> None:
     printed = Printed(title=title, title_justify="left", show_edge=False, pad_edge=False)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     for column in columns:
@@ -163,7 +163,7 @@ def _list_sections() -> str:
     return "\n".join(["sections:", *lines(SECTIONS), "", "only by name:", *lines(ON_REQUEST)])
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m lab",
         description=__doc__,
@@ -183,7 +183,7 @@ def _options() -> argparse.Namespace:
 
 def main() -> int:
     """Run what the command line names; exit code 1 if a section broke, 2 for a wrong argument."""
-    options = _options()
+    options = _parse_options()
     names = options.only.split(",") if options.only else list(SECTIONS)
     try:
         for name in names:

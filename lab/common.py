@@ -1,4 +1,4 @@
-"""What the sections share: where they run, built arms, restarts that are watched and timed, tables as plain rows.
+"""Share what the sections need: where they run, built arms, restarts that are watched and timed, tables as plain rows.
 
 A section goes through the harness's own stage, players and restarts wherever it can, so that its figures are theirs.
 """
@@ -82,33 +82,33 @@ class Bench:
 
     @property
     def cpu_targets(self) -> Sequence[str]:
-        """The arms asked for, or every CPU arm of the default study."""
+        """Return the arms that were asked for, or every CPU arm of the default study."""
         return self.targets or TARGETS
 
     def repeats(self, full: int, quick: int) -> int:
-        """How many whole runs there are."""
+        """Return how many whole runs there are."""
         return self.runs or self.size(full, quick)
 
     def size(self, full: int, quick: int) -> int:
-        """How often to do something."""
+        """Return how often to do something."""
         return quick if self.quick else full
 
     def rng(self, name: str) -> random.Random:
-        """A generator of its own for whoever is called `name`."""
+        """Make a generator of its own for the section `name`."""
         return random.Random(f"{self.seed} {name}")
 
     def arm(self, target: str, model: str = TOY, parameters: Mapping[str, Value] | None = None, **fields: Any) -> Arm:
-        """An arm of `target`, as people write it; the model's parameters complete."""
+        """Make an arm of `target`, as people write it; the model's parameters complete."""
         complete = models.get(model).check(parameters or {})
         fields = {"threads": self.placement.threads, **fields}
         return Arm(target=parse_targets(target, describe)[0], model=model, parameters=complete, **fields)
 
     def built(self, arm: Arm) -> Built:
-        """The arm's artifact; see `prepared`."""
+        """Build the arm's artifact; see `prepared`."""
         return self.prepared(arm).built
 
     def prepared(self, arm: Arm) -> BuiltArm:
-        """The arm's artifact, exported and built as a run does it (without the permutation probe), and what it took."""
+        """Export and build the arm as a run does (without the permutation probe), and return what that took."""
         builder = Builder(
             cache=cache_folder(),
             placement=self.placement,
@@ -132,7 +132,9 @@ def say(text: str) -> None:
 
 
 def attempt(step: Callable[[], T]) -> tuple[T | None, dict[str, str]]:
-    """What `step` brings, or a row's `skipped` or `failed` column: one arm must not cost the others their figures."""
+    """Return the result of `step`, or a row's `skipped` or `failed` column: one arm must not cost the others their
+    figures.
+    """
     try:
         return step(), {}
     except SkippedArm as skip:
@@ -169,7 +171,7 @@ class Disturbances:
 
 
 def watch(placement: Placement) -> Disturbances:
-    """A fresh watch over the arms' CPUs."""
+    """Make a fresh watch over the arms' CPUs."""
     return Disturbances(NoiseMeter(placement.arms, parent=placement.parent))
 
 
@@ -213,11 +215,11 @@ class TimedStage:
     lanes: ClassVar[int] = 1
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """As the stage inside."""
+        """Pass on to the stage inside."""
         return self.inner.place(arm, lane)
 
     def fork_servers(self) -> ForkServers:
-        """As the stage inside."""
+        """Pass on to the stage inside."""
         return self.inner.fork_servers()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
@@ -233,7 +235,7 @@ def restart(
     rng: random.Random,
     setback: Callable[[Arm, NotRun], None] | None = None,
 ) -> Restart:
-    """One restart of the package's own.
+    """Run one restart of the package's own.
 
     Args:
         setback: hears of an arm that fails, and the others go on; without it, such an arm ends the section.
@@ -260,7 +262,7 @@ def medians(performances: Sequence[LiveArm], scope: Scope) -> dict[str, Array]:
 
 
 def log_ratio(ours: Sequence[float] | Array, theirs: Sequence[float] | Array) -> float:
-    """A restart's x: the median over rounds of log(ours / theirs)."""
+    """Return a restart's x: the median over rounds of log(ours / theirs)."""
     return float(log_ratios({0: np.asarray(ours)}, {0: np.asarray(theirs)})[0])
 
 

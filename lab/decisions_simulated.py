@@ -1,4 +1,4 @@
-"""How often a decision is right, simulated: who is chosen beside who truly is best, and how often nobody is.
+"""Simulate how often a decision is right: the chosen arm beside the truly best one, and how often none is chosen.
 
 Six arms between one and two times the fastest, each with an artifact of its own, and a limit on p99 that about half of
 them keep. All play every restart, so that a figure is of the decision and not of who left early.
@@ -39,17 +39,17 @@ TODAY = date(2026, 11, 22)
 def figures(bench: Bench) -> Tables:
     """By the noise between restarts and how many there are."""
     runs = bench.runs or bench.size(400, 4)
-    rows: Table = [_share(sd, restarts, runs, bench.seed) for sd in SDS for restarts in RESTARTS]
+    rows: Table = [_count_outcomes(sd, restarts, runs, bench.seed) for sd in SDS for restarts in RESTARTS]
     return {"decisions beside the truth, simulated": rows}
 
 
-def _share(sd: float, restarts: int, runs: int, seed: int) -> dict[str, Any]:
+def _count_outcomes(sd: float, restarts: int, runs: int, seed: int) -> dict[str, Any]:
     outcomes, right, broken, sure = Counter[str](), 0, 0, 0
     for number in range(runs):
         rng = np.random.default_rng((seed, number, restarts, round(1_000 * sd)))
         truth = np.exp(rng.uniform(0.0, math.log(2.0), ARMS))
         limit = TAIL * float(np.median(truth)) * 1.02
-        found = _decide(truth, limit, sd, restarts, rng)
+        found = _simulate_decision(truth, limit, sd, restarts, rng)
         outcomes[found.outcome] += 1
         if found.chosen:
             mine, kept = truth[int(found.chosen[1])], truth[TAIL * truth <= limit]
@@ -71,20 +71,20 @@ def _share(sd: float, restarts: int, runs: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _decide(truth: Array, limit: float, sd: float, restarts: int, rng: np.random.Generator) -> Decision:
+def _simulate_decision(truth: Array, limit: float, sd: float, restarts: int, rng: np.random.Generator) -> Decision:
     labels = [f"b{index}" for index in range(ARMS)]
     noise = sd / math.sqrt(2) * rng.standard_normal((ARMS, restarts))
     times = truth[:, None] * np.exp(noise) * 1e6
     tails = TAIL * times * np.exp(sd / 2 * rng.standard_normal(times.shape))
-    question = _question(dict(zip(labels, times, strict=True)), dict(zip(labels, tails, strict=True)), rng)
-    return decide(_policy(limit), question, today=TODAY)
+    question = _make_question(dict(zip(labels, times, strict=True)), dict(zip(labels, tails, strict=True)), rng)
+    return decide(_read_limit(limit), question, today=TODAY)
 
 
-def _policy(limit: float) -> Policy:
+def _read_limit(limit: float) -> Policy:
     return read_policy(None, {"p99": f"{limit:.6f}ms"})
 
 
-def _question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.random.Generator) -> Question:
+def _make_question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.random.Generator) -> Question:
     blocks = {f"{one}:cpu:fp32": {g: np.array([ns]) for g, ns in enumerate(mine)} for one, mine in times.items()}
     first, *_ = blocks
     rules = Rules(baseline=first, control=None, comparisons=2 * ARMS - 3, max_restarts=60, bias_floor=0.005)
@@ -93,7 +93,7 @@ def _question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.ra
         row(
             one,
             float(np.median(times[one])),
-            end_to_end=_timing(times[one], tails[one]),
+            end_to_end=_timing_of(times[one], tails[one]),
             artifact_bytes=int(rng.integers(1, 10)) * 1_000_000,
         )
         for one in times
@@ -110,7 +110,7 @@ def _question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: np.ra
     return Question(title=("toy",), candidates=candidates, documents=(document(made),), answers=())
 
 
-def _timing(times: Array, tails: Array) -> Timing:
+def _timing_of(times: Array, tails: Array) -> Timing:
     middle, tail = median_interval(times), median_interval(tails)
     return Timing(
         median_ns=middle.median,

@@ -1,4 +1,4 @@
-"""Whole gates on this machine: a candidate that is as fast, and one whose planted work takes 10 % longer.
+"""Run whole gates on this machine: a candidate that is as fast, and one whose planted work takes 10 % longer.
 
 A line of `gates.jsonl` in the bench's folder is one gate: with `--folder` an interrupted section goes on behind it.
 """
@@ -39,7 +39,7 @@ LIMITS = Limits()
 
 
 def figures(bench: Bench) -> Tables:
-    """A row a gate, and each kind together; without and with the difference in shuffled order."""
+    """Make a row for each gate, and one for each kind; without and with the difference in shuffled order."""
     file = bench.folder / NAME
     kinds = [0.0] * bench.size(AS_FAST, 1) + [INJECTED] * bench.size(SLOWER, 1)
     bench.rng("gates").shuffle(kinds)
@@ -49,23 +49,23 @@ def figures(bench: Bench) -> Tables:
         if not until.allows(0.0):
             say(f"  {len(done)} of {len(kinds)} gates; the same command goes on")
             break
-        done.append(_gate(bench, number, injected))
+        done.append(_run_gate(bench, number, injected))
         say(f"  {done[-1]}")
         with file.open("a") as lines:
             lines.write(json.dumps(done[-1]) + "\n")
-        bench.keep(_tables(done))
-    return _tables(done)
+        bench.keep(_make_tables(done))
+    return _make_tables(done)
 
 
-def _tables(done: Sequence[dict[str, Any]]) -> Tables:
+def _make_tables(done: Sequence[dict[str, Any]]) -> Tables:
     together: Table = [
-        _together([one for one in done if one["slower by"] == injected], injected)
+        _sum_up([one for one in done if one["slower by"] == injected], injected)
         for injected in dict.fromkeys(one["slower by"] for one in done)
     ]
     return {"all gates": together, "gates": list(done)}
 
 
-def _together(rows: list[dict[str, Any]], injected: float) -> dict[str, Any]:
+def _sum_up(rows: list[dict[str, Any]], injected: float) -> dict[str, Any]:
     outcomes = [row["outcome"] for row in rows]
     return {
         "slower by": injected,
@@ -78,13 +78,13 @@ def _together(rows: list[dict[str, Any]], injected: float) -> dict[str, Any]:
     }
 
 
-def _gate(bench: Bench, number: int, injected: float) -> dict[str, Any]:
+def _run_gate(bench: Bench, number: int, injected: float) -> dict[str, Any]:
     out = bench.folder / f"gate-{number}"
     limit = Deadline(read_seconds("--max-time", bench.max_time or MAX_TIME))
     spin = "spin:cpu:fp32"
     recorded = Reference(place="planted", target=spin, again=spin, given={"model": "identity"})
     with show_progress() as progress:
-        found = race(_contest(number, injected), recorded, LIMITS, out, limit=limit, progress=progress, fresh=True)
+        found = race(_make_contest(number, injected), recorded, LIMITS, out, limit=limit, progress=progress, fresh=True)
     shutil.rmtree(out, ignore_errors=True)
     ratio = found.ratio
     return {
@@ -101,8 +101,8 @@ def _gate(bench: Bench, number: int, injected: float) -> dict[str, Any]:
     }
 
 
-def _contest(number: int, injected: float) -> Contest:
-    """Two arms of known work, the second one's so much more."""
+def _make_contest(number: int, injected: float) -> Contest:
+    """Make two arms of known work, the second one's so much more."""
     target = Target(backend="spin")
     planned = make_plan(
         Study(

@@ -1,4 +1,4 @@
-"""How often a gate is red, green and undecided, simulated: candidates as fast, slower by the limit, and by more.
+"""Simulate how often a gate is red, green and undecided: candidates as fast, slower by the limit, and by more.
 
 They race as in a live gate: a reference, its hidden copy and the candidate, whose times in a restart scatter, until
 the package's own stopping rule ends it or the time is up.
@@ -50,7 +50,7 @@ def figures(bench: Bench) -> Tables:
 
 
 def share(noise: str, sd: float, most: int, injected: float, runs: int, seed: int) -> dict[str, Any]:
-    """How such gates end, and whether that keeps to what is asked of them."""
+    """Return how such gates end, and whether that keeps to the promised rates."""
     outcomes, played = Counter[str](), []
     for number in range(runs):
         rng = np.random.default_rng((seed, number, most, round(1_000 * sd), round(1_000 * injected)))
@@ -77,7 +77,7 @@ def share(noise: str, sd: float, most: int, injected: float, runs: int, seed: in
 
 
 def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Generator) -> tuple[str, int]:
-    """One gate: its outcome, and the restarts that it took."""
+    """Simulate one gate: return its outcome, and the restarts that it took."""
     rules = Rules(
         baseline=REFERENCE,
         control=COPY,
@@ -95,11 +95,11 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
         for label in players:
             blocks[label][played] = times[label][played : played + 1]
         played += 1
-    return _outcome(blocks, rules), played
+    return _outcome_of(blocks, rules), played
 
 
-def _outcome(blocks: Mapping[str, Blocks], rules: Rules) -> str:
-    """As a gate tells it: nothing while the copy comes out different."""
+def _outcome_of(blocks: Mapping[str, Blocks], rules: Rules) -> str:
+    """Judge as a gate does: undecided while the copy comes out different."""
     copy = comparison(blocks, COPY, REFERENCE, rules, estimate=False).verdict
     if copy in (Verdict.FASTER, Verdict.SLOWER):
         return "undecided"

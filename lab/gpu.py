@@ -1,4 +1,4 @@
-"""`make gpu`: what only a machine with an NVIDIA GPU can show, within so many minutes (docs/gpu.md).
+"""Show within so many minutes what only a machine with an NVIDIA GPU can show (`make gpu`, docs/gpu.md).
 
 Each step is one command. Its output goes to OUT while it runs, and `OUT/STEP.done` says that it came to its end. So a
 machine that vanishes takes nothing with it, and the same call goes on with the steps that have no such file.

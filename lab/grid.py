@@ -1,4 +1,4 @@
-"""Grids: seconds to plan 10,000 cells, and what a cell costs as a grid grows, through the real runner.
+"""Time grids: seconds to plan 10,000 cells, and what a cell costs as a grid grows, through the real runner.
 
 The spin backend's call takes next to nothing, so that a cell's wall time is the harness's own: processes, warm-up,
 rounds, the journal. It must not grow with the grid, nor may memory by more than the plan and the journal need.
@@ -31,12 +31,12 @@ ARMS = 10
 
 def figures(bench: Bench) -> Tables:
     """Planning by cells, and running by cells."""
-    grown = [_apart(bench.folder / f"grid-{cells}", cells) for cells in (10, 100, bench.size(1_000, 200))]
-    return {"planning a grid": [_planned(cells) for cells in (100, 1_000, 10_000)], "running a grid": grown}
+    grown = [_run_in_process(bench.folder / f"grid-{cells}", cells) for cells in (10, 100, bench.size(1_000, 200))]
+    return {"planning a grid": [_time_planning(cells) for cells in (100, 1_000, 10_000)], "running a grid": grown}
 
 
-def _planned(cells: int) -> dict[str, Any]:
-    """Seconds from a study to its groups, with and without the probes of the backends, which any plan begins with."""
+def _time_planning(cells: int) -> dict[str, Any]:
+    """Time the way from a study to its groups, with and without the backends' probes, which any plan begins with."""
     widths = tuple(range(1, cells // len(TARGETS) + 1))
     fields = {"name": "grid", "model": TOY, "targets": TARGETS, "parameters": {"d_model": widths}}
     asked = schema.checked(fields, "the bench")
@@ -55,8 +55,8 @@ def _planned(cells: int) -> dict[str, Any]:
     }
 
 
-def _apart(out: Path, cells: int) -> dict[str, Any]:
-    """One grid in a process of its own, whose peak memory is the grid's."""
+def _run_in_process(out: Path, cells: int) -> dict[str, Any]:
+    """Run one grid in a process of its own, whose peak memory is the grid's."""
     command = [sys.executable, "-m", "lab.grid", str(out), str(cells)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:
@@ -65,7 +65,7 @@ def _apart(out: Path, cells: int) -> dict[str, Any]:
     return found
 
 
-def _ran(out: Path, cells: int) -> dict[str, Any]:
+def _run_grid(out: Path, cells: int) -> dict[str, Any]:
     asked = schema.checked(
         {
             "name": out.name,
@@ -94,4 +94,4 @@ def _ran(out: Path, cells: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(_ran(Path(sys.argv[1]), int(sys.argv[2]))))
+    sys.stdout.write(json.dumps(_run_grid(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -1,4 +1,4 @@
-"""What changing from one arm to the next costs: none of it is timed, but all of it takes from the measuring.
+"""Measure what changing from one arm to the next costs: none of it is timed, but all of it takes from the measuring.
 
 Two figures: the hand-off itself (let an arm run, one command there and back, hold it until the kernel confirms), and
 its share of a restart's wall clock, with four arms alive and all but one held.
@@ -30,9 +30,9 @@ LIMIT_US, LIMIT_PERCENT = 200.0, 3.0
 
 
 def gpu_figures(bench: Bench) -> Tables:
-    """The hand-off alone, among four workers with live CUDA contexts: a minute, where `figures` takes many."""
+    """Measure the hand-off alone, among four workers with live CUDA contexts: a minute, while `figures` takes many."""
     say(f"  {ON_GPU}: {ARMS} workers")
-    found, why = attempt(partial(_steps, bench, ON_GPU, bench.size(200, 20)))
+    found, why = attempt(partial(_time_steps, bench, ON_GPU, bench.size(200, 20)))
     return {f"hand-off among {ARMS} workers": found[0] if found else [{"backend": ON_GPU, **why}]}
 
 
@@ -42,27 +42,27 @@ def figures(bench: Bench) -> Tables:
     shares: Table = []
     for name in ("onnxruntime", "torch-eager", ON_GPU):
         say(f"  {name}: {ARMS} workers")
-        found, why = attempt(partial(_of, bench, name))
+        found, why = attempt(partial(_hand_off_figures, bench, name))
         steps, share = found or ([{"backend": name, **why}], {"backend": name, **why})
         hand_offs += steps
         shares.append(share)
     return {f"hand-off among {ARMS} workers": hand_offs, f"share of a restart's wall clock, {ARMS} arms": shares}
 
 
-def _of(bench: Bench, name: str) -> tuple[Table, dict[str, Any]]:
-    """The steps of a hand-off among workers of one target, and its share of a restart."""
-    rows, built, mean_us = _steps(bench, name, bench.size(1_000, 20))
-    return rows, {"backend": name, **_share(bench, built, mean_us / 1e6)}
+def _hand_off_figures(bench: Bench, name: str) -> tuple[Table, dict[str, Any]]:
+    """Return the steps of a hand-off among workers of one target, and its share of a restart."""
+    rows, built, mean_us = _time_steps(bench, name, bench.size(1_000, 20))
+    return rows, {"backend": name, **_share_of_restart(bench, built, mean_us / 1e6)}
 
 
-def _steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built], float]:
-    """The steps' rows, the artifacts of the workers, and the mean of a whole hand-off in microseconds."""
+def _time_steps(bench: Bench, name: str, rounds: int) -> tuple[Table, list[Built], float]:
+    """Return the steps' rows, the workers' artifacts, and the mean of a whole hand-off in microseconds."""
     arm = bench.arm(name)
     if arm.target.device.is_gpu:
         gpu.require_gpu()
     built = copies(bench.built(arm), ARMS)
     steps = _hand_offs(bench, built, rounds)
-    rows = [_row(name, step, values) for step, values in steps.items()]
+    rows = [_step_row(name, step, values) for step, values in steps.items()]
     return rows, built, float(np.mean(steps["all"]))
 
 
@@ -70,15 +70,15 @@ def _hand_offs(bench: Bench, built: list[Built], rounds: int) -> dict[str, Any]:
     """Microseconds of each step, over many hand-offs from worker to worker."""
     laps = []
     with ExitStack() as stack:
-        workers = [_worker(bench, one, stack) for one in built]
+        workers = [_start_worker(bench, one, stack) for one in built]
         for _ in range(rounds):
             laps += [_hand_over(worker) for worker in workers]
     release, command, hold = 1e-3 * np.array(laps).T
     return {"release": release, "command there and back": command, "hold": hold, "all": release + command + hold}
 
 
-def _worker(bench: Bench, built: Built, stack: ExitStack) -> WorkerProcess:
-    """A worker that has loaded and warmed its arm, so that its thread pools are there, and is held."""
+def _start_worker(bench: Bench, built: Built, stack: ExitStack) -> WorkerProcess:
+    """Start a worker that has loaded and warmed its arm, so that its thread pools are there, and suspend it."""
     environment = child_environment(bench.placement.threads, 0)
     worker = WorkerProcess(environment, bench.placement.arms, bench.folder / "logs" / "handoff.log")
     stack.callback(worker.kill)
@@ -100,7 +100,7 @@ def _hand_over(worker: WorkerProcess) -> tuple[int, int, int]:
     return marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2]
 
 
-def _row(name: str, step: str, values_us: Any) -> dict[str, Any]:
+def _step_row(name: str, step: str, values_us: Any) -> dict[str, Any]:
     p50, p99 = (float(np.quantile(values_us, q)) for q in (0.5, 0.99))
     limit = LIMIT_US if step == "all" else None
     return {
@@ -114,8 +114,8 @@ def _row(name: str, step: str, values_us: Any) -> dict[str, Any]:
     }
 
 
-def _share(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any]:
-    """Hand-offs, and everything untimed, as shares of some restarts' wall clock."""
+def _share_of_restart(bench: Bench, built: list[Built], hand_off_s: float) -> dict[str, Any]:
+    """Return hand-offs, and everything untimed, as shares of some restarts' wall clock."""
     count, ledger, eye, rng = bench.size(3, 1), Ledger(), watch(bench.placement), bench.rng("hand-off")
     stage, played = TimedStage(bench.stage(built), ledger), []
     with Stopwatch() as wall:

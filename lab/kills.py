@@ -1,4 +1,4 @@
-"""One short run whose parent, or one of whose processes, is killed at random; then the same command again.
+"""Kill a short run's parent, or one of its processes, at random; then run the same command again.
 
 The run is real but for its few rounds (`support.deaf`): a cold cache, an export, builds, forked and started workers,
 and an adapter that starts a process in a session of its own. What must hold afterwards is in `Found`.
@@ -59,11 +59,11 @@ def figures(bench: Bench) -> Tables:
             say(f"{kind} {number}: after {one.after_s:.1f} s, {one.during}: {one.fault or 'well'}")
             if not one.fault:
                 shutil.rmtree(place)
-            bench.keep(_tables(found))
-    return _tables(found)
+            bench.keep(_make_tables(found))
+    return _make_tables(found)
 
 
-def _tables(found: list[Found]) -> Tables:
+def _make_tables(found: list[Found]) -> Tables:
     faults = [{"failed": one.fault, **asdict(one)} for one in found if one.fault]
     return {TABLE: [as_row(found, kind) for kind in (PARENT, WORKER)], **({FAULTS: faults} if faults else {})}
 
@@ -96,7 +96,7 @@ class Found:
 
     @property
     def fault(self) -> str:
-        """What is wrong; "" where nothing is."""
+        """Return what is wrong; "" if nothing is."""
         named = {"lost": self.lost, "twice": self.twice, "left": self.left, "without": self.without_time}
         told = [f"{name}: {', '.join(some)}" for name, some in named.items() if some]
         return "; ".join([*told, *filter(None, [self.ended])])
@@ -120,7 +120,7 @@ class Drill:
         self._environment = environment(PYTHONPATH=os.pathsep.join(found), **where)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """The command, which goes on with what there is."""
+        """Start the command, which goes on with what there is."""
         with (self.folder / "said").open("ab") as said:
             return subprocess.Popen(
                 deaf("run", "study.toml", "--out", "out"),
@@ -141,12 +141,12 @@ class Drill:
         return MOST_COMMANDS
 
     def is_complete(self) -> bool:
-        """Whether everything was measured as often as the study allows."""
+        """Return whether everything was measured as often as the study allows."""
         found = self.history()
         return bool(found and found.played_out)
 
     def history(self) -> History | None:
-        """The journal as it is now; None before there is one."""
+        """Read the journal as it is now; None before there is one."""
         try:
             return journal.read(self.out)
         except ShootoutError:
@@ -164,7 +164,7 @@ class Drill:
         return found
 
     def left(self) -> list[str]:
-        """What is there that nobody needs."""
+        """List files that are there and that nothing needs."""
         found = [f"{path.name} in TMPDIR" for path in self.tmp.iterdir()]
         exported_models = self.cache / "exported"
         found += [f"{path.name} in the cache" for path in exported_models.iterdir() if path.name.startswith(NAME)]
@@ -197,7 +197,7 @@ def drill(
         time.sleep(after_s)
         while process.poll() is None and not reached(run):
             time.sleep(LOOKING_S)
-        killed = _kill(process, kind, rng)
+        killed = _kill_one(process, kind, rng)
     before = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
     history = run.history()
     has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins anew
@@ -208,10 +208,10 @@ def drill(
         kind=kind,
         seed=seed,
         after_s=round(watch.seconds, 3),
-        during=_stage(history) if killed else ENDED,
+        during=_stage_of(history) if killed else ENDED,
         commands=commands,
-        lost=tuple(_lost(run, before[:sound])),
-        twice=tuple(_twice(run)),
+        lost=tuple(_find_losses(run, before[:sound])),
+        twice=tuple(_find_repeats(run)),
         left=tuple(run.left()),
         without_time=tuple(_without_time(run)),
         ended="" if run.is_complete() else f"not complete after {commands} commands",
@@ -247,8 +247,8 @@ def whole_s(folder: Path) -> float:
     return watch.seconds
 
 
-def _kill(process: subprocess.Popen[bytes], kind: str, rng: random.Random) -> bool:
-    """Kill it, or one of its processes as soon as there is one; whether there was any."""
+def _kill_one(process: subprocess.Popen[bytes], kind: str, rng: random.Random) -> bool:
+    """Kill the parent, or one of its processes as soon as there is one; return whether there was any."""
     while process.poll() is None:
         if kind == PARENT:
             process.kill()
@@ -263,7 +263,7 @@ def _kill(process: subprocess.Popen[bytes], kind: str, rng: random.Random) -> bo
     return False
 
 
-def _stage(history: History | None) -> str:
+def _stage_of(history: History | None) -> str:
     lines: Sequence[Line] = history.lines if history else ()
     if not lines:
         return "before the journal"
@@ -272,7 +272,7 @@ def _stage(history: History | None) -> str:
     return f"after {sum(isinstance(line, Rounds) for line in lines)} restarts"
 
 
-def _lost(run: Drill, before: bytes) -> Iterable[str]:
+def _find_losses(run: Drill, before: bytes) -> Iterable[str]:
     now = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
     if not now.startswith(before):
         yield f"{len(before)} bytes of the journal were there and are not"
@@ -282,7 +282,7 @@ def _lost(run: Drill, before: bytes) -> Iterable[str]:
             yield f"{line.samples} of {line.arm}"
 
 
-def _twice(run: Drill) -> Iterable[str]:
+def _find_repeats(run: Drill) -> Iterable[str]:
     history = run.history()
     lines = history.lines if history else ()
     count = Counter((line.restart, line.arm) for line in lines if isinstance(line, Played))
@@ -309,7 +309,7 @@ def _is_whole(exported: Path) -> bool:
 
 
 def as_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The table in words, for the documents."""
+    """Write the table in words, for the documents."""
     kills, means = ([row[column] for row in rows] for column in ("kills", "commands, mean"))
     lost, twice, left, without, unfinished = (
         sum(row[column] for row in rows)
@@ -329,7 +329,7 @@ def as_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def as_row(found: Sequence[Found], kind: str) -> dict[str, Any]:
-    """What the kills of one kind came to, as a line of a table."""
+    """Sum up the kills of one kind as a line of a table."""
     mine = [one for one in found if one.kind == kind]
     return {
         "killed": kind,

@@ -1,4 +1,6 @@
-"""Known truth: durations that the spin backend plants, and what the measuring loop itself costs."""
+"""Compare known truth with what is measured: durations that the spin backend plants, and the measuring loop's own
+cost.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ BRACKET_NS, LOOP_NS = 100.0, 250.0
 
 def figures(bench: Bench) -> Tables:
     """Planted against measured, and the loop with an empty call."""
-    return {"spin backend, compute scope": _planted(bench), "measuring an empty call": [_empty(bench)]}
+    return {"spin backend, compute scope": _time_planted(bench), "measuring an empty call": [_time_empty_loop(bench)]}
 
 
-def _planted(bench: Bench) -> Table:
+def _time_planted(bench: Bench) -> Table:
     arms = [
         bench.arm("spin", "identity", ordinal=number, options={"duration_us": str(duration)})
         for number, duration in enumerate(DURATIONS_US, start=1)
@@ -36,11 +38,12 @@ def _planted(bench: Bench) -> Table:
         for label, values in medians(played, Scope.COMPUTE).items():
             found[label].append(float(np.median(values)))
     return [
-        _row(duration, np.array(found[arm.label]), eye.share) for duration, arm in zip(DURATIONS_US, arms, strict=True)
+        _row_of(duration, np.array(found[arm.label]), eye.share)
+        for duration, arm in zip(DURATIONS_US, arms, strict=True)
     ]
 
 
-def _row(duration_us: int, measured_ns: Any, disturbed: float) -> dict[str, Any]:
+def _row_of(duration_us: int, measured_ns: Any, disturbed: float) -> dict[str, Any]:
     errors = 100 * (measured_ns / (duration_us * 1e3) - 1)
     limit = LIMITS_PERCENT.get(duration_us)
     return {
@@ -55,15 +58,15 @@ def _row(duration_us: int, measured_ns: Any, disturbed: float) -> dict[str, Any]
     }
 
 
-def _empty(bench: Bench) -> dict[str, Any]:
-    """One bracket with nothing in it, and the whole loop around it, on the arms' CPU; medians over repeats."""
+def _time_empty_loop(bench: Bench) -> dict[str, Any]:
+    """Time one bracket with nothing in it, and the whole loop around it, on the arms' CPU; medians over repeats."""
     count, brackets, loops = bench.size(100_000, 1_000), [], []
     readings = array("q", bytes(8 * count))
     quiet_collector()
     with on_cpus(bench.placement.arms):
         for _ in range(bench.size(21, 3)):
             with Stopwatch() as watch_:
-                read_block(_nothing, 8, readings, per_reading=1, block_ns=0, min_calls=count)
+                read_block(_do_nothing, 8, readings, per_reading=1, block_ns=0, min_calls=count)
             brackets.append(float(np.median(np.frombuffer(readings, dtype=np.int64))))
             loops.append(watch_.seconds * 1e9 / count)
     bracket, loop = float(np.median(brackets)), float(np.median(loops))
@@ -77,5 +80,5 @@ def _empty(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _nothing(_buffer: int) -> None:
-    """The empty call."""
+def _do_nothing(_buffer: int) -> None:
+    """Return at once."""

@@ -1,4 +1,4 @@
-"""How often equal arms are called different, on seeded simulation: `python -m lab.levels [--runs N]`.
+"""Count how often equal arms are called different, on seeded simulation: `python -m lab.levels [--runs N]`.
 
 A group of arms as fast as their baseline, with a control, is looked at after each of 20 restarts. It errs if at any
 look there is evidence enough against a ratio of exactly 1, for any of its arms: no bias floor helps. The tables in
@@ -47,24 +47,24 @@ def levels(runs: int, *, autocorrelations: tuple[float, ...] = (0.0, 0.3, 0.5), 
             for sd in SDS:
                 x = tapes(noise, (runs, 60), rng, sd=sd, ar=ar)
                 for comparisons in COMPARISONS:
-                    value = float(np.mean(told_apart(_groups(x, comparisons + 1)) > 0))
+                    value = float(np.mean(told_apart(_split_groups(x, comparisons + 1)) > 0))
                     yield Level(noise=noise, sd=sd, autocorrelation=ar, comparisons=comparisons, value=value)
 
 
 def mixed(runs: int, wild_sd: float, *, seed: int = 24) -> float:
-    """Of the worst noise, how often groups err that have eight arms at an SD of 3 % and a wild one."""
+    """Count errors in groups of eight arms with an SD of 3 % and a wild one, at the worst noise."""
     rng = np.random.default_rng(seed)
     sds = np.array([*(0.03,) * 8, wild_sd, 0.03])[:, None]  # the last is the control's
     return max(float(np.mean(told_apart(sds * tapes(noise, (runs, 10), rng, sd=1.0)) > 0)) for noise in NOISES)
 
 
-def _groups(x: Array, size: int) -> Array:
+def _split_groups(x: Array, size: int) -> Array:
     count = x.shape[1] // size
     return x[:, : count * size].reshape(-1, size, x.shape[-1])
 
 
 def recorded() -> list[Array]:
-    """The log ratios end to end of every control to its baseline in the reference runs, restart by restart."""
+    """Return the log ratios end to end of every control to its baseline in the reference runs, restart by restart."""
     found = []
     for folder in sorted(path.parent for path in REFERENCE_RUNS.glob("*/journal.jsonl.gz")):
         history = journal.read(folder)
@@ -78,7 +78,7 @@ def recorded() -> list[Array]:
 
 
 def resampled(series: Array, runs: int, rng: np.random.Generator) -> float:
-    """The share of false verdicts if the series' restarts had come in any order and on either side."""
+    """Return the share of false verdicts if the series' restarts had come in any order and on either side."""
     order = np.argsort(rng.random((runs, 2, series.size)), axis=-1)
     return float(np.mean(told_apart(series[order] * rng.choice([-1, 1], size=order.shape)) > 0))
 
@@ -87,15 +87,15 @@ def twofold(runs: int, *, sd: float = 0.05, comparisons: int = 9, seed: int = 22
     """By restart, the share of arms twice as slow as the baseline that are called slower by then."""
     x = tapes("gaussian", (runs,), np.random.default_rng(seed), sd=sd) + np.log(2)
     alpha = bonferroni(comparisons)
-    return {n: float(np.mean([_called(one[:n], alpha) is Verdict.SLOWER for one in x])) for n in (2, 3, 4)}
+    return {n: float(np.mean([_verdict_on(one[:n], alpha) is Verdict.SLOWER for one in x])) for n in (2, 3, 4)}
 
 
-def _called(x: Array, alpha: float) -> Verdict:
+def _verdict_on(x: Array, alpha: float) -> Verdict:
     return compare(x, alpha=alpha, bias_floor=BIAS_FLOOR, estimate=False).verdict
 
 
 def _print_table(title: str, found: list[Level], row: Callable[[Level], str]) -> None:
-    """The greatest level of each row, in Markdown."""
+    """Print the greatest level of each row, in Markdown."""
     print(f"\n| {title} | " + " | ".join(f"{count} comparisons" for count in COMPARISONS) + " |")
     print("|---|" + "---|" * len(COMPARISONS))
     for name in dict.fromkeys(map(row, found)):

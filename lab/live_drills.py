@@ -1,4 +1,4 @@
-"""Two protections taken out on the live machine, to see what they are worth here: holding idle arms, and shuffling.
+"""Take out two protections on the live machine, holding idle arms and shuffling, to see what they are worth here.
 
 Idle thread pools spin for a while after a call, on the CPU of whoever is measured next. And whoever is always spawned
 first may always be faster. The figures differ from machine to machine, so nothing is asserted here; the same drills on
@@ -34,7 +34,7 @@ WIDE_BATCH = 32
 def figures(bench: Bench) -> Tables:
     """Both drills."""
     return {
-        f"NumPy beside {NEIGHBOURS} spinning neighbours": _neighbours(bench),
+        f"NumPy beside {NEIGHBOURS} spinning neighbours": _drill_neighbors(bench),
         "an arm against itself by spawn order": _spawn_orders(bench),
     }
 
@@ -49,10 +49,10 @@ class Unheld:
         return getattr(self._player, name)
 
     def hold(self) -> None:
-        """The drill."""
+        """Do nothing: this is the drill."""
 
     def release(self) -> None:
-        """The drill."""
+        """Do nothing: this is the drill."""
 
 
 class UnheldStage:
@@ -64,15 +64,15 @@ class UnheldStage:
     lanes = 1
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """As the stage inside."""
+        """Pass on to the stage inside."""
         return self._inner.place(arm, lane)
 
     def fork_servers(self) -> Any:
-        """As the stage inside."""
+        """Pass on to the stage inside."""
         return self._inner.fork_servers()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
-        """A player that nobody can hold."""
+        """Start an arm's process that can't be suspended."""
         return Unheld(self._inner.spawn(arm, restart, padding))
 
 
@@ -80,26 +80,26 @@ class Fixed(random.Random):
     """Shuffles nothing."""
 
     def sample(self, population: Sequence[Any], k: int, *, counts: Any = None) -> list[Any]:
-        """The first `k`, in order."""
+        """Return the first `k`, in order."""
         assert counts is None
         return list(population[:k])
 
 
-def _neighbours(bench: Bench) -> Table:
+def _drill_neighbors(bench: Bench) -> Table:
     wide = bench.arm("onnxruntime", parameters=WIDE, batch=WIDE_BATCH, threads=SPINNING_THREADS, options=SPINNING)
     built = [bench.built(bench.arm("numpy")), *copies(bench.built(wide), NEIGHBOURS)]
     rows = []
     for held in (True, False):
         say(f"  neighbours {'held' if held else 'running'}")
         stage = bench.stage(built)
-        readings = _victim(bench, built, stage if held else UnheldStage(stage))
+        readings = _read_victim(bench, built, stage if held else UnheldStage(stage))
         p50, p99 = (float(np.quantile(readings, q)) / 1e3 for q in (0.5, 0.99))
         rows.append({"idle arms": "held" if held else "running", "p50_us": p50, "p99_us": p99, "calls": readings.size})
     return rows
 
 
-def _victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
-    """The first arm's end-to-end readings over some restarts."""
+def _read_victim(bench: Bench, built: Sequence[Built], stage: Any) -> Any:
+    """Return the first arm's end-to-end readings over some restarts."""
     eye, rng = watch(bench.placement), bench.rng("neighbours")
     found = []
     for index in range(bench.size(3, 1)):

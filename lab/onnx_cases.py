@@ -1,4 +1,5 @@
-"""ONNX models that this project did not make: do the file path, ONNX Runtime and NumPy take them, and do they agree?
+"""Check ONNX models that this project did not make: do the file path, ONNX Runtime and NumPy take them, and do they
+agree?
 
 They come from the installed `onnx` package: three sets of small networks that other frameworks exported, and some of
 its operator cases. Each is written to a file and goes the way of a user's own file, with the case's own inputs. Each
@@ -62,19 +63,19 @@ class Case:
 
 
 def stored_cases() -> Iterator[Case]:
-    """The three sets of whole models that the package carries as files."""
+    """Return the three sets of whole models that the package carries as files."""
     import onnx.backend.test
     from onnx import numpy_helper
 
     def read(files: Sequence[Path], kind: str) -> tuple[Any, ...]:
-        wanted = sorted((file for file in files if file.name.startswith(kind)), key=_number)
+        wanted = sorted((file for file in files if file.name.startswith(kind)), key=_number_of)
         tensors = [onnx.TensorProto.FromString(file.read_bytes()) for file in wanted]
         return tuple(numpy_helper.to_array(tensor) if tensor.data_type else None for tensor in tensors)
 
     data = Path(onnx.backend.test.__file__).parent / "data"
     for source in SETS:
         for folder in sorted(entry for entry in (data / source).iterdir() if entry.is_dir()):
-            sets = [list(found.iterdir()) for found in sorted(folder.glob("test_data_set_*"), key=_number)]
+            sets = [list(found.iterdir()) for found in sorted(folder.glob("test_data_set_*"), key=_number_of)]
             yield Case(
                 source=source,
                 name=folder.name,
@@ -101,7 +102,7 @@ def node_cases(*, every: bool) -> Iterator[Case]:
             )
 
 
-def _number(path: Path) -> int:
+def _number_of(path: Path) -> int:
     return int(re.sub(r"\D", "", path.stem) or 0)
 
 
@@ -146,7 +147,7 @@ def run(
     """
     taken = take(cases, folder)
     exported_models = {name: one for name, one in taken.items() if isinstance(one, Taken)}
-    answers = {backend: _on(backend, exported_models, folder, placement) for backend in (*BACKENDS, *builders)}
+    answers = {backend: _ask_backend(backend, exported_models, folder, placement) for backend in (*BACKENDS, *builders)}
     return [
         Result(
             source=case.source,
@@ -160,22 +161,22 @@ def run(
 
 def take(cases: Sequence[Case], folder: Path) -> dict[str, Taken | str]:
     """Each case as an exported model through the harness's own export (one process for all), or the reason why not."""
-    asked = {case.name: _request(case, folder / "files" / case.name) for case in cases}
+    asked = {case.name: _make_request(case, folder / "files" / case.name) for case in cases}
     requests = {name: found for name, found in asked.items() if isinstance(found, Request)}
     exported_models = dict(zip(requests, obtain_all(list(requests.values())), strict=True))
     found: dict[str, Taken | str] = {}
     for case in cases:
         answer = exported_models.get(case.name, asked[case.name])
         found[case.name] = (
-            _expecting(case, answer, folder / "expected" / case.name)
+            _expected_model(case, answer, folder / "expected" / case.name)
             if isinstance(answer, ExportedModel)
             else told(answer, folder)
         )
     return found
 
 
-def _request(case: Case, folder: Path) -> Request | str:
-    """The case as a file and an .npz, or why its inputs can't be in an .npz."""
+def _make_request(case: Case, folder: Path) -> Request | str:
+    """Write the case as a file and an .npz; return the request, or why its inputs can't be in an .npz."""
     import onnx
 
     folder.mkdir(parents=True)
@@ -196,11 +197,11 @@ def _request(case: Case, folder: Path) -> Request | str:
         npz = folder / "inputs.npz"
         stacks = {name: np.stack([one[name] for one in sets]) for name in sets[0]}
         np.savez(npz, **stacks)  # type: ignore[arg-type] # the stub takes the arrays for allow_pickle
-    return Request(model=str(folder / "model.onnx"), inputs_npz=npz, parameters=_axes(infos, sets))
+    return Request(model=str(folder / "model.onnx"), inputs_npz=npz, parameters=_sizes_of_axes(infos, sets))
 
 
-def _axes(infos: Sequence[Any], sets: Sequence[Arrays]) -> dict[str, int]:
-    """The sizes that the case's own inputs give to the file's symbolic axes."""
+def _sizes_of_axes(infos: Sequence[Any], sets: Sequence[Arrays]) -> dict[str, int]:
+    """Return the sizes that the case's own inputs give to the file's symbolic axes."""
     return {
         dim.dim_param or f"{info.name}.{axis}": sets[0][info.name].shape[axis]
         for info in infos
@@ -209,12 +210,12 @@ def _axes(infos: Sequence[Any], sets: Sequence[Arrays]) -> dict[str, int]:
     }
 
 
-def _expecting(case: Case, exported: ExportedModel, folder: Path) -> Taken | str:
-    """The exported model beside its twin that holds the package's outputs, once the reference outputs itself agrees
-    with those.
+def _expected_model(case: Case, exported: ExportedModel, folder: Path) -> Taken | str:
+    """Return the exported model beside its twin with the package's outputs, if the reference outputs agree with
+    those.
     """
     names = [spec.name for spec in exported.outputs]
-    sets = [dict(zip(names, map(_wide, one), strict=True)) for one in case.outputs]
+    sets = [dict(zip(names, map(_as_float64, one), strict=True)) for one in case.outputs]
     reference_outputs = exported.reference_outputs()
     if [one[name].shape for one in sets for name in names] != [
         one[name].shape for one in reference_outputs for name in names
@@ -227,13 +228,13 @@ def _expecting(case: Case, exported: ExportedModel, folder: Path) -> Taken | str
     return Taken(exported=exported, expected=replace(exported, folder=folder))
 
 
-def _wide(value: Any) -> Array:
+def _as_float64(value: Any) -> Array:
     array = np.asarray(value)
     return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def answers_of(asked: Mapping[str, Callable[[WorkerProcess], str]], log: Path, placement: Placement) -> dict[str, str]:
-    """What one worker answers to each, or why it doesn't; one that dies is replaced for the next."""
+    """Return one worker's answer to each case, or why there is none; a worker that dies is replaced for the next."""
     found: dict[str, str] = {}
     worker: WorkerProcess | None = None
     for name, ask in asked.items():
@@ -250,15 +251,15 @@ def answers_of(asked: Mapping[str, Callable[[WorkerProcess], str]], log: Path, p
     return found
 
 
-def _on(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Placement) -> dict[str, str]:
-    """What a backend answers to every case."""
+def _ask_backend(backend: str, taken: Mapping[str, Taken], folder: Path, placement: Placement) -> dict[str, str]:
+    """Return a backend's answer to every case."""
     built = folder / "built" / backend
-    asked = {name: partial(_answer, backend=backend, taken=one, folder=built / name) for name, one in taken.items()}
+    asked = {name: partial(_ask_worker, backend=backend, taken=one, folder=built / name) for name, one in taken.items()}
     return answers_of(asked, folder / f"{backend}.log", placement)
 
 
-def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> str:
-    """`AGREES`, or which reference it disagrees with, and how far."""
+def _ask_worker(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> str:
+    """Return `AGREES`, or which reference it disagrees with, and how far."""
     folder.mkdir(parents=True)
     target = BUILDERS.get(backend, Target(backend=backend))
     arm = Arm(target=target, model=taken.exported.model, parameters=taken.exported.parameters)
@@ -275,7 +276,7 @@ def _answer(worker: WorkerProcess, backend: str, taken: Taken, folder: Path) -> 
 
 
 def told(why: ShootoutError | Request | str, folder: Path) -> str:
-    """A reason in one line, without this run's folders in it."""
+    """Write a reason in one line, without this run's folders in it."""
     text = str(why).replace(f"{folder}/", "").replace(f"{cache_folder()}/", "")
     return " ".join(re.sub(r"making-\w+/\w+/", "", text).split())
 
@@ -302,9 +303,9 @@ def _take_all(bench: Bench, nodes: Sequence[Case]) -> Tables:
         results += run(cases[first : first + AT_ONCE], place, bench.placement)
         shutil.rmtree(place)
     sources = list(dict.fromkeys(result.source for result in results))
-    counts = [_count(source, [one for one in results if one.source == source]) for source in sources]
+    counts = [_count_results(source, [one for one in results if one.source == source]) for source in sources]
     return {
-        f"onnx {environment.libraries()['onnx']}: models from outside": [*counts, _count("all", results)],
+        f"onnx {environment.libraries()['onnx']}: models from outside": [*counts, _count_results("all", results)],
         "not taken, or not agreed on": [
             {"set": one.source, "case": one.name, "at": at, "reason": why[:300]}
             for one in results
@@ -314,7 +315,7 @@ def _take_all(bench: Bench, nodes: Sequence[Case]) -> Tables:
     }
 
 
-def _count(source: str, results: Sequence[Result]) -> dict[str, Any]:
+def _count_results(source: str, results: Sequence[Result]) -> dict[str, Any]:
     row: dict[str, Any] = {"set": source, "models": len(results)}
     row["taken as a file"] = sum(one.file == AGREES for one in results)
     for backend in (*BACKENDS, *BUILDERS):

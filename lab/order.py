@@ -1,4 +1,4 @@
-"""Why the arms come in the order they do on the toy model: overhead per layer, overhead per call, arithmetic.
+"""Explain the order of the arms on the toy model: overhead per layer, overhead per call, arithmetic.
 
 The same model at points that tell these apart. Layers 16 wide compute next to nothing, so their time is overhead; the
 same width at two depths splits a call into a part per layer and a part per call; wide layers with a batch leave only
@@ -42,7 +42,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """As it stands in a column's name."""
+        """Return the name as it stands in a column's name."""
         return f"{self.width}x{self.depth}" + (f"_batch{self.batch}" if self.batch > 1 else "")
 
     @property
@@ -76,7 +76,7 @@ class CountingPlayer:
         return getattr(self._player, name)
 
     def turn(self, scopes: tuple[Scope, ...]) -> Turn:
-        """The turn; its two switches around the command itself are lost among some hundred calls."""
+        """Run the turn; its two switches around the command itself are lost among some hundred calls."""
         pid = self._player._process.pid
         before = voluntary_switches(pid)
         turn = self._player.turn(scopes)
@@ -95,11 +95,11 @@ class CountingStage:
     lanes: ClassVar[int] = 1
 
     def place(self, arm: Arm, lane: int) -> frozenset[int]:
-        """As the stage inside."""
+        """Pass on to the stage inside."""
         return self.inner.place(arm, lane)
 
     def fork_servers(self) -> ForkServers:
-        """As the stage inside."""
+        """Pass on to the stage inside."""
         return self.inner.fork_servers()
 
     def spawn(self, arm: Arm, restart: int, padding: int) -> ArmProcess:
@@ -107,7 +107,7 @@ class CountingStage:
 
 
 def voluntary_switches(pid: int) -> int:
-    """Of all threads of a process so far; 0 where there is no /proc."""
+    """Count the voluntary switches of all threads of a process so far; 0 without a /proc."""
     total = 0
     for status in Path(f"/proc/{pid}/task").glob("*/status"):
         with suppress(OSError):  # a thread that has just ended
@@ -138,21 +138,21 @@ def figures(bench: Bench) -> Tables:
     points = []
     for point in POINTS:
         with Stopwatch() as wall:
-            found[point], facts = _point(bench, point)
+            found[point], facts = _time_point(bench, point)
         points.append({"point": point.name, "mflop": point.flop / 1e6, **facts, "wall_s": wall.seconds})
     arms = {target: {point: found[point][target] for point in POINTS} for target in bench.cpu_targets}
     return {
         "compute scope by size of the toy model (width x depth, us)": [
-            {"arm": target, **{point.name: one.us for point, one in arm.items()}, **_reasons(arm)}
+            {"arm": target, **{point.name: one.us for point, one in arm.items()}, **_list_reasons(arm)}
             for target, arm in arms.items()
         ],
-        "what follows from it": [{"arm": target, **_follows(arm)} for target, arm in arms.items()],
+        "what follows from it": [{"arm": target, **_sum_up_arm(arm)} for target, arm in arms.items()],
         "the sizes": points,
     }
 
 
-def _point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str, Any]]:
-    """By target what was found, and facts on the restarts."""
+def _time_point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str, Any]]:
+    """Return what was found by target, and facts on the restarts."""
     found = {target: Found() for target in bench.cpu_targets}
     built: dict[str, Built] = {}
     for target in bench.cpu_targets:
@@ -165,10 +165,10 @@ def _point(bench: Bench, point: Point) -> tuple[dict[str, Found], dict[str, Any]
         ready, found[target].why = attempt(partial(bench.built, arm))
         if ready is not None:
             built[target] = ready
-    return found, _play(bench, point, built, found)
+    return found, _play_restarts(bench, point, built, found)
 
 
-def _play(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, Found]) -> dict[str, Any]:
+def _play_restarts(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, Found]) -> dict[str, Any]:
     names = {one.arm.label: target for target, one in built.items()}
     stage, eye, rng = CountingStage(bench.stage([*built.values()])), watch(bench.placement), bench.rng(point.name)
     count = bench.size(3, 1)
@@ -179,13 +179,13 @@ def _play(bench: Bench, point: Point, built: dict[str, Built], found: dict[str, 
     for index in range(count):
         say(f"  {point.name}: restart {index + 1}/{count}")
         played = restart(index, [one.arm for one in built.values()], stage, eye, rng, setback).playing
-        _note(played, names, found)
+        _note_figures(played, names, found)
     for label, target in names.items():
         found[target].switches = stage.switches[label]
     return {"restarts": count, "arms": len(built), "rounds_disturbed_percent": 100 * eye.share}
 
 
-def _note(played: Sequence[LiveArm], names: dict[str, str], found: dict[str, Found]) -> None:
+def _note_figures(played: Sequence[LiveArm], names: dict[str, str], found: dict[str, Found]) -> None:
     by_target = {names[label]: values for label, values in medians(played, Scope.COMPUTE).items()}
     for one in played:
         target = names[one.arm.label]
@@ -195,8 +195,8 @@ def _note(played: Sequence[LiveArm], names: dict[str, str], found: dict[str, Fou
             found[target].times_eager.append(float(np.median(by_target[BASELINE] / by_target[target])))
 
 
-def _follows(found: dict[Point, Found]) -> dict[str, Any]:
-    """One arm's line: time per layer and per call, overhead, arithmetic, and who does the work."""
+def _sum_up_arm(found: dict[Point, Found]) -> dict[str, Any]:
+    """Make one arm's line: time per layer and per call, overhead, arithmetic, and which part does the work."""
     us = {point: one.us for point, one in found.items()}
     toy, thin, shallow, fat = (us[point] for point in POINTS)
     per_layer = (toy - shallow) / (TOY_POINT.depth - SHALLOW.depth) if toy and shallow else None
@@ -215,8 +215,8 @@ def _follows(found: dict[Point, Found]) -> dict[str, Any]:
     }
 
 
-def _reasons(found: dict[Point, Found]) -> dict[str, str]:
-    """`skipped` and `failed` of an arm, naming the points."""
+def _list_reasons(found: dict[Point, Found]) -> dict[str, str]:
+    """Return an arm's `skipped` and `failed`, naming the points."""
     reasons: dict[str, str] = {}
     for point, one in found.items():
         for kind, why in one.why.items():

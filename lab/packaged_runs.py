@@ -1,4 +1,5 @@
-"""ONNX files that people ship in packages, raced as somebody with such a file would: who ran, who didn't, and when.
+"""Race ONNX files that people ship in packages, as a user of such a file would: which targets ran, which didn't, and
+when.
 
 One `shootout run --model FILE` for each, one after the other, nothing of it being exported or built before. A file that
 is done keeps its row in the bench's folder, beside those of other limits, and isn't run again: who stops the bench goes
@@ -38,13 +39,13 @@ LETTERS = 300
 
 
 def figures(bench: Bench) -> Tables:
-    """One row for each file, and one for each wheel."""
+    """Make one row for each file, and one for each wheel."""
     corpus = [one for one in CORPUS if not bench.quick or one.name in QUICK]
     max_time = bench.max_time or MAX_TIME
     folder, wheels = bench.folder / "files" / max_time, bench.folder / "wheels"
     tables: Tables = {"packages": stated(corpus, wheels), "files": []}
     for one in corpus:
-        make = partial(_row, one, folder, wheels, max_time)
+        make = partial(_make_row, one, folder, wheels, max_time)
         row = kept(folder / f"{one.name}.json", make, _is_done)
         tables["files"].append(row)
         bench.keep(tables)
@@ -52,18 +53,18 @@ def figures(bench: Bench) -> Tables:
     return tables
 
 
-def _row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, Any]:
+def _make_row(one: Packaged, folder: Path, wheels: Path, max_time: str) -> dict[str, Any]:
     place = folder / one.name
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    return {"kind": one.kind, "file": one.name, **_run(one, place, wheels, max_time)}
+    return {"kind": one.kind, "file": one.name, **_run_file(one, place, wheels, max_time)}
 
 
 def _is_done(row: Mapping[str, Any]) -> bool:
     return not row["waited"]
 
 
-def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, Any]:
+def _run_file(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, Any]:
     file = unpack(one, place, wheels)
     words = [str(file), *(f"--set={axis}={size}" for axis, size in one.sets.items())]
     out, log = place / "run", place / "log"
@@ -84,11 +85,11 @@ def _run(one: Packaged, place: Path, wheels: Path, max_time: str) -> dict[str, A
     said = log.read_text()
     ended["waited"] = BUSY in said
     last = one_line(said).rpartition(" | ")[2].replace(f"{place}/", "")
-    return {**ended, **_found(out, last if code else "")}
+    return {**ended, **_read_result(out, last if code else "")}
 
 
-def _found(out: Path, last: str) -> dict[str, Any]:
-    """What the run found.
+def _read_result(out: Path, last: str) -> dict[str, Any]:
+    """Return what the run found.
 
     Args:
         last: its last word where it ended with an error.
@@ -103,23 +104,25 @@ def _found(out: Path, last: str) -> dict[str, Any]:
         "tied": [rival.arm for rival in (*answer.tied, *answer.unsettled)] if answer else [],
         "no answer": None if ship else reason or last,
         "complete": document.complete if document else False,
-        "restarts": _restarts(document),
-        **{target: _told(_row_of(target, rows), last) for target in TARGETS},
+        "restarts": _count_restarts(document),
+        **{target: _describe_row(_row_of(target, rows), last) for target in TARGETS},
     }
 
 
-def _restarts(document: Document | None) -> int:
+def _count_restarts(document: Document | None) -> int:
     return max((row.end_to_end.restarts for row in document.rows if row.end_to_end), default=0) if document else 0
 
 
 def _row_of(target: str, rows: Sequence[Row]) -> Row | None:
-    """The row of a target; a backend's name alone stands for FP32, or for the precisions that the file itself holds."""
+    """Return the row of a target; a backend's name alone stands for FP32, or for the precisions that the file itself
+    holds.
+    """
     mine = (row for row in rows if row.arm == target or (row.backend == target and row.arm not in TARGETS))
     return next(mine, None)
 
 
-def _told(row: Row | None, last: str) -> str:
-    """Whether a target was measured, how far off it was, and what it didn't run as asked; else why not."""
+def _describe_row(row: Row | None, last: str) -> str:
+    """Say whether a target was measured, how far off it was, and what it didn't run as asked; else why not."""
     if row is None:
         return f"failed: {last or 'no row'}"[:LETTERS]
     if row.outcome != MEASURED:

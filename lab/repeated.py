@@ -1,4 +1,4 @@
-"""The default run, as people type it, again and again: quiet, and beside a loop that keeps one CPU busy.
+"""Repeat the default run, as people type it: quiet, and beside a loop that keeps one CPU busy.
 
 Each arm must have a time in every run, and no two runs may contradict each other: not in a verdict, nor by shipping an
 arm that another run found slower than what it shipped. Runs share a cache: the first one's is cold, unless
@@ -24,7 +24,7 @@ FALSE = (Verdict.FASTER, Verdict.SLOWER)
 
 
 def figures(bench: Bench) -> Tables:
-    """A row a run, where its seconds went, each arm and pair in all of them, and whether any two disagree."""
+    """Make a row for each run, its times by step, each arm and pair in all runs, and whether any two disagree."""
     runs: list[Run] = []
     rows: Table = []
     said: Table = []
@@ -34,23 +34,28 @@ def figures(bench: Bench) -> Tables:
         busy = number % 2 == 1
         say(f"  default run {number + 1}, beside {'a busy loop' if busy else 'nothing'}")
         runs.append(run(bench, f"default-{number}", busy=busy))
-        for table, row in ((rows, _row), (said, _said), (spent, _spent)):
+        for table, row in ((rows, _run_row), (said, _answer_row), (spent, _times_row)):
             table.append(row(runs[-1]))
             say(f"  {table[-1]}")
-        tables = {"the default run": rows, "what each run said": said, "where its seconds went": spent, **_over(runs)}
+        tables = {
+            "the default run": rows,
+            "what each run said": said,
+            "where its seconds went": spent,
+            **_make_tables(runs),
+        }
         bench.keep(tables)
     return tables
 
 
-def _over(runs: Sequence[Run]) -> Tables:
+def _make_tables(runs: Sequence[Run]) -> Tables:
     return {
         "arms against the baseline, a letter and a figure for each run": by_arm(runs),
         "pairs, a letter and a figure for each run": by_pair(runs),
-        "what the runs say together": [_together(runs)],
+        "what the runs say together": [_agreement_row(runs)],
     }
 
 
-def _row(one: Run) -> dict[str, Any]:
+def _run_row(one: Run) -> dict[str, Any]:
     document = one.document
     able = [row for row in document.rows if row.device == "cpu"]
     told = [row.end_to_end.ratio for row in one.measured if row.end_to_end and row.end_to_end.ratio]
@@ -71,8 +76,10 @@ def _row(one: Run) -> dict[str, Any]:
     }
 
 
-def _said(one: Run) -> dict[str, Any]:
-    """Its answer, after how many seconds (of racing, and since the command) it stood, and that of each restart."""
+def _answer_row(one: Run) -> dict[str, Any]:
+    """Return the run's answer, how long it took to settle (in racing, and since the command), and each restart's
+    answer.
+    """
     answer, answers = one.document.answer[0], one.answers()
     racing_s = settled_s(answers)
     return {
@@ -91,14 +98,14 @@ def _before_s(one: Run) -> float:
     return sum(one.document.spent_s.get(name, 0.0) for name in ("planning", "preparing"))
 
 
-def _spent(one: Run) -> dict[str, Any]:
+def _times_row(one: Run) -> dict[str, Any]:
     steps = one.document.spent_s
     told = {f"{name}_s": round(steps.get(name, 0.0), 1) for name in STEPS}
     return {"run": one.folder.name, **told, "other_s": round(one.wall_s - sum(steps.values()), 1)}
 
 
-def _together(runs: Sequence[Run]) -> dict[str, Any]:
-    """Whether each arm has a time in each run, and how often two runs say opposite things."""
+def _agreement_row(runs: Sequence[Run]) -> dict[str, Any]:
+    """Say whether each arm has a time in each run, and how often two runs contradict each other."""
     wrong = [row["arm"] for row in by_arm(runs) if not row["agree"]]
     wrong += [row["pair"] for row in by_pair(runs) if not row["agree"]]
     lost = shipped_slower(runs)
@@ -114,7 +121,7 @@ def _together(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def same_figures(bench: Bench) -> Tables:
-    """A row a run, and all of them together."""
+    """Make a row for each run, and one for all of them together."""
     limit = () if bench.max_time else ("--max-time", MAX_TIME)
     words = ("--backends", ",".join([TARGET] * COPIES), "--goal", "baseline", *limit)
     rows = []

@@ -1,4 +1,4 @@
-"""What a restart is made of on this machine: its spread between copies of one arm, its start-up, its wall clock.
+"""Take a restart apart on this machine: its spread between copies of one arm, its start-up, its wall clock.
 
 The SD between restarts is what power follows from, so every other figure refers to it.
 """
@@ -54,7 +54,7 @@ def figures(bench: Bench) -> Tables:
     start: Table = []
     parts: Table = []
     for target in bench.cpu_targets:
-        found, why = attempt(partial(_arm, bench, target))
+        found, why = attempt(partial(_measure_arm, bench, target))
         spread += found["spread"] if found else [{"arm": target, **why}]
         start.append(found["start"] if found else {"arm": target, **why})
         parts.append(found["split"] if found else {"arm": target, **why})
@@ -65,7 +65,7 @@ def figures(bench: Bench) -> Tables:
     }
 
 
-def _arm(bench: Bench, target: str) -> dict[str, Any]:
+def _measure_arm(bench: Bench, target: str) -> dict[str, Any]:
     say(f"  {target}: building")
     prepared, count = bench.prepared(bench.arm(target)), bench.size(10, 2)
     built = copies(prepared.built, 2)
@@ -78,8 +78,8 @@ def _arm(bench: Bench, target: str) -> dict[str, Any]:
             played.append(restart(index, [one.arm for one in built], stage, eye, rng).playing)
     every = [one for performances in played for one in performances]
     return {
-        "spread": [_spread(target, scope, _log_ratios(played, scope), eye) for scope in Scope],
-        "start": {"arm": target, "build_s": prepared.build_s, **_start(every)},
+        "spread": [_spread_row(target, scope, _log_ratios(played, scope), eye) for scope in Scope],
+        "start": {"arm": target, "build_s": prepared.build_s, **_start_row(every)},
         "split": {"arm": target, **split(ledger, wall.seconds, every, count), "restarts": count},
     }
 
@@ -95,14 +95,14 @@ def start_figures(bench: Bench) -> Tables:
     built = [
         one
         for target, count in (("numpy", 3), ("onnxruntime", 2), ("torch-eager", 2))
-        for one in copies(bench.built(_small(bench, target)), count)
+        for one in copies(bench.built(_small_arm(bench, target)), count)
     ]
     eyes: list[Disturbances] = []
     runs: Table = []
     series: dict[tuple[str, Scope, str], list[float]] = defaultdict(list)
     for number in range(bench.repeats(10, 1)):
         rng, played, where = bench.rng(f"starts {number}"), [], _run_of_its_own(bench, number)
-        here = [_moved(one, where.folder) for one in built]
+        here = [_copy_artifact(one, where.folder) for one in built]
         forking = replace(where.stage(here), beside=[where.placement.parent])
         stage, eye = _OneStarted(forking, where.stage(here)), watch(where.placement)
         eyes.append(eye)
@@ -112,13 +112,13 @@ def start_figures(bench: Bench) -> Tables:
                 played.append(restart(index, [one.arm for one in here], stage, eye, rng).playing)
         for scope, target in product(Scope, dict.fromkeys(str(one.arm.target) for one in built)):
             of = [[one for one in performances if str(one.arm.target) == target] for performances in played]
-            for kind, values in _starts(of, scope).items():
+            for kind, values in _ratios_of_starts(of, scope).items():
                 series[target, scope, kind] += values
-                runs.append({"run": number + 1, "of": kind, **_spread(target, scope, values, eye)})
+                runs.append({"run": number + 1, "of": kind, **_spread_row(target, scope, values, eye)})
         together = [
             {
                 "of": kind,
-                **_spread(target, scope, values, eye),
+                **_spread_row(target, scope, values, eye),
                 "rounds_disturbed_percent": 100 * float(np.mean([one.share for one in eyes])),
                 "runs": number + 1,
                 "squared z-scores of the runs": _squared_z(np.reshape(values, (number + 1, -1))),
@@ -138,7 +138,7 @@ def _run_of_its_own(bench: Bench, number: int) -> Bench:
     return replace(bench, placement=place, folder=bench.folder / ("run" + "-" * number))
 
 
-def _moved(built: Built, folder: Path) -> Built:
+def _copy_artifact(built: Built, folder: Path) -> Built:
     """Copy an artifact into a folder of this run; copies of an arm share one."""
     place = folder / "built" / built.folder.name
     if not place.exists():
@@ -161,12 +161,12 @@ def _squared_z(values: Array) -> float:
     return float((z**2).sum())
 
 
-def _small(bench: Bench, target: str) -> Arm:
+def _small_arm(bench: Bench, target: str) -> Arm:
     """Return the toy model with 4 layers of 128: small arrays, whose place in memory shows most."""
     return bench.arm(target, parameters={"n_layers": 4})
 
 
-def _starts(played: Sequence[Sequence[LiveArm]], scope: Scope) -> dict[str, list[float]]:
+def _ratios_of_starts(played: Sequence[Sequence[LiveArm]], scope: Scope) -> dict[str, list[float]]:
     """Return each restart's x: of two forked copies, and of a started one beside them if there is one."""
     by_label = [medians(performances, scope) for performances in played]
     rows = [[medians_of[label] for label in sorted(medians_of)] for medians_of in by_label]
@@ -207,8 +207,8 @@ def _log_ratios(played: Sequence[Sequence[LiveArm]], scope: Scope) -> list[float
     return found
 
 
-def _start(played: Sequence[LiveArm]) -> dict[str, Any]:
-    """What a process needs before its first timed call, medians over processes."""
+def _start_row(played: Sequence[LiveArm]) -> dict[str, Any]:
+    """Return what a process needs before its first timed call, medians over processes."""
 
     def median(values: list[float]) -> float:
         return float(np.median(values))
@@ -227,7 +227,7 @@ def _start(played: Sequence[LiveArm]) -> dict[str, Any]:
     }
 
 
-def _spread(target: str, scope: Scope, values: list[float], eye: Disturbances) -> dict[str, Any]:
+def _spread_row(target: str, scope: Scope, values: list[float], eye: Disturbances) -> dict[str, Any]:
     found = compare(np.array(values), alpha=ALPHA, bias_floor=bias_floor())
     return {
         "arm": target,
@@ -243,7 +243,7 @@ def _spread(target: str, scope: Scope, values: list[float], eye: Disturbances) -
 
 
 def split(ledger: Ledger, wall_s: float, played: Sequence[LiveArm], restarts: int) -> dict[str, float]:
-    """The parent's wall clock per restart, by what it waited for; `other` is the parent's own work.
+    """Divide the parent's wall clock per restart by what it waited for; `other` is the parent's own work.
 
     `spawn` is a process's way to its first command, with the interpreter's own imports and the inputs' staging. Of a
     turn, `lead_in` is all that isn't inside a bracket: lead-in calls, garbage collection, the answer.

@@ -1,4 +1,4 @@
-"""Each backend's arm, shipped: does it run where nothing but its runtime is installed, is it equal, and as fast?
+"""Ship each backend's arm: does it run with nothing but its runtime installed, is it equal, and as fast?
 
 `ship` needs no quiet machine; `ship-race` races each folder beside the arm that it was made from. With `--folder`, the
 second takes the folders that the first has made.
@@ -65,26 +65,26 @@ def figures(bench: Bench) -> Tables:
 
 def race_figures(bench: Bench) -> Tables:
     """Race each folder beside its arm, which is the baseline."""
-    return _of_each(bench, "ship-race", RACED, _raced)
+    return _of_each(bench, "ship-race", RACED, _race_folder)
 
 
 def _of_each(bench: Bench, section: str, title: str, find: Callable[[Bench, str, str], dict[str, Any]]) -> Tables:
-    """A row of each target, kept as it comes."""
+    """Make a row of each target, kept as it comes."""
     rows: Table = []
-    for target, label in _labels(bench):
+    for target, label in _list_labels(bench):
         say(f"{section}: {target} …")
-        rows.append({"target": target, **_told(find, bench, target, label)})
+        rows.append({"target": target, **_figures_or_fault(find, bench, target, label)})
         bench.keep({title: rows})
     return {title: rows}
 
 
-def _labels(bench: Bench) -> Iterator[tuple[str, str]]:
-    """The targets, and the labels of their arms in the run that is shipped from."""
+def _list_labels(bench: Bench) -> Iterator[tuple[str, str]]:
+    """Return the targets, and the labels of their arms in the run that is shipped from."""
     targets = tuple(bench.targets) or (TARGETS[:1] if bench.quick else TARGETS)
-    run = _place(bench, "run")
+    run = _path_in_bench(bench, "run")
     if not (run / "journal.jsonl").exists():
         limit = "60s" if bench.quick else f"{RUN_S}s"
-        _shootout(
+        _run_shootout(
             "run", TOY, "--backends", ",".join(targets), "--goal", "baseline", "--max-time", limit, "--out", str(run)
         )
     measured = {row.arm for row in open_run(run).document.rows if row.outcome == "measured"}
@@ -92,10 +92,10 @@ def _labels(bench: Bench) -> Iterator[tuple[str, str]]:
         yield target, next((label for label in measured if label.startswith(f"{target}:")), "")
 
 
-def _told(
+def _figures_or_fault(
     figures: Callable[[Bench, str, str], dict[str, Any]], bench: Bench, target: str, label: str
 ) -> dict[str, Any]:
-    """Its figures, or what went wrong: the others go on."""
+    """Return a target's figures, or what went wrong: the others go on."""
     try:
         return figures(bench, target, label) if label else {"failed": "it was not measured"}
     except (RuntimeError, ShootoutError) as error:
@@ -103,38 +103,40 @@ def _told(
 
 
 def _in_fresh_environment(bench: Bench, target: str, label: str) -> dict[str, Any]:
-    shipped = _ship(bench, label, target)
-    place = _place(bench, "environments", _file_name(target))
+    shipped = _ship_once(bench, label, target)
+    place = _path_in_bench(bench, "environments", _file_name(target))
     python = place / "bin" / "python"
     with Stopwatch() as watch:
-        _call([sys.executable, "-m", "venv", "--clear", str(place)])
-        before = _bytes(place)
-        _call([str(python), "-m", "pip", "install", "-q", "-r", str(shipped.folder / "requirements.txt")])
-    checked = _call([str(python), "-I", str(shipped.folder / "check.py")])
+        _run_command([sys.executable, "-m", "venv", "--clear", str(place)])
+        before = _size_of(place)
+        _run_command([str(python), "-m", "pip", "install", "-q", "-r", str(shipped.folder / "requirements.txt")])
+    checked = _run_command([str(python), "-I", str(shipped.folder / "check.py")])
     error = re.search(r"error (\S+) \(limit (\S+)\)", checked)
-    theirs, ours = (_place(bench, "answers", f"{_file_name(target)}-{whose}.npz") for whose in ("folder", "arm"))
+    theirs, ours = (
+        _path_in_bench(bench, "answers", f"{_file_name(target)}-{whose}.npz") for whose in ("folder", "arm")
+    )
     theirs.parent.mkdir(exist_ok=True)
-    _call([str(python), "-I", "-c", OUTPUTS, str(shipped.folder), str(theirs)])
-    run = str(_place(bench, "run"))
-    _call([sys.executable, "-m", "lab.shipped_outputs", run, label, str(shipped.folder), str(ours)])
+    _run_command([str(python), "-I", "-c", OUTPUTS, str(shipped.folder), str(theirs)])
+    run = str(_path_in_bench(bench, "run"))
+    _run_command([sys.executable, "-m", "lab.shipped_outputs", run, label, str(shipped.folder), str(ours)])
     return {
-        "artifact_mb": _bytes(shipped.folder / "model") / 1e6,
+        "artifact_mb": _size_of(shipped.folder / "model") / 1e6,
         "packages": len(shipped.versions),
-        "install_mb": (_bytes(place) - before) / 1e6,
+        "install_mb": (_size_of(place) - before) / 1e6,
         "install_s": round(watch.seconds, 1),
         "check": "passes",
         "error": float(error[1]) if error else None,
         "limit": float(error[2]) if error else None,
-        "max_abs_difference": _difference(shipped, theirs, ours),
+        "max_abs_difference": _largest_difference(shipped, theirs, ours),
     }
 
 
-def _raced(bench: Bench, target: str, label: str) -> dict[str, Any]:
-    shipped = _ship(bench, label, target)
-    out = _place(bench, "races", _file_name(target))
+def _race_folder(bench: Bench, target: str, label: str) -> dict[str, Any]:
+    shipped = _ship_once(bench, label, target)
+    out = _path_in_bench(bench, "races", _file_name(target))
     limit = bench.max_time or ("30s" if bench.quick else f"{RACE_S}s")
     words = ["--backends", f"{target},shipped:{shipped.folder}", "--baseline", label, "--goal", "resolve 1%"]
-    _shootout("run", TOY, *words, "--max-time", limit, "--out", str(out))
+    _run_shootout("run", TOY, *words, "--max-time", limit, "--out", str(out))
     document = open_run(out).document
     arm, folder = (next(row for row in document.rows if (row.arm == label) is own) for own in (True, False))
     if not (arm.end_to_end and folder.end_to_end and folder.end_to_end.ratio):
@@ -151,23 +153,23 @@ def _raced(bench: Bench, target: str, label: str) -> dict[str, Any]:
     }
 
 
-def _ship(bench: Bench, label: str, target: str) -> ShippedFolder:
-    """The shipped folder, made unless it is there."""
-    folder = _place(bench, "folders", _file_name(target))
+def _ship_once(bench: Bench, label: str, target: str) -> ShippedFolder:
+    """Return the shipped folder, made unless it is there."""
+    folder = _path_in_bench(bench, "folders", _file_name(target))
     if not folder.exists():
-        _shootout("ship", str(_place(bench, "run")), "--arm", label, "-o", str(folder))
+        _run_shootout("ship", str(_path_in_bench(bench, "run")), "--arm", label, "-o", str(folder))
     return open_shipped(folder)
 
 
-def _difference(shipped: ShippedFolder, *files: Path) -> float:
-    """The largest difference of any element of any output; 0 where they are the same to the bit."""
+def _largest_difference(shipped: ShippedFolder, *files: Path) -> float:
+    """Return the largest difference of any element of any output; 0 if they are the same to the bit."""
     names = [spec.name for spec in shipped.outputs]
     ours, theirs = (load_sets(file, names) for file in files)
     pairs = [(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) for name in names]
     return max(float(np.abs(a.astype("f8") - b.astype("f8")).max()) for a, b in pairs)
 
 
-def _place(bench: Bench, *parts: str) -> Path:
+def _path_in_bench(bench: Bench, *parts: str) -> Path:
     return bench.folder.joinpath("ship", *parts)
 
 
@@ -175,16 +177,16 @@ def _file_name(target: str) -> str:
     return target.replace("+", "-").replace(":", "-").replace("/", "-")
 
 
-def _bytes(folder: Path) -> int:
+def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
-def _shootout(*words: str) -> None:
-    _call([str(Path(sys.executable).parent / "shootout"), *words])
+def _run_shootout(*words: str) -> None:
+    _run_command([str(Path(sys.executable).parent / "shootout"), *words])
 
 
-def _call(words: Sequence[str]) -> str:
-    """What a command prints.
+def _run_command(words: Sequence[str]) -> str:
+    """Return what a command prints.
 
     Raises:
         RuntimeError: it ended with another code than 0; says its last words.

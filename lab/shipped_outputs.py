@@ -1,4 +1,4 @@
-"""An arm's own answers to a shipped folder's inputs: `python -m lab.shipped_outputs RUN ARM DIR FILE`.
+"""Compute an arm's own answers to a shipped folder's inputs: `python -m lab.shipped_outputs RUN ARM DIR FILE`.
 
 The arm is found by the run's own environment, and loaded in a process that begins with the variables it was timed with.
 """

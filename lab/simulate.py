@@ -1,4 +1,4 @@
-"""The method's error rates at full size, on seeded simulation: `python -m lab.simulate [--runs N] [--json]`.
+"""Simulate the method's error rates at full size, with seeds: `python -m lab.simulate [--runs N] [--json]`.
 
 The same worlds as in CI, with 4,000 runs for each figure instead of hundreds; takes some minutes and measures nothing,
 so it may run on a busy machine. The figures in docs/measurement.md come from here.
@@ -45,7 +45,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Whether the target is met (so it is where there is none)."""
+        """Return whether the target is met (always if there is none)."""
         if self.limit is None:
             return True
         return self.value >= self.limit if self.at_least else self.value <= self.limit
@@ -110,7 +110,7 @@ def power(runs: int) -> Iterator[Figure]:
 
 
 def goals(runs: int) -> Iterator[Figure]:
-    """What a race for the best arm takes beside one for the verdicts, and how often it misses the fastest."""
+    """Compare a race for the best arm with one for the verdicts: what it takes, and how often it misses the fastest."""
     for sd in (0.01, 0.03, 0.05):
         for goal in (Goal(), Goal(aim=Aim.BEST)):
             found = [race_for(goal, DEFAULT, sd=sd, seed=seed, rounding=2) for seed in range(runs // 20)]
@@ -175,7 +175,7 @@ def section(bench: Bench) -> Tables:
 
 
 def line(figure: Figure) -> str:
-    """A figure as one line of the table."""
+    """Write a figure as one line of the table."""
     target = "" if figure.limit is None else f"{'≥' if figure.at_least else '≤'} {figure.limit:.1%}"
     return f"{'  ' if figure.holds else '✗ '}{figure.name:<72} {figure.value:>7.2%}  {target:<9} {figure.note}"
 

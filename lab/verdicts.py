@@ -1,4 +1,5 @@
-"""How long a verdict takes and how often it is right, as a user gets it: a whole run, with control, journal and lock.
+"""Measure how long a verdict takes and how often it is right, as a user gets it: a whole run, with control, journal and
+lock.
 
 The arms do a planted amount of work (the spin backend), so the right answer is known: two arms 2 % apart, and a race of
 six arms beside what round-robin would have taken.
@@ -38,7 +39,7 @@ TWO = "two arms so far apart, 1 ms call"
 
 
 def figures(bench: Bench) -> Tables:
-    """The two-arm verdicts, the live race, the simulated one."""
+    """Measure the two-arm verdicts, the live race, the simulated one."""
     obtain_all([probe_request("permutation_probe")])  # exported once on every machine; no part of what a verdict takes
     steps = _steps_per_ms(bench)
     two = []
@@ -48,7 +49,7 @@ def figures(bench: Bench) -> Tables:
     return {
         TWO: two,
         "six-arm race beside round-robin, live": [_six_arms(bench, steps)],
-        "six-arm race beside round-robin, simulated": _simulated(bench),
+        "six-arm race beside round-robin, simulated": _simulate_race(bench),
     }
 
 
@@ -112,7 +113,7 @@ def _two_arms(bench: Bench, steps: int, share: float) -> dict[str, Any]:
 
 
 def _six_arms(bench: Bench, steps: int) -> dict[str, Any]:
-    """One race; round-robin would have gone on with every arm until the last restart."""
+    """Run one race; round-robin would have gone on with every arm until the last restart."""
     say("  six arms")
     restarts = bench.size(MAX_RESTARTS, 5)
     found, wall_s = race(bench, "six", [round(steps * ms) for ms in CLOSE_RIVAL_MS], restarts)
@@ -135,7 +136,7 @@ def _six_arms(bench: Bench, steps: int) -> dict[str, Any]:
     }
 
 
-def _simulated(bench: Bench) -> Table:
+def _simulate_race(bench: Bench) -> Table:
     runs = bench.size(200, 10)
     calls, agreement = race_share(CLOSE_RIVAL_MS, runs=runs, seed=15)
     return [

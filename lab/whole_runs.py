@@ -1,4 +1,6 @@
-"""Whole runs, typed as people type them, quiet or beside a busy loop: what they said, when, and whether two agree."""
+"""Repeat whole runs, typed as people type them, quiet or beside a busy loop: their answers, when, and whether two
+agree.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class Run:
 
     @cached_property
     def document(self) -> Document:
-        """What it measured."""
+        """Return what the run measured."""
         return analyse(self.folder)
 
     @cached_property
@@ -70,24 +72,26 @@ class Run:
 
     @property
     def measured(self) -> list[Row]:
-        """The rows with a time."""
+        """Return the rows with a time."""
         return [row for row in self.document.rows if row.end_to_end]
 
     @property
     def ship(self) -> str | None:
-        """The arm of its answer; None where that is no more than the fastest so far."""
+        """Return the arm of the run's answer; None if that is no more than the fastest so far."""
         return shipped(self.document)
 
     @property
     def sure(self) -> str:
-        """How sure it said that it was."""
+        """Return the confidence that the answer states."""
         answer = self.document.answer[0]
         lines = map(str, render_answer(answer, self.document.rows, self.document, WIDTH))
         return next((line.removeprefix("Sure?").strip() for line in lines if line.startswith("Sure?")), "")
 
     @cached_property
     def pairs(self) -> dict[Pair, Ratio]:
-        """The first one's time ÷ the second's, of each two arms in the order of their names; none that is withheld."""
+        """Return the first one's time ÷ the second's, of each two arms in the order of their names; none that is
+        withheld.
+        """
         group, scope = self.group, Scope.END_TO_END
         blocks, ground = group.blocks(scope), group.ground(scope)
         if withheld(group, "", None):
@@ -133,7 +137,7 @@ def run(bench: Bench, name: str, *words: str, busy: bool) -> Run:
     shutil.rmtree(folder, ignore_errors=True)
     limit = ["--max-time", bench.max_time] if bench.max_time else []
     command = [sys.executable, "-c", COMMAND, "run", *words, *limit, "--out", str(folder)]
-    with _loop() if busy else _nothing(), Stopwatch() as wall:
+    with _keep_cpu_busy() if busy else _stay_quiet(), Stopwatch() as wall:
         code = subprocess.run(command, env=os.environ, stdout=sys.stderr, check=False).returncode
     if not journal.begun(folder):
         raise RuntimeError(f"{name}: exit code {code}, and no journal")
@@ -141,13 +145,13 @@ def run(bench: Bench, name: str, *words: str, busy: bool) -> Run:
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
+def _stay_quiet() -> Iterator[None]:
     yield
 
 
 @contextmanager
-def _loop() -> Iterator[None]:
-    """A process that takes a whole CPU, whichever the system gives it."""
+def _keep_cpu_busy() -> Iterator[None]:
+    """Run a process that takes a whole CPU, whichever the system gives it."""
     process = subprocess.Popen([sys.executable, "-c", LOOP], start_new_session=True)
     try:
         yield
@@ -157,7 +161,7 @@ def _loop() -> Iterator[None]:
 
 
 def shipped(document: Document) -> str | None:
-    """The arm that a verdict stands behind; the fastest so far is no answer."""
+    """Return the arm that a verdict supports; the fastest so far is no answer."""
     answer = document.answer[0]
     return answer.ship.arm if answer.ship and not answer.reason else None
 
@@ -165,22 +169,24 @@ def shipped(document: Document) -> str | None:
 def by_pair(runs: Sequence[Run]) -> Table:
     """Each pair in all runs, a letter and a ratio for each run: F faster, S slower, = same within 5 %, ? can't tell."""
     pairs = sorted({pair for one in runs for pair in one.pairs})
-    return [{"pair": " ÷ ".join(pair), **_told([one.pairs.get(pair) for one in runs])} for pair in pairs]
+    return [{"pair": " ÷ ".join(pair), **_verdicts_row([one.pairs.get(pair) for one in runs])} for pair in pairs]
 
 
 def by_arm(runs: Sequence[Run]) -> Table:
-    """Likewise each arm against its baseline, with `=` within 1 %; and its median time, microseconds."""
+    """Compare each arm with its baseline as `by_pair` does, with `=` within 1 %; add its median time in
+    microseconds.
+    """
     arms = dict.fromkeys(row.arm for one in runs for row in one.document.rows if row.device == "cpu")
     found = []
     for arm in arms:
         timed = [next((row.end_to_end for row in one.measured if row.arm == arm), None) for one in runs]
         medians = " ".join(f"{one.median_ns / 1e3:.3g}" if one else "–" for one in timed)
-        found.append({"arm": arm, **_told([one.ratio if one else None for one in timed]), "median_us": medians})
+        found.append({"arm": arm, **_verdicts_row([one.ratio if one else None for one in timed]), "median_us": medians})
     return found
 
 
-def _told(ratios: Sequence[Ratio | None]) -> dict[str, Any]:
-    verdicts = [_verdict(ratio) for ratio in ratios]
+def _verdicts_row(ratios: Sequence[Ratio | None]) -> dict[str, Any]:
+    verdicts = [_shown_verdict(ratio) for ratio in ratios]
     return {
         "verdicts": "".join(LETTERS[one] if one else "." for one in verdicts),
         "ratios": " ".join(f"{ratio.value:.3g}" if ratio else "–" for ratio in ratios),
@@ -188,7 +194,7 @@ def _told(ratios: Sequence[Ratio | None]) -> dict[str, Any]:
     }
 
 
-def _verdict(ratio: Ratio | None) -> Verdict | None:
+def _shown_verdict(ratio: Ratio | None) -> Verdict | None:
     return ratio.verdict if ratio and not ratio.reason else None
 
 
@@ -198,11 +204,11 @@ def shipped_slower(runs: Sequence[Run]) -> list[str]:
         f"{one.ship} shipped by {one.folder.name}, slower than {other.ship} in {other.folder.name}"
         for one in runs
         for other in runs
-        if one.ship and other.ship and _slower(other.pairs, one.ship, other.ship)
+        if one.ship and other.ship and _is_slower(other.pairs, one.ship, other.ship)
     ]
 
 
-def _slower(pairs: Mapping[Pair, Ratio], arm: str, other: str) -> bool:
-    """Whether `arm` is known to be slower than `other`, whichever way round the pair is kept."""
-    there, back = _verdict(pairs.get((arm, other))), _verdict(pairs.get((other, arm)))
+def _is_slower(pairs: Mapping[Pair, Ratio], arm: str, other: str) -> bool:
+    """Return whether a verdict says that `arm` is slower than `other`, in either order of the pair."""
+    there, back = _shown_verdict(pairs.get((arm, other))), _shown_verdict(pairs.get((other, arm)))
     return there is Verdict.SLOWER or back is Verdict.FASTER

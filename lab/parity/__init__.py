@@ -1,1 +1,1 @@
-"""Whoever measures, the model takes the same time: the harness beside a plain loop and the field's own tools."""
+"""Compare the harness with a plain loop and the field's own tools: the model takes the same time in all of them."""

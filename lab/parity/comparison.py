@@ -1,4 +1,4 @@
-"""The harness's medians beside a plain loop and the field's own tools: whoever measures, the model takes the same time.
+"""Compare the harness's medians with a plain loop's and those of the field's own tools.
 
 In each restart a harness worker and plain processes start fresh, with the same artifact, affinity, environment and
 input buffers; where that loop starts from the adapter's artifact, another one is written as the library's documentation
@@ -41,13 +41,13 @@ def figures(bench: Bench) -> Tables:
     """Every arm on the toy model."""
     rows: Table = []
     for target in bench.cpu_targets:
-        found, why = attempt(partial(_arm, bench, target))
+        found, why = attempt(partial(_compare_arm, bench, target))
         rows += found if found is not None else [{"arm": target, **why}]
         bench.keep({TITLE: rows})
     return {TITLE: rows}
 
 
-def _arm(bench: Bench, target: str) -> Table:
+def _compare_arm(bench: Bench, target: str) -> Table:
     say(f"  {target}: building")
     built, rng, eye = bench.built(bench.arm(target)), bench.rng(f"parity {target}"), watch(bench.placement)
     job = (bench.folder / log_name(target)).with_suffix(".job")
@@ -58,13 +58,13 @@ def _arm(bench: Bench, target: str) -> Table:
     count = bench.repeats(8, 2)  # 10 minutes
     for index in range(count):
         say(f"  {target}: restart {index + 1}/{count}")
-        for key, values in _restart(bench, target, built, job, rng, eye, missing).items():
+        for key, values in _run_restart(bench, target, built, job, rng, eye, missing).items():
             found.setdefault(key, []).append(values)
-    rows = [_row(target, *key, values, eye.share) for key, values in found.items()]
+    rows = [_make_row(target, *key, values, eye.share) for key, values in found.items()]
     return rows + [{"arm": target, "beside": tool, "skipped": why} for tool, why in missing.items()]
 
 
-def _restart(
+def _run_restart(
     bench: Bench,
     target: str,
     built: Built,
@@ -73,7 +73,9 @@ def _restart(
     eye: Disturbances,
     missing: dict[str, str],
 ) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """(other side, scope) → the log ratio and both medians in ns; a tool that isn't here goes into `missing`."""
+    """Return for (other side, scope) the log ratio and both medians in ns; a tool that isn't here goes into
+    `missing`.
+    """
 
     def padding() -> int:
         return rng.randrange(PADDING)
@@ -102,16 +104,16 @@ def _restart(
                 except Missing as why:
                     missing[tool] = str(why)
             if index < count:
-                _round(sides, rounds, rng, eye)
+                _run_round(sides, rounds, rng, eye)
     return {
-        (side, scope): _compared([one[scope] for one in rounds["ours"]], [one[scope] for one in theirs])
+        (side, scope): _compare_medians([one[scope] for one in rounds["ours"]], [one[scope] for one in theirs])
         for side, theirs in rounds.items()
         for scope in theirs[0]
         if side != "ours"
     }
 
 
-def _round(
+def _run_round(
     sides: Mapping[str, Side], rounds: Mapping[str, list[Medians]], rng: random.Random, eye: Disturbances
 ) -> None:
     eye.begin()
@@ -120,18 +122,18 @@ def _round(
     eye.reasons({}, OwnTraces())  # whose CPU time is ours isn't counted here, so others' isn't told
 
 
-def _compared(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
+def _compare_medians(ours: list[float], theirs: list[float]) -> tuple[float, float, float]:
     return log_ratio(ours, theirs), float(np.median(ours)), float(np.median(theirs))
 
 
 def within_bar(found: Comparison) -> bool:
-    """A ratio of 0.98 to 1.02, or an interval that contains 1 and is no wider than ±3 %."""
+    """Return whether a ratio is 0.98 to 1.02, or its interval contains 1 and is no wider than ±3 %."""
     if 1 - NEAR <= found.value <= 1 + NEAR:
         return True
     return found.low is not None and found.high is not None and 1 - WIDE <= found.low <= 1 <= found.high <= 1 + WIDE
 
 
-def _row(
+def _make_row(
     target: str, side: str, scope: str, values: list[tuple[float, float, float]], disturbed: float
 ) -> dict[str, Any]:
     x, ours, theirs = np.array(values).T

@@ -1,4 +1,4 @@
-"""Each library called as its own documentation writes it: from the exported model, nothing taken from the adapter.
+"""Call each library as its own documentation writes it: from the exported model, nothing taken from the adapter.
 
 Only those whose plain loop in `plain_calls.py` starts from the adapter's artifact; PyTorch's and NumPy's are written as
 their documentation says already. Threads, precision and input buffers are the arm's.
@@ -72,8 +72,10 @@ def onnxruntime_calls(built: Built, _: Path) -> Calls:
 
 
 def openvino_calls(built: Built, _: Path) -> Calls:
-    """A compiled model with the latency hint, one request, called with the array (docs.openvino.ai: "Optimizing for
-    latency", "Python API: shared memory"); of integers the arm's file, since only its quantizer makes one.
+    """Call a compiled model with the latency hint, one request, and the array.
+
+    See docs.openvino.ai: "Optimizing for latency", "Python API: shared memory". For integers the arm's file is used,
+    since only its quantizer makes one.
     """
     from shootout.backends._openvino.graph import import_openvino  # which keeps its telemetry from starting
 
@@ -101,7 +103,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
 
 
 def litert_calls(built: Built, _: Path) -> Calls:
-    """One set of buffers by the signature's names, as Google's own `litert-benchmark` runs a file (ai.google.dev:
+    """Use one set of buffers by the signature's names, as Google's own `litert-benchmark` runs a file (ai.google.dev:
     "LiteRT CompiledModel Python API"). The tool itself rounds to 10 us, a tenth of a call.
     """
     import numpy as np
@@ -129,8 +131,10 @@ def litert_calls(built: Built, _: Path) -> Calls:
 
 
 def ncnn_calls(built: Built, _: Path) -> Calls:
-    """As ncnn's own benchncnn has its loop, pools of memory and all; end to end as the example that pnnx writes beside
-    its files. benchncnn itself is a C++ program, which no package brings.
+    """Call as ncnn's own benchncnn does in its loop, pools of memory and all.
+
+    End to end it is the example that pnnx writes beside its files. benchncnn itself is a C++ program, which no package
+    brings.
     """
     import ncnn
 

@@ -1,4 +1,4 @@
-"""The other side of the parity check: the calls of `plain_calls.py`, timed by a loop of its own.
+"""Time the calls of `plain_calls.py` with a loop of its own: the other side of the parity check.
 
 Nothing of the harness's measuring is used here, on purpose. Run as a script by `parity.py` with a job file and the
 parent's process id, it answers one JSON command a line; `--pyperf` hands the same call to pyperf instead.
@@ -29,7 +29,7 @@ TIMER_S = 0.02
 
 
 def loop(call: Call, buffers: int, calls: int) -> list[int]:
-    """A lead-in, then `calls` calls: nanoseconds of each."""
+    """Make some lead-in calls, then `calls` calls; return the nanoseconds of each."""
     began = perf_counter_ns()
     for index in range(LEAD_IN_CALLS):
         call(index % buffers)
@@ -58,7 +58,7 @@ def serve(built: Built, scratch: Path, *, documented: bool) -> None:
     """Warm up, then answer `["loop" | "timer", scope]` with the block's median in nanoseconds."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    calls, buffers = _calls(built, scratch, documented=documented), len(built.exported.input_buffers())
+    calls, buffers = _load_calls(built, scratch, documented=documented), len(built.exported.input_buffers())
     warm = {scope: statistics.median(loop(call, buffers, WARM_UP_CALLS)) for scope, call in calls.items()}
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
@@ -71,17 +71,20 @@ def serve(built: Built, scratch: Path, *, documented: bool) -> None:
 
 
 def hand_to_pyperf() -> None:
-    """The end-to-end call under pyperf, whose own arguments are on the command line."""
+    """Run the end-to-end call under pyperf, whose own arguments are on the command line."""
     import pyperf
 
     runner = pyperf.Runner(add_cmdline_args=lambda command, options: command.extend(["--pyperf", options.pyperf]))
     runner.argparser.add_argument("--pyperf")
-    built, scratch = _job(runner.parse_args().pyperf)
-    call, buffer = _calls(built, scratch)["end_to_end"], itertools.cycle(range(len(built.exported.input_buffers())))
+    built, scratch = _read_job(runner.parse_args().pyperf)
+    call, buffer = (
+        _load_calls(built, scratch)["end_to_end"],
+        itertools.cycle(range(len(built.exported.input_buffers()))),
+    )
     runner.bench_func(built.arm.label, lambda: call(next(buffer)))
 
 
-def _calls(built: Built, scratch: Path, *, documented: bool = False) -> dict[str, Call]:
+def _load_calls(built: Built, scratch: Path, *, documented: bool = False) -> dict[str, Call]:
     sys.path.append(str(Path(__file__).parent))  # last, so that no file here takes a library's name
     if documented:
         calls = importlib.import_module("documented_calls").CALLS[built.arm.target.backend]
@@ -91,8 +94,8 @@ def _calls(built: Built, scratch: Path, *, documented: bool = False) -> dict[str
     return found
 
 
-def _job(path: str) -> tuple[Built, Path]:
-    """The built arm, and a folder to write into: beside the job, kept between processes."""
+def _read_job(path: str) -> tuple[Built, Path]:
+    """Read the built arm, and return it with a folder to write into: beside the job, kept between processes."""
     built: Built = pickle.loads(Path(path).read_bytes())
     return built, Path(path).with_suffix(".scratch")
 
@@ -102,4 +105,4 @@ if __name__ == "__main__":
         hand_to_pyperf()
     else:
         leave_with(int(sys.argv[3]))
-        serve(*_job(sys.argv[1]), documented=sys.argv[2] == "documented")
+        serve(*_read_job(sys.argv[1]), documented=sys.argv[2] == "documented")

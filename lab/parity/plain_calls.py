@@ -1,4 +1,4 @@
-"""Each library called as its careful user would call it: the adapter's artifact, threads, buffers and copies.
+"""Call each library as its careful user would: the adapter's artifact, threads, buffers and copies.
 
 Written apart from the adapters, on purpose: what an adapter adds to a call, or leaves out of it, has to show. Imported
 by `plain.py` alone, in a process of its own.
@@ -23,7 +23,7 @@ Calls = dict[str, Call]
 
 
 def numpy_calls(built: Built, _: Path) -> Calls:
-    """The model's own array code."""
+    """Call the model's own array code."""
     import numpy as np
 
     exported = built.exported
@@ -41,19 +41,19 @@ def numpy_calls(built: Built, _: Path) -> Calls:
 
 
 def eager_calls(built: Built, _: Path) -> Calls:
-    """The module as it is."""
-    return _torch_calls(built, _module(built))
+    """Call the module as it is."""
+    return _torch_calls(built, _load_module(built))
 
 
 def compile_calls(built: Built, scratch: Path) -> Calls:
-    """The module under torch.compile, with a copy of the arm's kernels, so that no compiler has to run."""
+    """Call the module under torch.compile, with a copy of the arm's kernels, so that no compiler has to run."""
     cache = scratch / "inductor"
     if not cache.exists():
         shutil.copytree(built.folder / "inductor", cache)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache)
     import torch
 
-    return _torch_calls(built, torch.compile(_module(built), fullgraph=True, dynamic=False))
+    return _torch_calls(built, torch.compile(_load_module(built), fullgraph=True, dynamic=False))
 
 
 def aoti_calls(built: Built, _: Path) -> Calls:
@@ -64,14 +64,14 @@ def aoti_calls(built: Built, _: Path) -> Calls:
 
 
 def script_calls(built: Built, _: Path) -> Calls:
-    """The saved script module, optimised for inference; its first calls specialise it."""
+    """Call the saved script module, optimized for inference; its first calls specialize it."""
     import torch
 
     module = torch.jit.load(str(built.folder / "model.pt"))  # type: ignore[no-untyped-call]
     return _torch_calls(built, torch.jit.optimize_for_inference(module))
 
 
-def _module(built: Built) -> Any:
+def _load_module(built: Built) -> Any:
     import torch
 
     module = models.get(built.exported.model).module(built.exported.parameters)
@@ -99,7 +99,7 @@ def _torch_calls(built: Built, run: Any) -> Calls:
 
 
 def jax_calls(built: Built, _: Path) -> Calls:
-    """The stored executable on the weights as they were laid out; end to end from and to NumPy."""
+    """Call the stored executable on the weights as they were laid out; end to end from and to NumPy."""
     import jax
     import numpy as np
     from jax.experimental.serialize_executable import deserialize_and_load
@@ -124,7 +124,7 @@ def jax_calls(built: Built, _: Path) -> Calls:
 
 
 def onnxruntime_calls(built: Built, _: Path) -> Calls:
-    """The optimised graph through IO binding; end to end with copies in and out."""
+    """Call the optimized graph through IO binding; end to end with copies in and out."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -152,7 +152,9 @@ def onnxruntime_calls(built: Built, _: Path) -> Calls:
 
 
 def openvino_calls(built: Built, _: Path) -> Calls:
-    """The arm's IR, one request per buffer with the tensors that OpenVINO gave it; copies in and out end to end."""
+    """Call the arm's IR, one request per buffer with the tensors that OpenVINO gave it; copies in and out end to
+    end.
+    """
     import numpy as np
 
     from shootout.backends._openvino.graph import import_openvino  # which keeps its telemetry from starting
@@ -184,7 +186,7 @@ def openvino_calls(built: Built, _: Path) -> Calls:
 
 
 def litert_calls(built: Built, _: Path) -> Calls:
-    """The arm's .tflite file, compiled; buffers of their own for each input set, copied in and out end to end."""
+    """Call the arm's compiled .tflite file; each input set has buffers of its own, copied in and out end to end."""
     import numpy as np
     from ai_edge_litert.compiled_model import CompiledModel, CpuOptions, Options
 
@@ -209,7 +211,7 @@ def litert_calls(built: Built, _: Path) -> Calls:
 
 
 def ncnn_calls(built: Built, _: Path) -> Calls:
-    """The arm's two files with every narrow storage off; an extractor for each call, inputs in ncnn's own memory."""
+    """Call the arm's two files with every narrow storage off; one extractor a call, inputs in ncnn's own memory."""
     import ncnn
     import numpy as np
 
@@ -243,7 +245,9 @@ def set_wide(options: Any) -> None:
 
 
 def executorch_calls(built: Built, _: Path) -> Calls:
-    """The arm's .pte file by the extension that ExecuTorch's own runtime package wraps; outputs copied end to end."""
+    """Call the arm's .pte file by the extension that ExecuTorch's own runtime package wraps; outputs copied end
+    to end.
+    """
     import torch
     from executorch.extension.pybindings import _C
 
@@ -262,8 +266,9 @@ def executorch_calls(built: Built, _: Path) -> Calls:
 
 
 def iree_calls(built: Built, _: Path) -> Calls:
-    """The arm's module and weights in a context; its function by the package's own invoker, arrays there already or
-    copied by it.
+    """Call the function of the arm's module by the package's own invoker, with the weights in a context.
+
+    Arrays are there already, or the invoker copies them.
     """
     import numpy as np
     from iree import runtime
@@ -308,6 +313,6 @@ CALLS: dict[str, Callable[[Built, Path], Calls]] = {
 
 
 def calls_of(built: Built, scratch: Path) -> Calls:
-    """The arm's calls; `scratch` may be kept from one process to the next."""
+    """Return the arm's calls; `scratch` may be kept from one process to the next."""
     target = built.arm.target
     return CALLS[f"{target.backend}+{target.mode}" if target.mode else target.backend](built, scratch)

@@ -1,4 +1,4 @@
-"""The two kinds of process that the parity check lets take turns: a harness worker, and one of `plain.py`."""
+"""Run the two kinds of process that take turns in the parity check: a harness worker, and one of `plain.py`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Side(Protocol):
     """One process of a restart."""
 
     def block(self, rng: random.Random) -> Medians:
-        """One block in each scope."""
+        """Time one block in each scope."""
 
     def kill(self) -> None:
         """End it."""
@@ -43,7 +43,7 @@ class Ours:
     def __init__(self, bench: Bench, built: Built, padding: int) -> None:
         self._player = bench.stage([built]).spawn(built.arm, 1, padding)
         try:
-            self._enter()
+            self._enter_restart()
         except BaseException:
             self.kill()
             raise
@@ -52,7 +52,7 @@ class Ours:
         """End it."""
         self._player.kill()
 
-    def _enter(self) -> None:
+    def _enter_restart(self) -> None:
         self._player.load()
         if fault := self._player.verify().fault:
             raise RuntimeError(fault)
@@ -61,7 +61,7 @@ class Ours:
         self._player.hold()
 
     def block(self, rng: random.Random) -> Medians:
-        """One turn."""
+        """Take one turn."""
         self._player.release()
         turn = self._player.turn(tuple(rng.sample(list(Scope), len(Scope))))
         self._player.hold()
@@ -97,8 +97,8 @@ class Held:
     def ready(self) -> str:
         """Its first line, from when on it is held; one that ends instead is gone for good."""
         try:
-            first = self._answer()
-            self._signal(signal.SIGSTOP)
+            first = self._read_answer()
+            self._signal_group(signal.SIGSTOP)
         except BaseException:
             self.kill()
             raise
@@ -107,15 +107,15 @@ class Held:
     @contextmanager
     def going(self) -> Iterator[None]:
         """It runs inside, and is held again afterwards."""
-        self._signal(signal.SIGCONT)
+        self._signal_group(signal.SIGCONT)
         yield
-        self._signal(signal.SIGSTOP)
+        self._signal_group(signal.SIGSTOP)
 
     def ask(self, *words: str) -> str:
         """Its answer to a line."""
         assert self._process.stdin
         print(json.dumps(words), file=self._process.stdin, flush=True)
-        return self._answer()
+        return self._read_answer()
 
     def kill(self) -> None:
         """End it; harmless when it is gone."""
@@ -126,14 +126,14 @@ class Held:
             if pipe:
                 pipe.close()
 
-    def _answer(self) -> str:
+    def _read_answer(self) -> str:
         assert self._process.stdout
         if line := self._process.stdout.readline():
             return line
         last = self._log.read_text(errors="replace").strip().splitlines()[-1:]
         raise RuntimeError(f"the process ended with {self._process.wait()}: {' '.join(last)}")
 
-    def _signal(self, number: int) -> None:
+    def _signal_group(self, number: int) -> None:
         os.killpg(self._process.pid, number)
         if number == signal.SIGSTOP:
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
@@ -148,7 +148,7 @@ class Plain:
         self._process.ready()
 
     def block(self, rng: random.Random) -> Medians:
-        """One block in each scope."""
+        """Time one block in each scope."""
         with self._process.going():
             return {
                 scope.value: float(self._process.ask(self._how, scope.value))

@@ -1,4 +1,6 @@
-"""The field's own tools, in processes of their own: each tells one time a restart, with everybody of ours held."""
+"""Run the field's own tools in processes of their own: each gives one time a restart, with all our processes
+suspended.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def pyperf(bench: Bench, _: Built, job: Path, padding: int) -> Told:
         f"--affinity={','.join(map(str, sorted(bench.placement.arms)))}",
         f"--inherit-environ={','.join(changed)}",
     ]
-    _run(command, environment)
+    _run_tool(command, environment)
     median = float(np.median(pyperf.Benchmark.load(str(out)).get_values())) * 1e9
     return {"pyperf": {Scope.END_TO_END.value: median}}
 
@@ -73,7 +75,7 @@ def benchmark_app(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     # CI keeps its telemetry quiet; what it would write into its user's home goes away with the folder.
     with tempfile.TemporaryDirectory(dir=bench.folder) as home, on_cpus(bench.placement.arms):
         environment |= {"CI": "true", "HOME": home}
-        said = _run(command, environment, home)
+        said = _run_tool(command, environment, home)
     if not (found := REPORT.search(said)):
         raise RuntimeError(f"benchmark_app told no median: {said[-500:]}")
     count, duration_ms, median, unit = found.groups()
@@ -100,13 +102,13 @@ def iree_benchmark(bench: Bench, built: Built, _: Path, padding: int) -> Told:
     command += [f"--parameters={SCOPE}={built.folder / WEIGHTS}", f"--input=@{bench.folder / 'input.npy'}"]
     command += [f"--benchmark_min_time={TOOL_S}s", "--benchmark_format=json"]
     with on_cpus(bench.placement.arms):
-        said = _run(command, child_environment(bench.placement.threads, padding))
+        said = _run_tool(command, child_environment(bench.placement.threads, padding))
     (found,) = json.loads(said)["benchmarks"]
     return {"iree-benchmark-module, mean": {Scope.COMPUTE.value: found["real_time"] * NS[found["time_unit"]]}}
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str], folder: str | None = None) -> str:
-    """What a tool prints.
+def _run_tool(command: Sequence[str], environment: Mapping[str, str], folder: str | None = None) -> str:
+    """Return what a tool prints.
 
     Raises:
         RuntimeError: it failed, or took too long: that is its arm's row, and no end of the section.
