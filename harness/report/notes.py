@@ -42,11 +42,11 @@ class Reason(NamedTuple):
 
     Attributes:
         outcome: see `word_of`; it begins the line.
-        who: the arm, and what concerns it alone.
+        subject: the arm, and what concerns it alone.
     """
 
     outcome: str
-    who: str
+    subject: str
     reason: str
     fix: str
 
@@ -58,17 +58,17 @@ def word_of(row: Row) -> str:
     return "not timed" if row.outcome == "skipped" and row.fidelity else row.outcome
 
 
-def reason_of(row: Row, who: str) -> Reason:
+def reason_of(row: Row, subject: str) -> Reason:
     """Return why a row has no time; the remedy for too little time is told once, at the end (`tell_end`)."""
     fix = "" if row.cause is NotRunKind.NOT_REACHED else row.fix or ""
-    return Reason(word_of(row), who, row.reason or "", fix)
+    return Reason(word_of(row), subject, row.reason or "", fix)
 
 
 def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tuple[str, str]]:
     """Write (outcome, line) for each distinct reason, in their order; `full`: with every target's name."""
     sharing: dict[tuple[str, str, str], list[str]] = {}
-    for outcome, who, reason, fix in reasons:
-        sharing.setdefault((outcome, reason, fix), []).append(who)
+    for outcome, subject, reason, fix in reasons:
+        sharing.setdefault((outcome, reason, fix), []).append(subject)
     for (outcome, reason, fix), arms in sharing.items():
         yield outcome, f"{outcome}: {name_targets(arms, full=full)}: {reason}" + (f". Fix: {fix}" if fix else "")
 
@@ -386,8 +386,8 @@ def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
         for text in (*(row.executed or {}).get("fallbacks", ()), *row.notes):
             told.setdefault(text, []).append(row.arm)
     for text, arms in told.items():
-        who = "all" if len(arms) == len(rows) > 1 else name_targets(arms, full=full)
-        yield f"{who}: {text}."
+        subject = "all" if len(arms) == len(rows) > 1 else name_targets(arms, full=full)
+        yield f"{subject}: {text}."
     if full and any(row.build_cached for row in rows):
         yield "* built earlier, taken from the cache."
 

@@ -18,7 +18,7 @@ from shootout.study.group import short
 
 INDENT = 6
 NAMED = 3
-"""Of targets that share something so many are named; the others are counted."""
+"""So many targets that share something are named; the others are counted."""
 UNBROKEN = 60
 """Items of more letters are wrapped between their words."""
 _GLUE = "\xa0"

@@ -146,7 +146,7 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
     told = []
     for reason, some in sizes.items():
         where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
-        told.append(reason._replace(who=f"{reason.who}{where}"))
+        told.append(reason._replace(subject=f"{reason.subject}{where}"))
     return [Text(text, style=STYLES[outcome]) for outcome, text in fold_reasons(told)]
 
 
