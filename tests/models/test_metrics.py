@@ -1,0 +1,595 @@
+"""The metrics by name: against numbers made by hand and scikit-learn's, and what they refuse."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from shootout.errors import UsageError
+from shootout.models.user.metrics import LOWEST_SCORE, METRICS, MOST_DB, find_metric, pick, propose
+
+NAN = float("nan")
+RNG = np.random.default_rng(7)
+
+
+def score(word: str, output, truth):
+    rows = find_metric(word).score(np.asarray(output), truth)
+    assert rows.dtype == np.float64
+    assert rows.shape == (len(output),)
+    return rows
+
+
+# --- names and parameters ---------------------------------------------------------------------------------------------
+
+
+def test_each_metric_is_found_by_its_name_and_by_the_name_it_then_has():
+    for name, family in METRICS.items():
+        metric = find_metric(f"{name}@0.5" if family.parameter and family.parameter.required else name)
+        assert find_metric(metric.name).name == metric.name
+        assert metric.help.endswith(".") or metric.help.endswith("`.")
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        *(("top", "top"), ("top5", "top5"), ("top@3", "top3"), (" MAE ", "mae"), ("quantile@0.90", "quantile@0.9")),
+        *(("iou@0", "iou@0"), ("ctc@-1", "ctc@-1"), ("boxes@0.75", "boxes@0.75"), ("psnr@255", "psnr@255")),
+    ],
+)
+def test_parameters_are_read(word: str, name: str):
+    assert find_metric(word).name == name
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("acuracy", "unknown metric 'acuracy': did you mean 'accuracy'. known: accuracy, agree, boxes"),
+        ("mae@3", "metric 'mae@3': mae takes no parameter"),
+        ("top@x", r"metric 'top@x': expected top\[@K\], K a whole number from 1; received 'x'"),
+        ("top0", "received '0'"),
+        ("top2.5", "unknown metric"),
+        ("quantile", "needs a parameter: quantile@Q, Q a number between 0 and 1"),
+        ("quantile@1", "received '1'"),
+        ("quantile@nan", "received 'nan'"),
+        ("iou@inf", "received 'inf'"),
+        ("boxes@0", "received '0'"),
+        ("psnr@-1", "received '-1'"),
+        ("ctc@-2", "received '-2'"),
+        ("iou@", "received ''"),
+    ],
+)
+def test_other_names_and_parameters_are_refused(word: str, message: str):
+    with pytest.raises(UsageError, match=message):
+        find_metric(word)
+
+
+def test_directions_and_units():
+    lower = {name for name, family in METRICS.items() if family.lower_is_better}
+    assert lower == {"mae", "rmse", "quantile", "kl"}
+    assert find_metric("psnr").unit == "dB"
+
+
+# --- classes ----------------------------------------------------------------------------------------------------------
+
+SCORES = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]], np.float32)
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [
+        np.array([1, 1, 2, 0]),
+        np.array([1.0, 1.0, 2.0, 0.0]),
+        np.array([[1], [1], [2], [0]], np.uint8),
+        [1, 1, 2, 0],
+        np.eye(3)[[1, 1, 2, 0]],
+        np.eye(3, dtype=bool)[[1, 1, 2, 0]],
+        np.log(np.eye(3)[[1, 1, 2, 0]] + 0.1),
+    ],
+)
+def test_accuracy_takes_ids_and_scores(truth):
+    assert score("accuracy", SCORES, truth).tolist() == [1, 0, 1, 1]
+
+
+def test_accuracy_and_top_are_scikit_learns():
+    metrics = pytest.importorskip("sklearn.metrics")
+    scores, truth = RNG.normal(size=(200, 20)).astype(np.float32), RNG.integers(0, 20, 200)
+    assert score("accuracy", scores, truth).mean() == pytest.approx(metrics.accuracy_score(truth, scores.argmax(1)))
+    for most in (1, 5, 7):
+        theirs = metrics.top_k_accuracy_score(truth, scores, k=most, labels=range(20))
+        assert score(f"top{most}", scores, truth).mean() == pytest.approx(theirs)
+
+
+def test_accuracy_of_one_score_for_two_classes():
+    truth = np.array([1, 0, 1])
+    assert score("accuracy", np.array([[0.9], [0.6], [0.4]]), truth).tolist() == [1, 0, 0]
+    assert score("accuracy", np.array([2.0, -0.1, 0.4]), truth.astype(bool)).tolist() == [1, 1, 1]
+    with pytest.raises(UsageError, match="expected 0 and 1 as truth"):
+        score("accuracy", np.array([2.0, -0.1, 0.4]), np.array([1, 2, 3]))
+
+
+def test_accuracy_of_ids_that_the_model_gives():
+    assert score("accuracy", np.array([3, 1, 2]), np.array([3, 2, 2])).tolist() == [1, 0, 1]
+
+
+def test_accuracy_over_tokens_leaves_out_fillers():
+    scores = np.zeros((2, 4, 3))
+    scores[..., 1] = 1
+    truth = np.array([[1, 1, 0, -100], [1, -100, -100, -100]])
+    np.testing.assert_allclose(score("accuracy", scores, truth), [2 / 3, 1])
+    with pytest.raises(UsageError, match="a row of truth without one"):
+        score("accuracy", scores, np.full((2, 4), -100))
+
+
+@pytest.mark.parametrize("bad", [3, -1])
+def test_class_ids_beyond_the_classes_are_refused(bad: int):
+    with pytest.raises(UsageError, match=f"expected class ids from 0 to 2 as truth, received {bad}"):
+        score("accuracy", SCORES, np.array([0, 1, 2, bad]))
+
+
+def test_halves_and_words_are_no_class_ids():
+    with pytest.raises(UsageError, match="whole numbers"):
+        score("accuracy", SCORES, np.array([0, 1, 2, 0.5]))
+    with pytest.raises(UsageError, match="received <U3"):
+        score("accuracy", SCORES, np.array(["cat", "dog", "cat", "dog"]))
+    with pytest.raises(UsageError, match="one-hot"):
+        score("accuracy", SCORES, np.ones((4, 3), int))
+
+
+def test_top_breaks_ties_as_the_first_class_does():
+    scores = np.array([[1.0, 1.0, 1.0, 0.0]] * 3)
+    assert score("top1", scores, np.array([0, 1, 2])).tolist() == [1, 0, 0]
+    assert score("top2", scores, np.array([0, 1, 2])).tolist() == [1, 1, 0]
+    assert score("top2", scores, np.array([[0, 2, 1, 0]] * 3)[:, :] * 1.5).tolist() == [1, 1, 1]
+    with pytest.raises(UsageError, match="every class is among the first 4 of 4"):
+        score("top@4", scores, np.array([0, 1, 2]))
+
+
+def test_agree_compares_first_classes_and_takes_no_ids():
+    other = SCORES + np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0.1, 0]])
+    assert score("agree", SCORES, other).tolist() == [1, 0, 1, 0]
+    assert score("agree", np.array([1, 2, 3]), np.array([1, 2, 4])).tolist() == [1, 1, 0]
+    with pytest.raises(UsageError, match=r"agree: expected truth of the output's shape \[4, 3\], received int64\[4\]"):
+        score("agree", SCORES, np.array([1, 1, 2, 0]))
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_errors_by_hand():
+    output, truth = np.array([[1.0, 2.0], [0.0, -4.0]], np.float32), np.array([[1.0, 4.0], [3.0, 0.0]])
+    assert score("mae", output, truth).tolist() == [1, 3.5]
+    np.testing.assert_allclose(score("rmse", output, truth), [np.sqrt(2), np.sqrt(12.5)])
+    np.testing.assert_allclose(score("quantile@0.9", output, truth), [0.9, (2.7 + 3.6) / 2])
+    np.testing.assert_allclose(score("quantile@0.9", truth, output), [0.1, (0.3 + 0.4) / 2])
+
+
+def test_errors_are_scikit_learns():
+    metrics = pytest.importorskip("sklearn.metrics")
+    output, truth = RNG.normal(size=(2, 50))
+    assert score("mae", output, truth).mean() == pytest.approx(metrics.mean_absolute_error(truth, output))
+    rows = score("rmse", output[None], truth[None])
+    assert rows[0] == pytest.approx(metrics.root_mean_squared_error(truth, output))
+    for share in (0.1, 0.5, 0.9):
+        theirs = metrics.mean_pinball_loss(truth, output, alpha=share)
+        assert score(f"quantile@{share}", output[:, None], truth).mean() == pytest.approx(theirs)
+
+
+def test_whole_numbers_don_t_wrap_around():
+    assert score("mae", np.array([[3], [250]], np.uint8), np.array([[5], [1]], np.uint8)).tolist() == [2, 249]
+
+
+def test_cosine_by_hand_and_scikit_learn():
+    output = np.array([[1.0, 0], [1, 1], [0, 0], [0, 0], [-1e100, 0]])
+    truth = np.array([[2.0, 0], [1, 0], [0, 0], [1, 0], [1e100, 0]])
+    np.testing.assert_allclose(score("cosine", output, truth), [1, np.sqrt(0.5), 1, 0, -1])
+    pairwise = pytest.importorskip("sklearn.metrics.pairwise")
+    output, truth = RNG.normal(size=(2, 30, 64))
+    theirs = np.diag(pairwise.cosine_similarity(output, truth))
+    np.testing.assert_allclose(score("cosine", output, truth), theirs)
+
+
+def test_psnr_by_hand():
+    truth = np.array([[0.0, 1.0, 0.5, 0.5], [0, 10, 5, 5], [2, 2, 2, 2]])
+    output = truth + np.array([[0.1], [1.0], [0.0]])
+    np.testing.assert_allclose(score("psnr", output, truth), [20, 20, MOST_DB])
+    np.testing.assert_allclose(score("psnr@10", output, truth), [40, 20, MOST_DB])
+    image = np.full((1, 4), 100, np.uint8)
+    np.testing.assert_allclose(score("psnr", image + 25.5, image), [20])
+
+
+def test_kl_by_hand_and_scipy():
+    shares, expected = np.array([[0.5, 0.5], [0.9, 0.1]]), np.array([[0.5, 0.5], [0.5, 0.5]])
+    by_hand = [0, 0.5 * np.log(0.5 / 0.9) + 0.5 * np.log(0.5 / 0.1)]
+    np.testing.assert_allclose(score("kl", shares, expected), by_hand, atol=1e-12)
+    logits = np.log(shares) + np.array([[3.0], [-20.0]])
+    np.testing.assert_allclose(score("kl", logits, expected), by_hand, atol=1e-12)
+    special = pytest.importorskip("scipy.special")
+    logits, others = RNG.normal(size=(2, 20, 6)) * 3
+    theirs = special.rel_entr(special.softmax(others, 1), special.softmax(logits, 1)).sum(1)
+    np.testing.assert_allclose(score("kl", logits, others), theirs)
+
+
+def test_a_probability_of_zero_costs_much_but_not_everything():
+    rows = score("kl", np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[0.5, 0.5], [1.0, 0.0]]))
+    assert 5 < rows[0] < 15
+    assert rows[1] == pytest.approx(0, abs=1e-12)
+
+
+def test_kl_refuses_ids_and_a_single_column():
+    with pytest.raises(UsageError, match="two classes at least"):
+        score("kl", SCORES, np.array([1, 1, 2, 0]))
+    with pytest.raises(UsageError, match="two classes at least"):
+        score("kl", SCORES[:, :1], SCORES[:, :1])
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+def test_masks_of_classes_by_hand():
+    ids = np.array([[[0, 0], [1, 1]], [[0, 0], [0, 0]]])
+    truth = np.array([[[0, 1], [1, 1]], [[0, 0], [0, 0]]])
+    logits = np.moveaxis(np.eye(4)[ids], -1, 1)
+    np.testing.assert_allclose(score("iou", logits, truth), [(1 / 2 + 2 / 3) / 2, 1])
+    np.testing.assert_allclose(score("dice", logits, truth), [(2 / 3 + 4 / 5) / 2, 1])
+    for other in (
+        truth[:, None],
+        np.moveaxis(np.eye(4)[truth], -1, 1),
+        np.moveaxis(np.eye(4, dtype=int)[truth], -1, 1),
+    ):
+        np.testing.assert_allclose(score("iou", logits, other), score("iou", logits, truth))
+    np.testing.assert_allclose(score("iou", np.eye(4)[ids], truth), score("iou", logits, truth))  # channels last
+    np.testing.assert_allclose(score("iou", ids, truth), score("iou", logits, truth))  # the model gives ids
+    np.testing.assert_allclose(score("iou", ids * 10**9, truth * 10**9), score("iou", logits, truth))
+
+
+def test_places_without_a_class_don_t_count():
+    ids, truth = np.array([[[0, 1], [1, 1]]]), np.array([[[0, 255], [1, 255]]], np.uint8)
+    logits = np.moveaxis(np.eye(3)[ids], -1, 1)
+    assert score("iou", logits, truth).tolist() == [1]
+    assert score("iou", logits, np.array([[[0, 255], [0, 1]]])).tolist() == [pytest.approx(1 / 2)]
+    with pytest.raises(UsageError, match="a row of truth without one"):
+        score("iou", logits, np.full((1, 2, 2), 255))
+    with pytest.raises(UsageError, match="expected class ids from 0 to 2 as truth, received 7"):
+        score("iou", logits, np.full((1, 2, 2), 7))
+
+
+def test_masks_are_scikit_learns():
+    metrics = pytest.importorskip("sklearn.metrics")
+    logits, truth = RNG.normal(size=(6, 4, 9, 8)), RNG.integers(0, 4, (6, 9, 8))
+    for ours, theirs in (("iou", metrics.jaccard_score), ("dice", metrics.f1_score)):
+        by_row = [theirs(t.ravel(), s.argmax(0).ravel(), average="macro") for s, t in zip(logits, truth, strict=True)]
+        np.testing.assert_allclose(score(ours, logits, truth), by_row)
+        yes = truth == 2
+        by_row = [theirs(t.ravel(), s[0].ravel() > 0) for s, t in zip(logits, yes, strict=True)]
+        np.testing.assert_allclose(score(ours, logits[:, :1], yes), by_row)
+
+
+@pytest.mark.parametrize("truth_type", [bool, np.uint8, np.float32])
+def test_one_channel_of_probabilities_or_logits(truth_type):
+    shares = np.array([[0.9, 0.6, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])[:, None, None]
+    truth = np.array([[1, 0, 1, 0], [0, 0, 0, 0]]).astype(truth_type)[:, None]
+    np.testing.assert_allclose(score("iou", shares, truth), [1 / 3, 1])
+    np.testing.assert_allclose(score("dice", shares, truth), [1 / 2, 1])
+    np.testing.assert_allclose(score("iou", np.log(shares / (1 - shares)), truth), [1 / 3, 1])
+    np.testing.assert_allclose(score("iou@0.15", shares, truth), [2 / 3, 0])
+    assert score("iou", shares > 0.5, truth > 0).tolist() == score("iou", shares, truth).tolist()
+
+
+def test_an_image_s_mask_is_0_and_255():
+    mask = np.array([[[0, 255], [0, 0]]], np.uint8)
+    assert score("iou", np.array([[[0.1, 0.9], [0.2, 0.7]]]), mask).tolist() == [0.5]
+    with pytest.raises(UsageError, match="expected 0 and 1 as truth"):
+        score("iou", np.array([[[0.1, 0.9], [0.2, 0.7]]]), mask // 255 * 3)
+
+
+def test_the_reference_says_whether_both_are_logits():
+    reference, output = np.array([[[-3.0, 0.4], [2.0, -1.0]]]), np.array([[[0.0, 0.4], [0.9, 0.0]]])
+    assert score("iou", output, reference).tolist() == [1]
+    shares, beyond = np.array([[[0.0, 0.4], [0.9, 0.0]]]), np.array([[[0.0, 0.3], [1.2, 0.0]]])
+    assert score("iou", beyond, shares).tolist() == [1]
+
+
+def test_a_threshold_needs_one_channel():
+    with pytest.raises(UsageError, match="one channel for a threshold"):
+        score("iou@0.5", np.zeros((1, 3, 2, 2)), np.zeros((1, 2, 2), int))
+
+
+# --- sequences and boxes ----------------------------------------------------------------------------------------------
+
+
+def steps(*classes: int, of: int = 4):
+    return np.eye(of)[list(classes)]
+
+
+def test_ctc_by_hand():
+    output = np.stack([steps(1, 1, 0, 1, 2), steps(0, 0, 0, 0, 0), steps(3, 2, 0, 0, 1), steps(0, 0, 0, 0, 0)])
+    truth = [[1, 1, 2], [], [2, 3, 1], [1, 2]]
+    np.testing.assert_allclose(score("ctc", output, truth), [1, 1, 1 / 3, 0])
+    padded = np.array([[1, 1, 2, -1], [0, 0, 0, 0], [2, 3, 1, 0], [1, 2, -1, -1]])
+    np.testing.assert_allclose(score("ctc", output, padded), [1, 1, 1 / 3, 0])
+    ragged = np.empty(4, object)
+    ragged[:] = [np.array(entry, int) for entry in truth]
+    np.testing.assert_allclose(score("ctc", output, ragged), [1, 1, 1 / 3, 0])
+    np.testing.assert_allclose(score("ctc", output, output), 1)
+    np.testing.assert_allclose(score("ctc@-1", steps(3, 1, 3, 1, 0)[None], [[1, 1, 0]]), 1)
+    np.testing.assert_allclose(score("ctc@3", steps(3, 1, 3, 1, 0)[None], [[1, 1, 0]]), 1)
+
+
+def test_the_edit_distance_is_levenshtein_s():
+    from shootout.models.user.metrics import _edit_distance
+
+    def slow(a, b):
+        if not a or not b:
+            return len(a) + len(b)
+        return min(slow(a[1:], b) + 1, slow(a, b[1:]) + 1, slow(a[1:], b[1:]) + (a[0] != b[0]))
+
+    for _ in range(60):
+        a, b = (RNG.integers(0, 3, RNG.integers(0, 6)) for _ in range(2))
+        assert _edit_distance(a, b) == slow(a.tolist(), b.tolist())
+
+
+def test_ctc_refuses_other_shapes():
+    with pytest.raises(UsageError, match=r"expected an output of scores \(rows, time, classes\)"):
+        score("ctc", SCORES, [[1]] * 4)
+    with pytest.raises(UsageError, match="with class 9"):
+        score("ctc@9", steps(1, 2)[None], [[1]])
+    with pytest.raises(UsageError, match="class ids"):
+        score("ctc", steps(1, 2)[None], ["ab"])
+    with pytest.raises(UsageError, match="from 0 to 3 as truth, received 8"):
+        score("ctc", steps(1, 2)[None], [[8]])
+
+
+def test_boxes_by_hand():
+    truth = [
+        np.array([[0, 0, 10, 10], [20, 20, 30, 30]]),
+        np.zeros((0, 4)),
+        np.array([[0, 0, 10, 10]]),
+        np.zeros((0, 4)),
+    ]
+    output = np.zeros((4, 3, 4), np.float32)
+    output[0] = [[0, 0, 10, 9], [0, 0, 10, 10], [20, 20, 30, 24]]
+    output[3, 0] = [0, 0, 1, 1]
+    assert score("boxes", output, truth).tolist() == [pytest.approx(2 / 5), 1, 0, 0]
+    assert score("boxes@0.4", output, truth)[0] == pytest.approx(4 / 5)
+
+
+def test_boxes_are_matched_once_the_surest_first_and_within_their_class():
+    truth = np.array([[[0, 0, 10, 10, 1, 0], [0, 0, 10, 8, 1, 1]]], float)
+    right = np.array([[[0, 0, 10, 10, 0.9, 0], [0, 0, 10, 9, 0.8, 0], [0, 0, 10, 8, 0.3, 1], [5, 5, 9, 9, 0.1, 1]]])
+    assert score("boxes", right, truth).tolist() == [pytest.approx(4 / 5)]
+    classless = truth[..., :5]
+    assert score("boxes", right, classless).tolist() == [pytest.approx(4 / 5)]
+    swapped = right.copy()
+    swapped[..., 5] = 1 - swapped[..., 5]
+    assert score("boxes@0.9", swapped, truth).tolist() == [0]
+    # the surest takes the box that lies nearest, and leaves the other one to the next
+    two = np.array([[[0, 0, 10, 9, 0.5], [0, 0, 10, 10, 0.9]]])
+    assert score("boxes@0.7", two, truth[..., :4]).tolist() == [1]
+
+
+def test_boxes_below_the_lowest_score_and_fillers_are_none():
+    output = np.array([[[0, 0, 4, 4, 0.9], [0, 0, 0, 0, 0.9], [-1, -1, -1, -1, -1], [0, 0, 4, 4, LOWEST_SCORE - 0.01]]])
+    assert score("boxes", output, [np.array([[0, 0, 4, 4]])]).tolist() == [1]
+    assert score("boxes", output, output).tolist() == [1]
+    assert score("boxes", output[0, None, :, :], output).tolist() == [1]
+    assert score("boxes", output[0, :1], output[:1, 0]).tolist() == [1]  # one row without an axis of boxes
+
+
+def test_boxes_refuse_other_shapes():
+    with pytest.raises(UsageError, match=r"expected an output of boxes .* received \[4, 3\]"):
+        score("boxes", SCORES, [np.zeros((0, 4))] * 4)
+    with pytest.raises(UsageError, match="expected truth of boxes"):
+        score("boxes", np.zeros((1, 3, 6)), [np.zeros((2, 3))])
+    with pytest.raises(UsageError, match="a score beyond 0 to 1"):
+        score("boxes", np.ones((1, 3, 6)), [np.array([[0, 0, 1, 1, 17]])])
+
+
+# --- every metric -----------------------------------------------------------------------------------------------------
+
+CASES = {
+    "accuracy": (SCORES, np.array([1, 1, 2, 0])),
+    "agree": (SCORES, SCORES),
+    "top2": (SCORES, np.array([1, 1, 2, 0])),
+    "mae": (SCORES, SCORES + 1),
+    "rmse": (SCORES, SCORES + 1),
+    "quantile@0.9": (SCORES, SCORES + 1),
+    "cosine": (SCORES, SCORES + 1),
+    "kl": (SCORES, SCORES + 1),
+    "psnr": (SCORES, SCORES + 1),
+    "iou": (RNG.random((4, 3, 2, 2)), RNG.integers(0, 3, (4, 2, 2))),
+    "dice": (RNG.random((4, 1, 2, 2)), RNG.integers(0, 2, (4, 2, 2))),
+    "ctc": (RNG.random((4, 5, 3)), [[1], [2, 1], [], [1, 2, 1]]),
+    "boxes": (
+        np.tile([0.0, 0, 2, 2, 1, 0], (4, 2, 1)),
+        [np.zeros((0, 4)), np.ones((1, 4)), np.ones((2, 5)), np.ones((1, 6))],
+    ),
+}
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_a_nan_costs_its_row_alone(word: str):
+    output, truth = CASES[word]
+    whole = score(word, output, truth)
+    assert np.isfinite(whole).all()
+    broken = output.copy()
+    broken.reshape(4, -1)[1, 0] = NAN
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = score(word, broken, truth)
+    np.testing.assert_array_equal(rows, np.where(np.arange(4) == 1, NAN, whole))
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_rows_stand_for_themselves_whatever_their_batch(word: str):
+    output, truth = CASES[word]
+    one_by_one = [score(word, output[row : row + 1], truth[row : row + 1])[0] for row in range(4)]
+    np.testing.assert_allclose(score(word, output, truth), one_by_one)
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_no_rows_give_no_scores(word: str):
+    output, truth = CASES[word]
+    assert score(word, output[:0], truth[:0]).size == 0
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_rows_without_their_truth_are_refused(word: str):
+    output, truth = CASES[word]
+    with pytest.raises(UsageError, match="expected truth for 4 rows, received 3"):
+        score(word, output, truth[:3])
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_truth_of_another_shape_or_of_words_is_refused(word: str):
+    output, _ = CASES[word]
+    for truth in (
+        np.zeros((4, 7, 2)),
+        ["a", "b", "c", "d"],
+        [np.zeros((2, 3)), *[np.zeros(2)] * 3],
+        3 * [[1]] + [[[1], 2]],
+    ):
+        with pytest.raises(UsageError, match=f"{word}: expected .*received"):
+            score(word, output, truth)
+
+
+@pytest.mark.parametrize("word", [word for word in CASES if word not in ("ctc", "boxes")])
+def test_outputs_without_values_are_refused(word: str):
+    with pytest.raises(UsageError, match="expected"):
+        score(word, np.zeros((4, 0)), np.zeros((4, 0)))
+
+
+@pytest.mark.parametrize("word", CASES)
+def test_half_precision_is_taken(word: str):
+    output, truth = CASES[word]
+    assert np.isfinite(score(word, output.astype(np.float16), truth)).all()
+
+
+def test_bfloat16_is_taken():
+    types = pytest.importorskip("ml_dtypes")
+    output = np.array([[1.0, 2.0]]).astype(types.bfloat16)
+    assert score("mae", output, np.array([[1.0, 4.0]])).tolist() == [1]
+    assert score("mae", output, output).tolist() == [0]
+
+
+def test_a_nan_in_the_truth_is_told_too():
+    truth = SCORES.copy()
+    truth[2, 1] = NAN
+    assert np.isnan(score("mae", SCORES, truth)).tolist() == [False, False, True, False]
+    assert np.isnan(score("agree", SCORES, truth)).tolist() == [False, False, True, False]
+    assert np.isnan(score("accuracy", SCORES, np.array([1, 1, NAN, 0]))).tolist() == [False, False, True, False]
+
+
+def test_infinity_is_an_error_without_end():
+    assert score("mae", np.array([[np.inf]]), np.array([[1.0]])).tolist() == [np.inf]
+
+
+# --- which output, which truth ----------------------------------------------------------------------------------------
+
+LABEL, SHARES, HIDDEN = (
+    np.array([1, 0]),
+    np.array([[0.2, 0.8], [0.7, 0.3]], np.float32),
+    np.zeros((2, 4, 5), np.float32),
+)
+TREES = {"label": LABEL, "hidden": HIDDEN, "probabilities": SHARES}
+
+
+@pytest.mark.parametrize(
+    ("word", "scores", "expected"),
+    [
+        ("accuracy", None, "probabilities"),
+        ("top1", None, "probabilities"),
+        ("mae", None, "hidden"),
+        ("mae", "probabilities", "probabilities"),
+        ("accuracy", "label", "label"),
+    ],
+)
+def test_the_output_is_named_or_the_first_float_one(word: str, scores: str | None, expected: str):
+    output, truth = pick(TREES, LABEL, scores, find_metric(word))
+    assert output is TREES[expected]
+    assert truth is LABEL
+
+
+def test_a_dict_of_truth_goes_by_its_names():
+    mae = find_metric("mae")
+    assert pick(TREES, {"species": LABEL}, None, mae)[1] is LABEL
+    output, truth = pick(TREES, {"other": HIDDEN, "probabilities": SHARES}, None, mae)
+    assert output is SHARES
+    assert truth is SHARES
+    output, truth = pick(TREES, {"probabilities": LABEL}, None, mae)
+    assert output is SHARES
+    assert truth is LABEL
+
+
+@pytest.mark.parametrize(
+    ("truth", "scores", "message"),
+    [
+        (LABEL, "logits", "unknown output 'logits': known: hidden, label, probabilities"),
+        ({"a": LABEL, "b": LABEL}, None, "the truth has a, b; the outputs are label, hidden, probabilities"),
+        ({}, None, "the truth has nothing"),
+        ({"label": LABEL}, "probabilities", "no truth for output 'probabilities': the truth has label"),
+    ],
+)
+def test_what_isn_t_clear_is_refused(truth, scores: str | None, message: str):
+    with pytest.raises(UsageError, match=message):
+        pick(TREES, truth, scores, find_metric("accuracy"))
+
+
+def test_an_output_of_whole_numbers_is_taken_if_it_is_the_only_one():
+    assert pick({"mask": LABEL}, LABEL, None, find_metric("iou"))[0] is LABEL
+    with pytest.raises(UsageError, match=r"no output holds floats; name one with --scores: a int64\[2\], b int64\[2\]"):
+        pick({"a": LABEL, "b": LABEL}, LABEL, None, find_metric("iou"))
+
+
+# --- a proposal -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "truth", "metric"),
+    [
+        (((8, 10), "float32"), ((8,), "int64"), "accuracy"),
+        (((8, 10), "float16"), ((8, 1), "uint8"), "accuracy"),
+        (((8, 16, 10), "float32"), ((8, 16), "int64"), "accuracy"),
+        (((8, 1), "float32"), ((8,), "bool"), "accuracy"),
+        (((8, 21, 64, 64), "float32"), ((8, 64, 64), "uint8"), "iou"),
+        (((8, 1, 64, 64), "float32"), ((8, 1, 64, 64), "uint8"), "iou"),
+        (((8, 1, 64, 64), "float32"), ((8, 64, 64), "bool"), "iou"),
+        (((8, 64, 64), "float32"), ((8, 64, 64), "int64"), "iou"),
+        (((8, 64, 64), "int64"), ((8, 64, 64), "int64"), "iou"),
+        (((8, 24), "float32"), ((8, 24), "float64"), "mae"),
+        (((8, 1), "float32"), ((8,), "float64"), "mae"),
+        (((8, 10), "float32"), None, "agree"),
+        (((8, 1000), "float32"), None, "agree"),
+        (((8, 1001), "float32"), None, "cosine"),
+        (((8, 21, 64, 64), "float32"), None, "iou"),
+        (((8, 1), "float32"), None, "rmse"),
+        (((8,), "float32"), None, "rmse"),
+        (((8, 2048, 1, 1), "float32"), None, "rmse"),
+        (((8, 16, 10), "float32"), None, "rmse"),
+        (((8,), "int64"), None, "agree"),
+    ],
+)
+def test_a_metric_is_proposed_by_shapes_and_types(output, truth, metric: str):
+    assert propose({"y": output}, None if truth is None else {"t": truth}) == metric
+
+
+@pytest.mark.parametrize("name", ["sentence_embedding", "last_hidden_state", "pooler_output", "image_features"])
+def test_an_output_s_name_tells_an_embedding(name: str):
+    assert propose({name: ((8, 384), "float32")}, None) == "cosine"
+
+
+def test_a_proposal_fits_what_is_then_picked():
+    trees = {name: (array.shape, array.dtype.name) for name, array in TREES.items()}
+    assert propose(trees, {"labels": ((2,), "int64")}) == "accuracy"
+    assert propose(trees, {"hidden": ((2, 4, 5), "float32")}) == "mae"
+    del trees["hidden"]
+    assert propose(trees, None) == "agree"
+
+
+@pytest.mark.parametrize(
+    "truth", [((8,), "int64"), ((8,), "object"), ((8,), "str96"), ((8, 3), "float32"), ((7, 1), "float32")]
+)
+def test_no_metric_is_proposed_for_what_may_be_two_things_or_none(truth):
+    with pytest.raises(UsageError, match=r"name one with --metric. Outputs: y float32\[8, 1\]. Truth: t"):
+        propose({"y": ((8, 1), "float32")}, {"t": truth})
