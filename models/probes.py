@@ -131,7 +131,7 @@ def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:  # noqa: 
 
 
 def module(parameters: Parameters) -> nn.Module:  # noqa: ARG001
-    """One Linear without bias."""
+    """Build one Linear without bias."""
     from collections import OrderedDict
 
     from torch import nn

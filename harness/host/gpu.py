@@ -367,7 +367,7 @@ def explain_error(error: BaseException) -> str | None:
     NVML tell), or the driver is older than the library (both versions and the fix).
     """
     text = f"{type(error).__name__}: {error}"
-    if _matches(FULL, text, re.IGNORECASE) and not _matches(HOST, text):
+    if _matches_any(FULL, text, re.IGNORECASE) and not _matches_any(HOST, text):
         return _explain_full(text)
     old = find_old_driver(error)
     return f"{old.reason}: {old.fix}" if old else None
@@ -375,7 +375,7 @@ def explain_error(error: BaseException) -> str | None:
 
 def find_old_driver(error: BaseException) -> SkippedArm | None:
     """Return reason and fix if a library says that the driver is older than the CUDA that it was built for."""
-    if not _matches(OLD_DRIVER, text := str(error), re.IGNORECASE):
+    if not _matches_any(OLD_DRIVER, text := str(error), re.IGNORECASE):
         return None
     version = _FOUND_VERSION.search(text)  # as the driver counts, 12040; PyTorch tells it
     has, needs = cuda_driver.dotted(int(version[1])) if version else cuda_driver.version(), built_for()
@@ -414,7 +414,7 @@ def _explain_full(text: str) -> str:
     return asked if free is None else f"{asked}, has {_format_size(free)} free"
 
 
-def _matches(table: Iterable[str], text: str, flags: int = 0) -> bool:
+def _matches_any(table: Iterable[str], text: str, flags: int = 0) -> bool:
     return re.search("|".join(table), text, flags) is not None
 
 

@@ -224,8 +224,8 @@ def parse_stat(text: str, cpus: Collection[int]) -> tuple[int, int, int] | None:
 def steal_share(before: NoiseMark, after: NoiseMark) -> float | None:
     """Return the stolen share of the CPUs' time between two marks; None if steal isn't counted."""
     stolen, total = (
-        _growth(before.steal_jiffies, after.steal_jiffies),
-        _growth(before.total_jiffies, after.total_jiffies),
+        _count_growth(before.steal_jiffies, after.steal_jiffies),
+        _count_growth(before.total_jiffies, after.total_jiffies),
     )
     return None if stolen is None or not total else stolen / total
 
@@ -236,12 +236,12 @@ def foreign_ns(before: NoiseMark, after: NoiseMark, own_ns: int | None) -> int |
     Args:
         own_ns: what our own processes took of them, apart from this one.
     """
-    idle = _growth(before.idle_jiffies, after.idle_jiffies)
+    idle = _count_growth(before.idle_jiffies, after.idle_jiffies)
     if idle is None or own_ns is None or before.harness_ns is None or after.harness_ns is None:
         return None
-    if 2 * (_growth(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < _cpu_time_ns(before, after):
+    if 2 * (_count_growth(before.total_jiffies, after.total_jiffies) or 0) * _JIFFY_NS < _cpu_time_ns(before, after):
         return None  # a sandbox that shows the file but doesn't keep it
-    stolen = _growth(before.steal_jiffies, after.steal_jiffies) or 0
+    stolen = _count_growth(before.steal_jiffies, after.steal_jiffies) or 0
     ours_ns = own_ns + after.harness_ns - before.harness_ns
     return max(0, _cpu_time_ns(before, after) - (idle + stolen) * _JIFFY_NS - ours_ns)
 
@@ -258,10 +258,10 @@ def _cpu_time_ns(before: NoiseMark, after: NoiseMark) -> int:
 
 def throttle_count(before: NoiseMark, after: NoiseMark) -> int | None:
     """Return how often this process was throttled between two marks; None if that isn't counted."""
-    return _growth(before.throttled, after.throttled)
+    return _count_growth(before.throttled, after.throttled)
 
 
-def _growth(before: int | None, after: int | None) -> int | None:
+def _count_growth(before: int | None, after: int | None) -> int | None:
     # A counter can step back when a CPU goes offline and returns: that is no evidence.
     return None if before is None or after is None else max(0, after - before)
 
@@ -281,7 +281,7 @@ def disturbances(
         own: what of it is ours.
     """
     reasons: list[Disturbance] = []
-    stolen = _growth(before.steal_jiffies, after.steal_jiffies) or 0
+    stolen = _count_growth(before.steal_jiffies, after.steal_jiffies) or 0
     if stolen >= STEAL_JIFFIES and (share := steal_share(before, after) or 0.0) > STEAL_SHARE:
         reasons.append(Disturbance(DisturbanceKind.STEAL, share))
     reasons += _foreign_cpu(before, after, own)

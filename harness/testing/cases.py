@@ -1,4 +1,4 @@
-"""The cases that the suite runs on: one per target that a backend claims, as its `Fixture` wants it."""
+"""Make the cases that the suite runs on: one per target that a backend claims, as its `Fixture` describes it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
 
 OURS = "shootout.testing.checks"
-"""What a fresh process may hold at least: the checks with all that they import, NumPy among it and no other library."""
+"""A fresh process may hold at least the checks with all that they import: NumPy and no other library."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceCase:
-    """One target of one backend. Picklable; exported models travel with it to the fresh process.
+    """Hold one target of one backend. Picklable; exported models travel with it to the fresh process.
 
     Attributes:
         probe_exported: the permutation probe, or for integers the grid probe; None where the backend ignores the model.
@@ -115,7 +115,7 @@ def case_of(target: Target) -> ConformanceCase:
 
 
 def export_for(targets: Iterable[Target]) -> None:
-    """Export what the cases of all these targets need in one process; `case_of` tells what failed."""
+    """Export what the cases of all these targets need in one process; `case_of` reports what failed."""
     obtain_all([request for target in targets for request in _find_needs(target)[1]])
 
 

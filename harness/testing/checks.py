@@ -1,4 +1,4 @@
-"""The checks that every adapter must pass, one function each. They run together in one fresh process per target.
+"""Check what every adapter must pass, one function each. They run together in one fresh process per target.
 
 A check raises AssertionError (or whatever broke) when the adapter doesn't conform; its name is what the report says.
 """
@@ -31,7 +31,7 @@ from shootout.worker import precision_checks
 
 @dataclass(frozen=True)
 class CheckedTarget:
-    """One target, ready to be checked: `session` is shared by the checks that leave it as it was."""
+    """Hold one target, ready to be checked: `session` is shared by the checks that leave it as it was."""
 
     case: ConformanceCase
     folder: Path

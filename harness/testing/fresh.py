@@ -1,4 +1,4 @@
-"""Runs a function in a fresh process: thread pools, flags and imports of one framework can't reach another's test.
+"""Run a function in a fresh process: thread pools, flags and imports of one framework can't reach another's test.
 
 `python -m shootout.testing.fresh FOLDER` serves the call that lies there: the file `call` holds (module, function,
 arguments), the pickled result goes to the file `result`, because frameworks print to stdout as they like. Its temporary
@@ -35,7 +35,7 @@ _SET_BY_IMPORTS = {
     "ENABLE_RUNTIME_UPTIME_TELEMETRY": "1",
     "TORCHINDUCTOR_CACHE_DIR": ".*/torchinductor_[^/]*",
 }
-"""Patterns of what scikit-learn, JAX, torchax and Inductor set where a test has imported them: for no fresh process."""
+"""Patterns of variables that scikit-learn, JAX, torchax and Inductor set on import: kept from fresh processes."""
 
 
 def run_fresh(
@@ -81,7 +81,8 @@ def run_fresh(
 
 
 class WarmInterpreter:
-    """A process that has imported modules and forks a child per call; it ends with this process, whose pipe it reads.
+    """Keep a process that has imported modules and forks a child per call; it ends with this process, whose pipe it
+    reads.
 
     What a library reads from its environment as it is imported holds for all children: so a call with another
     environment or working folder gets a new interpreter, in place of the one before.

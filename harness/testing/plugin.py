@@ -1,4 +1,4 @@
-"""Gives pytest the option `--backend` where the conformance suite is asked for.
+"""Give pytest the option `--backend` if the conformance suite is asked for.
 
 It is an entry point, so that an installed package is enough; in any other project's test run it does nothing.
 """

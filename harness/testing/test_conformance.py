@@ -1,4 +1,4 @@
-"""The suite itself: each check on each target of each backend that is asked for, or that the registry knows."""
+"""Run each check on each target of each backend that is asked for, or that the registry knows."""
 
 from __future__ import annotations
 
