@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.gpus.fake_gpu import FakeCuda
+from support.gpus import fake_cuda
 
 from shootout.backends._jax import session as jax_session
 from shootout.backends._jax.account import count_conversions, count_flops, count_nodes
@@ -278,13 +278,13 @@ def test_only_a_gpu_s_session_tells_of_a_gpu_and_its_cache_is_emptied_outside_of
     side = gpu_side(on_gpu, None, eviction)
     assert side
     assert (side.copies, side.event_ns, side.evict) == ("staged", None, None)
-    cuda = FakeCuda()
+    cuda = fake_cuda.install(monkeypatch)
     monkeypatch.setattr(jax_session, "has_bindings", lambda: True)
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", cuda)  # type: ignore[arg-type]
     side = gpu_side(on_gpu, None, eviction)
     assert side
     assert side.evict
     side.evict()
-    assert cuda.calls == ["memset", "synchronize"], "JAX is asked for nothing"
+    (scratch,) = cuda.memory.values()
+    assert not any(scratch.raw), "done on return, and JAX is asked for nothing"
     eviction.close()
-    assert cuda.open == []
+    assert not +cuda.held

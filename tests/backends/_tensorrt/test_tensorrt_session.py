@@ -1,195 +1,145 @@
-"""TensorRT's run path on a GPU made of host memory: what is called, on which stream, in which order, and freed.
+"""TensorRT's engines and builds without a GPU, by a fake of it; see test_gpu_sessions for the promises of a call.
 
-It shows that the calls are in order; that TensorRT and CUDA answer as they are made to here needs a GPU.
+It shows what TensorRT is asked and how a refusal reads; that it does as it is asked needs a GPU.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from support.gpus import fake_gpu
-from support.gpus.fake_gpu import ACTIVATION_BYTES, FAILED, L2_BYTES, SIZE, WEIGHT_BYTES, FakeCuda, FakeTensorRt
+from support.gpus import fake_cuda
+from support.gpus.fake_cuda import FAILED, FakeCuda
+from support.gpus.fake_tensorrt import ACTIVATION_BYTES, WEIGHT_BYTES, FakeTensorRt
 
+from shootout import backends
 from shootout.backends import cuda_memory
 from shootout.backends._tensorrt import backend as tensorrt_backend
 from shootout.backends._tensorrt.account import Network, Product
+from shootout.backends._tensorrt.engine import EnginePlan, compile_engine
 from shootout.backends._tensorrt.library import Library
-from shootout.backends._tensorrt.session import Setup, TensorRtSession
-from shootout.backends.adapter import Built
-from shootout.contract import Arm, Arrays, Device, Precision, Target, TensorSpec
+from shootout.backends._tensorrt.session import Engine, Setup, TensorRtSession
+from shootout.contract import Arm, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
+from shootout.testing.cases import ConformanceCase
+from shootout.testing.checks import CheckedTarget, call, executed_matches_request
 
-X, Y = (TensorSpec(name=name, shape=(SIZE,), dtype="float32") for name in "xy")
-TOLD = json.dumps(
-    {
-        "Layers": [
-            {"LayerType": "kgen", "Name": "__myl_Cast_myl0_0", "Metadata": "[ONNX Layer: narrow]"},
-            {"LayerType": "gemm", "Name": "a", "Inputs": [{"Format/Datatype": "Half"}], "Metadata": "[ONNX Layer: a]"},
-        ]
-    }
-)
+SHAPE = (2, 4)
+TENSOR_BYTES = 4 * 8
+X, Y = (TensorSpec(name=name, shape=SHAPE, dtype="float32") for name in "xy")
+FP32, TF32, INT8 = Precision.FP32, Precision.TF32, Precision.INT8
+GEMM = {"LayerType": "gemm", "Name": "a", "Metadata": "[ONNX Layer: a]"}
+CAST = {"LayerType": "kgen", "Name": "__myl_Cast_myl0_0", "Metadata": "[ONNX Layer: narrow]"}
 PRODUCT = Product(name="a", origin="[ONNX Layer: a]", precision="fp16", flops=32.0)
 NETWORK = Network(products=(PRODUCT,), converters=("[ONNX Layer: narrow]",))
-in_both_ways = pytest.mark.parametrize("copies", ["pinned", "pageable"])
+OLD_DRIVER = "CUDA initialization failure with error: 35"
+BOTH = pytest.mark.parametrize("name", ["tensorrt", "tensorrt_rtx"])
 
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    fake = FakeCuda()
-    monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", fake)  # type: ignore[arg-type]
-    return fake
+    return fake_cuda.install(monkeypatch)
 
 
 @pytest.fixture
-def trt(gpu: FakeCuda) -> FakeTensorRt:
-    return FakeTensorRt(gpu, TOLD)
+def full(gpu: FakeCuda) -> FakeTensorRt:
+    return FakeTensorRt(gpu)
 
 
-def session_on(trt: Any, *, log: tuple[str, ...] = (), **changes: Any) -> TensorRtSession:
+@pytest.fixture
+def rtx(gpu: FakeCuda) -> FakeTensorRt:
+    return FakeTensorRt(gpu, "tensorrt_rtx")
+
+
+def library_of(trt: FakeTensorRt, *errors: str) -> Library:
+    log = SimpleNamespace(errors=list(errors), warnings=[OLD_DRIVER], layers=list, weight_bytes=None)
+    return Library(trt, log)  # type: ignore[arg-type]
+
+
+def session_on(trt: FakeTensorRt, *errors: str, **changes: Any) -> TensorRtSession:
     setup = Setup(**{"plan": b"engine", "inputs": (X,), "outputs": (Y,), "network": NETWORK, **changes})
-    return TensorRtSession(Library(trt, SimpleNamespace(errors=list(log), warnings=[])), setup)
+    return TensorRtSession(library_of(trt, *errors), setup)
 
 
 def inputs(value: float) -> dict[str, np.ndarray]:
-    return {"x": np.full(SIZE, value, np.float32)}
+    return {"x": np.full(SHAPE, value, np.float32)}
 
 
-def call(session: TensorRtSession, value: float, slot: int = 0) -> Arrays:
-    raw = session.execute(session.stage(inputs(value), slot))
-    session.synchronize()
-    return session.fetch(raw)
+def layers(*types: str, tactic: str = "") -> str:
+    """What an inspector tells of an engine with one product of operands of these types, behind a conversion."""
+    product = {**GEMM, "Inputs": [{"Format/Datatype": one} for one in types], "TacticName": tactic}
+    return json.dumps({"Layers": [CAST, product]})
 
 
-def test_one_call_is_copy_run_wait_copy_wait(gpu: FakeCuda, trt: FakeTensorRt):
-    outputs = call(session_on(trt), 3)
-    assert gpu.calls == ["upload", "execute", "synchronize", "download", "synchronize"]
-    np.testing.assert_array_equal(outputs["y"], 6)
-
-
-def test_each_slot_has_its_own_context_and_addresses_for_good(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt)
-    for value in (1.0, 2.0):
-        for slot in range(3):
-            np.testing.assert_array_equal(call(session, value + slot, slot)["y"], 2 * (value + slot))
-    assert len(trt.contexts) == 3
-    assert len({address for context in trt.contexts for address in context.addresses.values()}) == 6
-    assert gpu.open.count("host") == 6, "nothing is allocated by a call"
-    assert gpu.open.count("device") == 7, "one more for what lies between the layers"
-
-
-@pytest.mark.parametrize("name", ["tensorrt", "tensorrt_rtx"])
-def test_contexts_work_in_one_block_of_memory(name: str, gpu: FakeCuda, trt: FakeTensorRt):
-    trt.__name__ = name
-    session = session_on(trt)
-    for slot in range(3):
-        call(session, 1.0, slot)
+@BOTH
+def test_contexts_share_one_block_of_memory_and_the_account_has_it_once(name: str, gpu: FakeCuda):
+    trt = FakeTensorRt(gpu, name)
+    session: Any = session_on(trt)
+    assert session.gpu.allocator() == (WEIGHT_BYTES, WEIGHT_BYTES)
+    for slot in (0, 1, 0):
+        call(session, inputs(1), slot)
+    held = WEIGHT_BYTES + ACTIVATION_BYTES + 2 * 2 * TENSOR_BYTES
+    assert session.gpu.allocator() == (held, held)
+    assert len(trt.contexts) == 2
     assert len({context.lent for context in trt.contexts}) == 1
-    assert trt.contexts[0].lent is not None
-    assert trt.contexts[0].lent[1] == ACTIVATION_BYTES
 
 
-def test_an_engine_that_needs_no_memory_is_lent_none(trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fake_gpu, "ACTIVATION_BYTES", 0)
-    session = session_on(trt)
-    session.stage(inputs(1), 0)
-    assert trt.contexts[0].lent is None
+def test_an_engine_that_needs_no_memory_and_one_that_tells_of_no_weights_run_all_the_same(full: FakeTensorRt):
+    full.activation_bytes = 0
+    del full.EngineStat
+    session: Any = session_on(full)
+    np.testing.assert_array_equal(call(session, inputs(1))["y"], 2)
+    assert session.gpu.allocator() == (2 * TENSOR_BYTES, 2 * TENSOR_BYTES)
 
 
-@in_both_ways
-def test_staged_slots_keep_their_inputs(copies: str, trt: FakeTensorRt):
-    session = session_on(trt, copies=copies)
-    handles = [session.stage(inputs(value), slot) for slot, value in enumerate((1, 2, 3))]
-    results = [session.fetch(session.execute(handle))["y"][0] for handle in reversed(handles)]
-    assert results == [6, 4, 2]
-
-
-@in_both_ways
-def test_staging_again_before_the_first_copy_is_done_waits_for_it(copies: str, trt: FakeTensorRt):
-    session = session_on(trt, copies=copies)
-    first = session.execute(session.stage(inputs(1), 0))
-    session.stage(inputs(7), 1)
-    again = session.stage(inputs(9), 0)
-    np.testing.assert_array_equal(session.fetch(first)["y"], 2)
-    np.testing.assert_array_equal(session.fetch(session.execute(again))["y"], 18)
-
-
-@in_both_ways
-def test_what_was_fetched_survives_and_the_caller_s_array_may_change(copies: str, trt: FakeTensorRt):
-    session = session_on(trt, copies=copies)
-    mine = inputs(1)
-    handle = session.stage(mine, 0)
-    mine["x"][:] = 50
-    kept = session.fetch(session.execute(handle))
-    call(session, 9)
-    np.testing.assert_array_equal(kept["y"], 2)
-
-
-def test_rtx_captures_by_its_own_strategy_and_is_asked_whether_it_can(
-    gpu: FakeCuda, trt: FakeTensorRt, monkeypatch: pytest.MonkeyPatch
-):
-    session = session_on(trt, graph=True)
-    np.testing.assert_array_equal(call(session, 3)["y"], 6)
-    assert trt.contexts[0].config.cuda_graph_strategy == "whole"
-    assert gpu.calls == ["upload", "execute", "synchronize", "download", "synchronize"], "no capture of ours"
-    assert not hasattr(plain_context(trt).config, "cuda_graph_strategy")
-    monkeypatch.setattr(fake_gpu.FakeContext, "capturable", False)
-    with pytest.raises(SkippedArm, match="tensorrt_rtx can't capture this engine as a CUDA graph"):
-        session.stage(inputs(1), 1)
-
-
-def plain_context(trt: FakeTensorRt) -> Any:
-    session_on(trt).stage(inputs(1), 0)
-    return trt.contexts[-1]
-
-
-@pytest.mark.parametrize("tells", [True, False])
-def test_the_full_tensorrt_is_asked_where_its_version_tells(tells: bool, trt: FakeTensorRt, monkeypatch: Any):
-    trt.__name__ = "tensorrt"
-    monkeypatch.setattr(fake_gpu.FakeContext, "capturable", False)
-    if tells:
-        with pytest.raises(SkippedArm, match="tensorrt can't capture this engine"):
-            session_on(trt, graph=True).stage(inputs(1), 0)
-        return
-    monkeypatch.delattr(fake_gpu.FakeContext, "is_stream_capturable")
-    np.testing.assert_array_equal(call(session_on(trt, graph=True), 3)["y"], 6)
-
-
-def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, trt: FakeTensorRt):
-    trt.__name__ = "tensorrt"
-    session = session_on(trt, graph=True)
+def test_a_graph_is_captured_once_per_slot_and_then_replayed(gpu: FakeCuda, full: FakeTensorRt):
+    session = session_on(full, graph=True)
     session.stage(inputs(0), 0)
-    assert gpu.calls == ["upload", "execute", "synchronize", "capture", "execute"], "one plain run comes first"
+    asked = full.contexts[0].runs
     for value in (1, 2, 3):
-        np.testing.assert_array_equal(call(session, value)["y"], 2 * value)
-    assert gpu.calls.count("capture") == 1
-    assert gpu.calls.count("execute") == 2, "a replay asks TensorRT nothing"
-    assert gpu.calls.count("launch") == 3
-    np.testing.assert_array_equal(call(session, 5, slot=1)["y"], 10)
-    assert gpu.calls.count("capture") == 2
+        np.testing.assert_array_equal(call(session, inputs(value))["y"], 2 * value)
+    assert (full.contexts[0].runs, gpu.launches) == (asked, 3), "a replay asks TensorRT nothing"
+    np.testing.assert_array_equal(call(session, inputs(5), slot=1)["y"], 10)
+    assert gpu.held["graph"] == 2
 
 
-def test_close_frees_everything_newest_first_and_twice_is_harmless(gpu: FakeCuda, trt: FakeTensorRt):
-    trt.__name__ = "tensorrt"
-    session = session_on(trt, graph=True)
-    handle = session.stage(inputs(1), 0)
-    session.gpu.event_ns(handle, 1)
-    session.gpu.evict()
-    session.execute(handle)
-    session.close()
-    session.close()
-    assert gpu.open == []
-    assert gpu.freed == gpu.opened[::-1]
-    assert handle.context is None, "a handle that the caller keeps holds no context"
+def test_rtx_captures_by_its_own_strategy_where_that_is_asked_for(gpu: FakeCuda, rtx: FakeTensorRt):
+    session_on(rtx).stage(inputs(1), 0)
+    call(session_on(rtx, graph=True), inputs(1))
+    plain, captured = (context.config for context in rtx.contexts)
+    assert not hasattr(plain, "cuda_graph_strategy")
+    assert captured.cuda_graph_strategy == "whole"
+    assert not gpu.held["graph"], "no capture of ours"
 
 
-def test_the_account_is_the_inspector_s(trt: FakeTensorRt):
-    executed = session_on(trt).executed
+@BOTH
+def test_an_engine_that_can_t_be_captured_is_a_skip_where_the_version_tells(name: str, gpu: FakeCuda):
+    trt = FakeTensorRt(gpu, name)
+    trt.capturable = False
+    with pytest.raises(SkippedArm, match=f"{name} can't capture this engine as a CUDA graph"):
+        session_on(trt, graph=True).stage(inputs(1), 0)
+    trt.capturable = None
+    np.testing.assert_array_equal(call(session_on(trt, graph=True), inputs(3))["y"], 6)
+
+
+def test_rtx_compiles_for_the_shapes_at_once_and_its_kernels_are_kept(rtx: FakeTensorRt, full: FakeTensorRt):
+    session = session_on(rtx, kernels=b"from the build")
+    for slot in (0, 1):
+        call(session, inputs(1), slot)
+    assert rtx.kernels == [b"from the build"], "read once, shared by the contexts"
+    assert {context.config.dynamic_shapes_kernel_specialization_strategy for context in rtx.contexts} == {"eager"}
+    assert session.kernels() == b"compiled"
+    assert session_on(full).kernels() == b"", "the full one compiled while it built"
+
+
+def test_the_account_is_the_inspector_s(rtx: FakeTensorRt):
+    rtx.layers = layers("Half", "Half")
+    executed = session_on(rtx).executed
     assert executed.compute_nodes_by_precision == {"fp16": 1}
     assert executed.flops_by_precision == {"fp16": 32.0}
     assert executed.conversion_nodes == 1
@@ -198,55 +148,78 @@ def test_the_account_is_the_inspector_s(trt: FakeTensorRt):
     assert executed.artifact_bytes == len(b"engine")
 
 
-def test_rtx_compiles_for_the_shapes_at_once_and_its_kernels_are_kept(trt: FakeTensorRt):
-    session = session_on(trt, kernels=b"from the build")
-    call(session, 1)
-    call(session, 1, slot=1)
-    assert trt.kernels == [b"from the build"], "read once, shared by the contexts"
-    assert {context.config.dynamic_shapes_kernel_specialization_strategy for context in trt.contexts} == {"eager"}
-    assert session.kernels() == b"compiled"
+def checked(trt: FakeTensorRt, precision: Precision) -> None:
+    """Run the conformance suite's check of the account under this label."""
+    arm = Arm(target=Target(backend="tensorrt", device=Device.CUDA, precision=precision), model="made")
+    exported: Any = SimpleNamespace()
+    bench = CheckedTarget(ConformanceCase(arm=arm, exported=exported, probe_exported=exported), Path())
+    vars(bench)["session"] = session_on(trt)
+    executed_matches_request(bench)
 
 
-def test_the_full_tensorrt_has_no_kernels_to_keep(trt: FakeTensorRt):
-    trt.__name__ = "tensorrt"
-    session = session_on(trt)
-    call(session, 1)
-    assert trt.contexts[0].config is None
-    assert session.kernels() == b""
+@pytest.mark.parametrize(
+    ("precision", "types", "tactic", "conforms"),
+    [
+        (FP32, ("Float", "Float"), "sm80_xmma_gemm_f32f32", True),
+        (TF32, ("Float", "Float"), "sm80_xmma_gemm_tf32f32", True),
+        (TF32, ("Float", "Float"), "no name tells", True),
+        (Precision.FP16, ("Half", "Half"), "", True),
+        (INT8, ("Int8", "Int8"), "", True),
+        (Precision.FP8, ("FP8", "FP8"), "", True),
+        (FP32, ("Float", "Float"), "sm80_xmma_gemm_tf32f32", False),
+        (TF32, ("Half", "Half"), "", False),
+        (INT8, ("Int8", "Half"), "", False),
+    ],
+)
+def test_the_suite_takes_an_engine_as_asked_and_no_other(
+    precision: Precision, types: tuple[str, str], tactic: str, conforms: bool, full: FakeTensorRt
+):
+    full.layers = layers(*types, tactic=tactic)
+    if conforms:
+        checked(full, precision)
+    else:
+        with pytest.raises(AssertionError):
+            checked(full, precision)
 
 
-def test_a_run_that_tensorrt_refuses_is_an_error_in_its_words(trt: FakeTensorRt):
-    session = session_on(trt, log=("no memory for layer 3",))
+def test_where_the_runtime_tells_of_the_rest_it_has_to(full: FakeTensorRt, monkeypatch: pytest.MonkeyPatch):
+    told = backends.fixture("onnxruntime")
+    monkeypatch.setattr(backends, "fixture", lambda name: told)
+    full.layers = json.dumps({"Layers": [{**GEMM, "Inputs": [{"Format/Datatype": "Int8"}] * 2}]})
+    with pytest.raises(AssertionError, match="what does the float remainder run in"):
+        checked(full, INT8)
+
+
+def test_a_run_that_fails_is_an_error_in_the_library_s_words(gpu: FakeCuda, full: FakeTensorRt):
+    session = session_on(full, "no memory for layer 3")
     handle = session.stage(inputs(1), 0)
-    trt.contexts[0].works = False
+    full.works = False
     with pytest.raises(RuntimeError, match="could not run: no memory for layer 3"):
         session.execute(handle)
-
-
-def test_a_kernel_that_fails_is_an_error_in_cuda_s_words(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt)
-    session.execute(session.stage(inputs(1), 0))
     gpu.fails_with = FAILED
     with pytest.raises(RuntimeError, match="illegal memory access"):
         session.synchronize()
 
 
-def test_an_engine_that_can_t_be_read_or_has_other_tensors_is_refused(gpu: FakeCuda, trt: FakeTensorRt):
+def test_an_engine_that_can_t_be_read_or_has_other_tensors_is_refused(full: FakeTensorRt):
     with pytest.raises(RuntimeError, match="can't load the engine here: it is another version's"):
-        session_on(trt, plan=b"", log=("it is another version's",))
+        session_on(full, "it is another version's", plan=b"")
+    full.dtype = np.float16
     with pytest.raises(RuntimeError, match=r"float16.*float32"):
-        session_on(FakeTensorRt(gpu, TOLD, np.float16))
+        session_on(full)
 
 
-def test_wrong_inputs_are_refused_before_anything_is_copied(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt)
-    with pytest.raises(ValueError, match="'x'"):
-        session.stage({"x": np.zeros(SIZE + 1, np.float32)}, 0)
-    assert gpu.calls == []
+def test_a_full_device_is_named_with_what_was_asked_for(gpu: FakeCuda, full: FakeTensorRt):
+    session = session_on(full)
+    gpu.full = True
+    with pytest.raises(RuntimeError, match=rf"cudaMalloc failed: out of memory, allocating {TENSOR_BYTES} bytes"):
+        session.stage(inputs(1), 0)
+    session.close()
+    assert not +gpu.held
 
 
 def test_the_build_keeps_what_one_run_compiled(
-    gpu: FakeCuda, trt: FakeTensorRt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: FakeCuda, rtx: FakeTensorRt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """On a GPU that TensorRT-RTX knows; the engine itself is compiled elsewhere in these tests."""
 
@@ -256,7 +229,7 @@ def test_the_build_keeps_what_one_run_compiled(
         NETWORK.save(folder)
         return {"library": library.name}
 
-    library = Library(trt, SimpleNamespace(errors=[], warnings=[]))  # type: ignore[arg-type]
+    library = library_of(rtx)
     monkeypatch.setattr(tensorrt_backend, "compile_engine", compile_engine)
     monkeypatch.setattr(tensorrt_backend, "open_library", lambda gpu: library)
     monkeypatch.setattr(tensorrt_backend, "reopen", lambda name: library)
@@ -264,107 +237,96 @@ def test_the_build_keeps_what_one_run_compiled(
         inputs=(X,), outputs=(Y,), path=lambda artifact: tmp_path, input_buffers=lambda: [inputs(1)]
     )
     adapter = tensorrt_backend.TensorRtAdapter()
-    target = Target(backend="tensorrt", device=Device.CUDA, precision=Precision.FP32)
-    arm = Arm(target=target, model="made", options={"copies": "pageable"})
+    arm = Arm(target=Target(backend="tensorrt", device=Device.CUDA), model="made", options={"copies": "pageable"})
     built = adapter.build(exported, arm, tmp_path)
-    assert isinstance(built, Built)
     assert (tmp_path / "runtime.cache").read_bytes() == b"compiled"
     assert built.facts["gpu"] == "Fake RTX (SM89)"
-    assert gpu.open == [], "the build's own session is closed"
-    session = adapter.load(built)
-    assert session.gpu.copies == "pageable"
-    np.testing.assert_array_equal(call(session, 4)["y"], 8)
-    assert trt.kernels == [b"compiled"], "a load starts from them"
-
-
-def test_the_gpu_s_compute_capability_is_asked_of_cuda(gpu: FakeCuda):
     assert cuda_memory.capability() == "SM89"
+    assert not +gpu.held, "the build's own session is closed"
+    session: Any = adapter.load(built)
+    assert session.gpu.copies == "pageable"
+    assert adapter.load(replace(built, arm=replace(arm, options={}))).gpu.copies == "pinned"  # type: ignore[union-attr]
+    np.testing.assert_array_equal(call(session, inputs(4))["y"], 8)
+    assert rtx.kernels[-1] == b"compiled", "a load starts from them"
 
 
-def test_a_page_locked_twin_is_not_written_while_a_copy_may_read_it(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt)
-    session.stage(inputs(1), 0)
-    session.stage(inputs(2), 0)
-    assert gpu.calls == ["upload", "synchronize", "upload"]
+def compiled(trt: FakeTensorRt, folder: Path, precision: Precision = FP32, **options: str) -> dict[str, Any]:
+    plan = EnginePlan(precision=precision, inputs=(X,), current=True, options=options)
+    return compile_engine(library_of(trt), folder / "model.onnx", plan, folder)
 
 
-def test_pageable_copies_are_waited_for_and_take_no_memory_of_the_host(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt, copies="pageable")
-    first = call(session, 3)
-    assert gpu.calls == ["upload", "synchronize", "execute", "synchronize", "download", "synchronize"]
-    assert "host" not in gpu.opened
-    second = call(session, 4)
-    assert not np.shares_memory(first["y"], second["y"])
+def test_timings_are_kept_with_the_engine_and_given_to_the_next_build(full: FakeTensorRt, tmp_path: Path):
+    compiled(full, tmp_path)
+    assert (tmp_path / "timing.cache").read_bytes() == b"more"
+    (tmp_path / "next").mkdir()
+    facts = compiled(full, tmp_path / "next", timing_cache=str(tmp_path / "timing.cache"))
+    assert (tmp_path / "next" / "timing.cache").read_bytes() == b"moremore"
+    assert (tmp_path / "next" / "engine.plan").read_bytes() == b"engine"
+    assert facts["compute_capabilities"] == ["CURRENT"]
 
 
-@in_both_ways
-def test_an_array_with_gaps_is_staged_as_it_reads(copies: str, trt: FakeTensorRt):
-    session = session_on(trt, copies=copies)
-    handle = session.stage({"x": np.arange(2 * SIZE, dtype=np.float32)[::2]}, 0)
-    np.testing.assert_array_equal(session.fetch(session.execute(handle))["y"], [0, 4, 8, 12])
+def test_timings_of_another_gpu_are_refused_by_name(full: FakeTensorRt, tmp_path: Path):
+    old = tmp_path / "old.cache"
+    old.write_bytes(b"another GPU's")
+    full.takes = False
+    with pytest.raises(ValueError, match=rf"timing_cache '{old}' is another GPU's or version's"):
+        compiled(full, tmp_path, timing_cache=str(old))
+    with pytest.raises(RuntimeError, match=f"tensorrt takes no timing cache: {OLD_DRIVER}"):
+        compiled(full, tmp_path)
 
 
-def test_copies_are_page_locked_by_default_and_told(trt: FakeTensorRt):
-    assert session_on(trt).gpu.copies == "pinned"
-    assert session_on(trt, copies="pageable").gpu.copies == "pageable"
+def test_the_full_one_has_no_targets_but_its_own_gpu(full: FakeTensorRt, tmp_path: Path):
+    with pytest.raises(ValueError, match="'compute_capability': tensorrt has no such thing"):
+        compiled(full, tmp_path, compute_capability="SM90")
 
 
-def test_a_captured_slot_takes_no_other_shape(gpu: FakeCuda, trt: FakeTensorRt):
-    trt.__name__ = "tensorrt"
-    session = session_on(trt, graph=True)
-    call(session, 1)
-    before = list(gpu.calls)
-    with pytest.raises(ValueError, match=rf"'x': expected float32\[{SIZE}\], got float32\[{SIZE + 1}\]"):
-        session.stage({"x": np.zeros(SIZE + 1, np.float32)}, 0)
-    assert gpu.calls == before
-    np.testing.assert_array_equal(call(session, 2)["y"], 4)
+@pytest.mark.parametrize("precision", [FP32, TF32, Precision.FP16, Precision.BF16])
+def test_rounding_to_tf32_is_allowed_under_its_own_label_alone(
+    precision: Precision, full: FakeTensorRt, tmp_path: Path
+):
+    compiled(full, tmp_path, precision)
+    assert full.asked["tf32"] is (precision is TF32)
 
 
-@pytest.mark.parametrize(("graph", "run"), [(False, "execute"), (True, "launch")])
-def test_events_stand_around_each_call_on_its_stream(graph: bool, run: str, gpu: FakeCuda, trt: FakeTensorRt):
-    trt.__name__ = "tensorrt"
-    session = session_on(trt, graph=graph)
-    handle = session.stage(inputs(1), 0)
-    del gpu.calls[:]
-    assert session.gpu.event_ns(handle, 3) == [1e6] * 3, "the run alone, and not the copy before it"
-    assert gpu.calls == ["synchronize", *["record", run, "record", "synchronize"] * 3]
-    session.gpu.event_ns(handle, 2)
-    assert gpu.opened.count("event") == 2
+@pytest.mark.parametrize(("graph", "lent"), [("0", None), ("1", True)])
+def test_an_rtx_engine_that_is_to_be_captured_may_allocate_nothing_while_it_runs(
+    graph: str, lent: bool | None, rtx: FakeTensorRt, tmp_path: Path
+):
+    compiled(rtx, tmp_path, cuda_graph=graph)
+    assert rtx.asked.get("lent") is lent
 
 
-@in_both_ways
-def test_memory_is_tensors_weights_and_what_the_contexts_share(copies: str, trt: FakeTensorRt):
-    session = session_on(trt, copies=copies)
-    assert session.gpu.allocator() == (WEIGHT_BYTES, WEIGHT_BYTES)
-    for slot in (0, 1, 0):
-        call(session, 1, slot)
-    held = WEIGHT_BYTES + ACTIVATION_BYTES + 2 * 2 * 4 * SIZE
-    session.gpu.evict()
-    assert session.gpu.allocator() == (held, held), "the harness's own scratch is not the model's"
+@pytest.mark.parametrize(("strong", "flags"), [(1, 2), (0, 1), (None, 0)])
+def test_networks_are_strongly_typed_in_each_version_and_of_one_size(
+    strong: int | None, flags: int, gpu: FakeCuda, tmp_path: Path
+):
+    trt = FakeTensorRt(gpu, strong=strong)
+    compiled(trt, tmp_path)
+    assert trt.asked["flags"] == flags
+    assert trt.asked["profile"] == ("x", SHAPE, SHAPE, SHAPE)
+    assert trt.asked["profiles"] == 1
 
 
-def test_a_tensorrt_that_doesn_t_tell_of_weights_is_taken_at_its_word(trt: FakeTensorRt, monkeypatch: Any):
-    monkeypatch.delattr(FakeTensorRt, "EngineStat")
-    assert session_on(trt).gpu.allocator() == (0, 0)
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["no such layer", "(cudaError 35: old driver)", "no such layer"], "no such layer"),
+        (["(cudaError 35: old driver)"], "(cudaError 35: old driver)"),
+        ([], "it gave no reason"),
+    ],
+)
+def test_a_missing_cuda_hides_no_other_reason(lines: list[str], told: str, full: FakeTensorRt):
+    library = library_of(full, *lines)
+    library.log.warnings = []
+    assert library.errors_text() == told
 
 
-def test_evicting_writes_twice_the_cache_and_is_waited_for(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt)
-    session.gpu.evict()
-    [scratch] = gpu.memory.values()
-    assert len(scratch) == 2 * L2_BYTES
-    assert any(scratch.raw), "only queued"
-    session.synchronize()
-    assert not any(scratch.raw)
-    session.gpu.evict()
-    assert gpu.calls == ["memset", "synchronize", "memset"]
-    assert gpu.opened.count("device") == 1
-
-
-def test_a_full_device_is_named_with_what_was_asked_for(gpu: FakeCuda, trt: FakeTensorRt):
-    session = session_on(trt)
-    gpu.full = True
-    with pytest.raises(RuntimeError, match=r"cudaMalloc failed: out of memory, allocating 16 bytes"):
-        session.stage(inputs(1), 0)
-    session.close()
-    assert gpu.open == []
+def test_no_engine_and_no_cuda_are_errors_in_its_words(full: FakeTensorRt, tmp_path: Path):
+    full.engine = None
+    with pytest.raises(RuntimeError, match=f"tensorrt built no engine: {OLD_DRIVER}"):
+        compiled(full, tmp_path)
+    full.starts = False
+    for start in (lambda: compiled(full, tmp_path), lambda: Engine(library_of(full), b"engine")):
+        with pytest.raises(RuntimeError, match=f"tensorrt can't start here: {OLD_DRIVER}"):
+            start()  # type: ignore[no-untyped-call]
+    assert not (tmp_path / "engine.plan").exists()

@@ -1,11 +1,8 @@
-"""ONNX Runtime on a GPU that isn't there: its options and run options are its own, and a call doubles its input.
-
-What a session is given, and in which order its bindings run, can be seen here. Whether ONNX Runtime and TensorRT then
-do as they are told needs a GPU.
-"""
+"""ONNX Runtime on a `FakeCuda`: its options and run options are its own, and a call doubles its input."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from support.gpus.fake_gpu import FakeCuda
+import pytest
 
-from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT
+from shootout.backends._onnxruntime import providers
+from shootout.backends._onnxruntime.providers import CPU, CUDA, TENSORRT, TF32
+from support.gpus.fake_cuda import FakeCuda
 
 
 @dataclass(frozen=True)
@@ -48,18 +47,17 @@ class Binding:
 
 
 @dataclass
-class Machine:
-    """What the fake is told to be, and what was asked of it.
+class FakeOnnxRuntime:
+    """A GPU machine on which ONNX Runtime opens sessions.
 
     Attributes:
         gpu: its memory and streams.
-        available: the providers it is built with; `plugins` those that were registered.
+        available: the providers it is built with; `plugins` those that are registered once libraries are preloaded.
         loads: those whose libraries are there.
         elsewhere: nodes (operator, name) that the first provider leaves to the second, or to the CPU.
         tells_tf32: whether a session tells of its provider's options.
         fails_with: what opening a session raises.
         refuses: whether TensorRT takes no stored engine.
-        asked: in which order the libraries and the providers were asked for.
         sessions: all that were opened.
     """
 
@@ -71,25 +69,31 @@ class Machine:
     fails_with: Exception | None = None
     refuses: bool = False
     tells_tf32: bool = True
-    asked: list[str] = field(default_factory=list)
-    sessions: list[Session] = field(default_factory=list)
+    preloaded: bool = False
+    sessions: list[OnnxSession] = field(default_factory=list)
 
-    def session(self, source: Any, options: Any, providers: Any, enable_fallback: int) -> Session:
+    def session(self, source: Any, options: Any, providers: Any, enable_fallback: int) -> OnnxSession:
         """In place of `InferenceSession`."""
         assert not enable_fallback, "ONNX Runtime would go on with the CPU"
         if self.fails_with:
             raise self.fails_with
-        self.sessions.append(Session(self, options, dict(providers)))
+        self.sessions.append(OnnxSession(self, options, dict(providers)))
         return self.sessions[-1]
 
+    def preload(self) -> None:
+        self.preloaded = True
 
-class Session:
-    """An `InferenceSession` of a model that doubles `x` into `y`."""
+    def devices(self) -> list[Any]:
+        return [SimpleNamespace(ep_name=name) for name in self.plugins if self.preloaded]
 
-    def __init__(self, machine: Machine, options: Any, given: dict[str, dict[str, str]]) -> None:
+
+class OnnxSession:
+    """An `InferenceSession` of a model that doubles `x` into `y`; `runs` are its bindings and graph numbers."""
+
+    def __init__(self, machine: FakeOnnxRuntime, options: Any, given: dict[str, dict[str, str]]) -> None:
         self.machine, self.options, self.given = machine, options, given
         self.providers = [name for name in (*given, CPU) if name in machine.loads]
-        self.runs: list[tuple[Binding, Any]] = []
+        self.runs: list[tuple[Binding, str]] = []
         if self.providers[0] == TENSORRT:
             switches = {name: on for name, on in given[TENSORRT].items() if name.endswith("_enable")}
             assert set(switches.values()) <= {"True", "False"}, "its binding takes no other words"
@@ -118,19 +122,41 @@ class Session:
         return Binding()
 
     def run_with_iobinding(self, binding: Binding, options: Any) -> None:
-        self.runs.append((binding, options))
         gpu, x, y = self.machine.gpu, binding.inputs["x"], binding.outputs["y"]
-        streams = {given["user_compute_stream"] for name, given in self.given.items() if name != CPU}
-        assert streams == {str(gpu.stream)}, "a provider with a stream of its own would read what isn't copied yet"
-        gpu.calls.append("run")
-        gpu.put(lambda: np.multiply(x.array(gpu), 2, out=y.array(gpu)))
+        self.runs.append((binding, options.get_run_config_entry("gpu_graph_id") if self._captures else ""))
+        assert {x.device, y.device} == {"cuda:0"}
+        (stream,) = {int(given.get("user_compute_stream", 0)) for name, given in self.given.items() if name != CPU}
+        gpu.put(lambda: np.multiply(x.array(gpu), 2, out=y.array(gpu)), stream)
         if options.get_run_config_entry("disable_synchronize_execution_providers") != "1":
-            gpu.cudaStreamSynchronize(gpu.stream)
+            gpu.cudaStreamSynchronize(stream)
+
+    @property
+    def _captures(self) -> bool:
+        return self.given.get(CUDA, {}).get("enable_cuda_graph") == "1"
 
     def _keep_engine(self, folder: Path) -> None:
         kept = folder / "graph_sm90.engine"
         if self.machine.refuses or not kept.exists():
             kept.write_bytes(b"engine" * (1 + len(self.machine.sessions)))
+
+
+def install(patch: pytest.MonkeyPatch) -> FakeOnnxRuntime:
+    """Put a GPU machine in place of this one; ONNX Runtime's session and run options stay its own."""
+    import onnxruntime
+
+    made = FakeOnnxRuntime()
+    patch.setenv(TF32, "1")  # so that it is restored; a user's own wish
+    opened = type("InferenceSession", (), {"__new__": lambda _, *args, **named: made.session(*args, **named)})
+    opened.get_provider_graph_assignment_info = None  # type: ignore[attr-defined] # it is asked whether there is one
+    patch.setattr(onnxruntime, "InferenceSession", opened)
+    patch.setattr(onnxruntime, "get_available_providers", lambda: list(made.available))
+    patch.setattr(onnxruntime, "get_ep_devices", made.devices)
+    patch.setattr(onnxruntime, "preload_dlls", made.preload)
+    patch.setitem(sys.modules, "cuda.bindings.runtime", made.gpu)  # type: ignore[arg-type]
+    patch.setattr(providers, "has_bindings", lambda: True)
+    patch.setattr(providers, "load_fault", lambda provider: "")
+    patch.setattr(providers, "_require_tensorrt", lambda: None)
+    return made
 
 
 def _giving(found: list[Any]) -> Callable[[], list[Any]]:

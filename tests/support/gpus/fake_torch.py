@@ -1,11 +1,11 @@
-"""The part of torch that a session on a GPU uses, with a device made of host memory that does nothing until waited for.
+"""The part of torch that a session on a GPU uses.
 
-As in torch, a copy from or to pageable memory waits for the device, and one by page-locked memory is only queued. So a
-result that is read too early, or memory that is written over too early, gives wrong numbers here.
+As in torch, a copy from or to pageable memory waits for the device, and one by page-locked memory is only queued.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+
+from support.gpus.fake_cuda import LAUNCH_MS
 
 KERNEL_MS = 0.25
 
@@ -45,18 +48,15 @@ class FakeTensor:
         if self.device == source.device == "cpu":
             copy()
             return self
-        if self.device == source.device:
-            self.torch.log("convert")
-            self.torch.queue.append(copy)
-            return self
-        self.torch.log("upload" if self.device == "cuda" else "download")
         self.torch.queue.append(copy)
-        host = source if self.device == "cuda" else self
-        if non_blocking:
-            assert self.dtype == source.dtype, "torch converts in pageable memory, and doesn't wait for it"
-            assert host.pinned, "torch doesn't wait, and the caller may write over this memory"
+        if self.device == source.device:
+            return self
+        assert self.dtype == source.dtype, "torch would convert on the host, in one thread and pageable memory"
+        if not non_blocking:
+            self.torch.current.synchronize()
         else:
-            self.torch.drain()
+            host = source if self.device == "cuda" else self
+            assert host.pinned, "torch doesn't wait, and the caller may write over this memory"
         return self
 
     def clone(self) -> FakeTensor:
@@ -80,55 +80,50 @@ class FakeEvent:
     """Made with timing, or it tells no time."""
 
     def __init__(self, torch: FakeTorch, enable_timing: bool = False) -> None:
-        self.torch, self.timed, self.at_ms = torch, enable_timing, -1.0
+        self.torch, self.timed = torch, enable_timing
+        self.at_ms: float | None = None
 
     def record(self, stream: FakeStream) -> None:
-        assert stream is self.torch.current, "not on the stream of what is timed"
-        self.torch.log("event")
-        self.torch.queue.append(self._happen)
+        idle = not stream.queue
+        stream.queue.append(lambda: self._happen(idle))
 
     def elapsed_time(self, end: FakeEvent) -> float:
         assert self.timed
         assert end.timed
-        assert min(self.at_ms, end.at_ms) >= 0, "asked before the device came to the event"
+        assert self.at_ms is not None, "asked before the device came to the event"
+        assert end.at_ms is not None, "asked before the device came to the event"
         return end.at_ms - self.at_ms
 
-    def _happen(self) -> None:
-        self.at_ms = self.torch.now_ms
+    def _happen(self, idle: bool) -> None:
+        self.at_ms = self.torch.now_ms - idle * LAUNCH_MS
 
 
 class FakeStream:
-    """A queue of its own; `drained` is how often somebody waited for it."""
+    """A queue of its own."""
 
-    def __init__(self, torch: FakeTorch) -> None:
-        self.torch, self.drained = torch, 0
+    def __init__(self) -> None:
         self.queue: list[Callable[[], None]] = []
 
     def synchronize(self) -> None:
-        self.torch.log("synchronize")
-        self.drained += 1
-        self.drain()
-
-    def drain(self) -> None:
         while self.queue:
             self.queue.pop(0)()
 
 
 class FakeTorch:
-    """Stands in for the module. `calls` are what the device was asked, in order; `made` all that was allocated."""
+    """Stands in for the module. `made` are the tensors that were allocated, `slept` the cycles of its sleep."""
 
     __version__ = "0"
     Tensor = FakeTensor
     float32, float16, uint8, bfloat16 = (np.dtype(name) for name in ("f4", "f2", "u1", "V2"))
 
     def __init__(self) -> None:
-        self.calls: list[str] = []
         self.made: list[FakeTensor] = []
-        self.default = FakeStream(self)
+        self.default = FakeStream()
         self.streams = [self.default]
         self._thread = threading.local()
         self.now_ms = 0.0
         self.peak = 0
+        self.slept: list[int] = []
         self.held = False
         self.entered = 0
         self.cuda = SimpleNamespace(
@@ -140,7 +135,7 @@ class FakeTorch:
             current_stream=lambda: self.current,
             set_stream=lambda stream: setattr(self._thread, "stream", stream),
             current_device=lambda: 0,
-            _sleep=lambda cycles: self.log(f"sleep {cycles}"),
+            _sleep=lambda cycles: self.queue.append(lambda: self.slept.append(cycles)),
         )
 
     def from_numpy(self, array: np.ndarray) -> FakeTensor:
@@ -164,9 +159,6 @@ class FakeTorch:
     def get_num_threads(self) -> int:
         return 1
 
-    def log(self, what: str) -> None:
-        self.calls.append(what)
-
     @property
     def current(self) -> FakeStream:
         """This thread's stream."""
@@ -177,13 +169,14 @@ class FakeTorch:
     def queue(self) -> list[Callable[[], None]]:
         return self.current.queue
 
-    def drain(self) -> None:
-        self.current.drain()
+    @property
+    def pending(self) -> int:
+        """How many pieces of work have not been waited for."""
+        return sum(len(stream.queue) for stream in self.streams)
 
     def double(self, x: FakeTensor) -> FakeTensor:
         """A model; what it returns is the same memory each time, as a CUDA graph's is."""
         assert x.device == "cuda"
-        self.log("kernel")
         if not hasattr(self, "output"):
             self.output = FakeTensor(self, np.zeros(x.shape, x.dtype), "cuda")
         self.queue.append(lambda: self._double(x))
@@ -194,13 +187,19 @@ class FakeTorch:
         self.now_ms += KERNEL_MS
 
     def _synchronize(self) -> None:
-        self.log("synchronize")
         for stream in self.streams:
-            stream.drain()
+            stream.synchronize()
 
     def _stream(self) -> FakeStream:
-        self.streams.append(FakeStream(self))
+        self.streams.append(FakeStream())
         return self.streams[-1]
 
     def _allocated(self) -> int:
         return sum(tensor.nbytes for tensor in self.made if tensor.device == "cuda")
+
+
+def install(patch: pytest.MonkeyPatch) -> FakeTorch:
+    """Put it in place of torch."""
+    fake = FakeTorch()
+    patch.setitem(sys.modules, "torch", fake)  # type: ignore[arg-type]
+    return fake
