@@ -77,7 +77,7 @@ def check_account(executed: Executed) -> Executed:
     place = "its account of what it ran: "
     found: Executed = check_answer(Executed, executed, place)
     found = replace(found, fallbacks=_limit_lines(found.fallbacks))
-    if below := [name for name in _AMOUNTS if _is_negative(found, name)]:
+    if below := [name for name in _AMOUNTS if (getattr(found, name) or 0) < 0]:
         raise ArmFailed(f"{place}{below[0]} is negative")
     _check_size(asdict(replace(found, fallbacks=())), place)
     return found
@@ -105,17 +105,13 @@ def check_capabilities(said: Mapping[str, Any]) -> Capabilities:
     if fault := _find_fault(said):
         raise ArmFailed(place + fault)
     try:
-        rest = dict(_as_pairs(said["rest"]))
+        rest = {tuple(key): value for key, value in said["rest"]}
     except (KeyError, TypeError, ValueError) as error:
         raise ArmFailed(f"{place}rest: {explained(error)}") from None
     found: Capabilities = check_type(Capabilities, {**said, "rest": rest}, place)
     if not found.consumes or not (found.targets or found.native):
         raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
     return found
-
-
-def _as_pairs(said: Any) -> Iterable[tuple[Any, Any]]:
-    return ((tuple(key), value) for key, value in said)
 
 
 def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -183,11 +179,6 @@ def check_amounts(told: Iterable[Any]) -> list[float]:
     if wrong := [one for one in found if not math.isfinite(one) or one < 0]:
         raise ArmFailed(f"{wrong[0]} is no amount")
     return found
-
-
-def _is_negative(executed: Executed, name: str) -> bool:
-    amount: int | None = getattr(executed, name)
-    return amount is not None and amount < 0
 
 
 def _find_fault(told: Any) -> str:

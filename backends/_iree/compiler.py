@@ -140,7 +140,9 @@ def _flags_of(arm: Arm) -> dict[str, str]:
     chosen = {name: value for name, value in arm.options.items() if name in own}
     if arm.target.device is not Device.VULKAN:
         return {CPU: GENERIC if TRIPLE in chosen else HOST} | chosen
-    return {HALF: ",".join(HALF_FEATURES)} | chosen if _needs_half(arm) else chosen
+    if arm.target.precision is not Precision.FP16 or VULKAN in chosen:
+        return chosen
+    return {HALF: ",".join(HALF_FEATURES)} | chosen  # the compiler assumes that no GPU computes in FP16
 
 
 def why_elsewhere(arm: Arm) -> str:
@@ -149,11 +151,6 @@ def why_elsewhere(arm: Arm) -> str:
     if triple or cpu not in ("", HOST, GENERIC):
         return f"it is compiled for {' on '.join(filter(None, (cpu, triple)))}, which isn't known to be this machine"
     return ""
-
-
-def _needs_half(arm: Arm) -> bool:
-    """Return whether the compiler has to be told that the GPU computes in FP16: it assumes that no GPU does."""
-    return arm.target.precision is Precision.FP16 and VULKAN not in arm.options
 
 
 def _target_flags(device: Device) -> list[str]:

@@ -110,15 +110,11 @@ def _read_nodes(path: Path) -> Iterator[LiteRtNode]:
             kind=kind,
             inputs=tuple(inputs),
             outputs=tuple(outputs),
-            shapes=tuple(tuple(int(size) for size in _shape_of(one)) for one in shown),
+            shapes=tuple(tuple(int(size) for size in (one.shape if one.shape is not None else ())) for one in shown),
             types=tuple(stored.get(one, types[graph.tensors[one].type]) for one in (*inputs, outputs[0])),
             unpacked=any(stored.get(inputs[place]) in UNPACKED for place in PRODUCTS.get(kind, ())),
             transposed=bool(getattr(operator.builtinOptions, "adjX", False)),
         )
-
-
-def _shape_of(tensor: Any) -> Sequence[int]:
-    return () if tensor.shape is None else tensor.shape
 
 
 def _product_label(node: LiteRtNode) -> str:

@@ -27,7 +27,7 @@ from shootout.exported.workload import convolution_flops, flops_by_precision, is
 from shootout.trace_events import Event
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import ModelProto
 
 MODEL, ENGINES = "model.onnx", "engines"
 """In a build's folder: the graph that sessions run, and what TensorRT built of it."""
@@ -293,12 +293,8 @@ class Graph:
     def shape(self, kernel: Kernel, position: int) -> Sequence[int] | None:
         """Return the shape of an input."""
         node = self._nodes.get(kernel.node[0])
-        stored = self._weights.get(_input_name(node, position)) if node is not None else None
+        stored = self._weights.get(node.input[position]) if node is not None and position < len(node.input) else None
         return stored or (kernel.shapes[position] if position < len(kernel.shapes) else None)
-
-
-def _input_name(node: NodeProto, position: int) -> str:
-    return node.input[position] if position < len(node.input) else ""
 
 
 def _profile_kernels(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Kernel]], bool]:
@@ -371,9 +367,8 @@ def _kernel_ns(calls: Sequence[Sequence[Kernel]], kinds: Mapping[Any, str], call
     count = Counter(kinds[kernel.node] for kernel in calls[-1])
     profiled = min(sum(kernel.us for kernel in call) for call in calls)
     own = min(max(0.0, profiled - call_us) / max(1, count.total()), MOST_OWN_US)
-    us = {kind: median(_sum_us(call, kinds, kind) for call in calls) for kind in {*count, CONVERSION, OTHER}}
+    us = {
+        kind: median(sum(kernel.us for kernel in call if kinds[kernel.node] == kind) for call in calls)
+        for kind in {*count, CONVERSION, OTHER}
+    }
     return {kind: 1e3 * max(0.0, found - own * count[kind]) for kind, found in us.items()}
-
-
-def _sum_us(call: Sequence[Kernel], kinds: Mapping[Any, str], kind: str) -> int:
-    return sum(kernel.us for kernel in call if kinds[kernel.node] == kind)

@@ -246,17 +246,14 @@ def triton(options: Mapping[str, Any]) -> ServerSettings:
     if properties.get(PRECISION_HINT) == "bf16":
         del properties[PRECISION_HINT]
         settings["HINT_BF16"] = "YES"
-    return ServerSettings(backend="openvino", settings=settings, lost=tuple(_describe_lost(properties)))
+    why = {PRECISION_HINT: ": a CPU with AMX or AVX512_BF16 then computes in BF16"}
+    lost = tuple(f"{name}={value}{why.get(name, '')}" for name, value in properties.items())
+    return ServerSettings(backend="openvino", settings=settings, lost=lost)
 
 
 def ovms(options: Mapping[str, Any]) -> ServerSettings:
     """Tell a model's properties to OpenVINO Model Server, which passes all of them on."""
     return ServerSettings(backend=options["device"], settings=options["properties"])
-
-
-def _describe_lost(properties: Mapping[str, str]) -> list[str]:
-    why = {PRECISION_HINT: ": a CPU with AMX or AVX512_BF16 then computes in BF16"}
-    return [f"{name}={value}{why.get(name, '')}" for name, value in properties.items()]
 
 
 def ship(built: Built, folder: Path) -> Shipment:

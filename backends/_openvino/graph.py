@@ -226,11 +226,9 @@ def _own_properties(arm: Arm) -> dict[str, str]:
 def _require_honoured(compiled: Any, plugin: str, name: str, value: str) -> None:
     asking = import_openvino().Core()  # one of its own, since a property set on a core changes what it compiles
     asking.set_property(plugin, {name: value})
-    asked, got = (_text_of_value(owner) for owner in (asking.get_property(plugin, name), compiled.get_property(name)))
+    # Only some getters give the enum's name in front.
+    asked, got = (
+        str(answer).rpartition(".")[2] for answer in (asking.get_property(plugin, name), compiled.get_property(name))
+    )
     if asked != got:
         raise RuntimeError(f"OpenVINO did not honour {name}={value}: it runs with {got}")
-
-
-def _text_of_value(value: Any) -> str:
-    """Return a value without the enum's name, which only some getters give."""
-    return str(value).rpartition(".")[2]
