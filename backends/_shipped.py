@@ -75,10 +75,10 @@ class ShippedSession:
     def executed(self) -> Executed:
         """Return the account from when the folder was made, with the version that is installed here."""
         known = {field.name for field in fields(Executed)}
-        told = {name: value for name, value in self._facts["executed"].items() if name in known}
+        recorded = {name: value for name, value in self._facts["executed"].items() if name in known}
         here = filter(None, map(_installed_version, backends.entry(self._target.backend).distributions(self._target)))
-        told |= {"version": next(here, told.get("version", "")), "threads": None}
-        return Executed(**told)
+        recorded |= {"version": next(here, recorded.get("version", "")), "threads": None}
+        return Executed(**recorded)
 
     def stage(self, inputs: Arrays, slot: int) -> Arrays:  # noqa: ARG002 - host memory needs no slot
         """Check the inputs and hand them on; no more than a small model's own adapter spends on that."""

@@ -149,8 +149,8 @@ NOTHING_TO_QUANTIZE = ErrorHint(
 
 def explain_error(error: BaseException, table: Iterable[ErrorHint]) -> NotRun | None:
     """Return what an error means by the first hint that fits it; None if none does, and the error is a failure."""
-    told = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {error}"
     for row in (*table, NOTHING_TO_QUANTIZE):
-        if found := re.search(row.said, told):
-            return NotRun(NotRunKind.UNFIT, row.reason.format(**found.groupdict()), row.fix)
+        if match := re.search(row.said, text):
+            return NotRun(NotRunKind.UNFIT, row.reason.format(**match.groupdict()), row.fix)
     return None

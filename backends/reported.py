@@ -41,13 +41,13 @@ def check_type(kind: Any, value: Any, place: str) -> Any:
     from pydantic import ValidationError
 
     try:
-        (found,) = _type_adapter(kind).validate_python((value,))
+        (checked,) = _type_adapter(kind).validate_python((value,))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(_replace_surrogates, map(str, first["loc"][1:])))
-        told = f"{where} is {_show_value(first['input'])}: " if where else f"{_show_value(first['input'])}: "
-        raise ArmFailed(f"{place}{told}{first['msg']}") from None
-    return found
+        what = f"{where} is {_show_value(first['input'])}: " if where else f"{_show_value(first['input'])}: "
+        raise ArmFailed(f"{place}{what}{first['msg']}") from None
+    return checked
 
 
 @cache
@@ -83,8 +83,8 @@ def check_account(executed: Executed) -> Executed:
     return found
 
 
-def _check_size(told: Mapping[str, Any], place: str) -> None:
-    if (size := len(json.dumps(told))) > MOST_ACCOUNT_BYTES:
+def _check_size(facts: Mapping[str, Any], place: str) -> None:
+    if (size := len(json.dumps(facts))) > MOST_ACCOUNT_BYTES:
         raise ArmFailed(f"{place}it takes {size:,} bytes, and may take {MOST_ACCOUNT_BYTES:,}")
 
 
@@ -137,69 +137,69 @@ def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**said, "notes": [*_limit_lines(said["notes"])]} if said.get("notes") else said
 
 
-def check_events(told: Iterable[Event]) -> tuple[Event, ...]:
+def check_events(given: Iterable[Event]) -> tuple[Event, ...]:
     """Return a profiler's events as plain JSON values.
 
     Raises:
         ArmFailed, TypeError, ValueError: nothing can be drawn of it.
     """
-    found: list[Event] = json.loads(json.dumps([dict(one) for one in told], allow_nan=False))
-    if fault := _find_fault(found):
+    plain: list[Event] = json.loads(json.dumps([dict(event) for event in given], allow_nan=False))
+    if fault := _find_fault(plain):
         raise ArmFailed(fault)
-    for one in found:
-        lasts = one.get("ph") == "X" and one.get("dur") is not None
-        check_type(str, one.get("name"), "an event's name: ")
+    for event in plain:
+        lasts = event.get("ph") == "X" and event.get("dur") is not None
+        check_type(str, event.get("name"), "an event's name: ")
         for name in ("ts", "dur") if lasts else ():
-            check_type(float, one.get(name), f"an event's {name}: ")
-    return tuple(found)
+            check_type(float, event.get(name), f"an event's {name}: ")
+    return tuple(plain)
 
 
-def check_profile(told: Looked, calls: int) -> Looked:
+def check_profile(looked: Looked, calls: int) -> Looked:
     """Return what a worker saw of so many calls, if it can be drawn.
 
     Raises:
         ArmFailed: it can't.
     """
-    steps = {tuple(name for name, _, _ in one) for one in told.steps}
-    if len(told.steps) != calls or len(steps) != 1 or not all(steps):
+    steps = {tuple(name for name, _, _ in one) for one in looked.steps}
+    if len(looked.steps) != calls or len(steps) != 1 or not all(steps):
         raise ArmFailed("it tells of other calls than it was asked for")
     try:
-        return replace(told, events=check_events(told.events))
+        return replace(looked, events=check_events(looked.events))
     except (TypeError, ValueError) as error:
         raise ArmFailed(f"what its profiler tells: {explained(error)}") from None
 
 
-def check_amounts(told: Iterable[Any]) -> list[float]:
+def check_amounts(given: Iterable[Any]) -> list[float]:
     """Return numbers that a session tells.
 
     Raises:
         ArmFailed: one is no finite amount, or negative.
     """
-    found: list[float] = check_type(list[float], list(told), "")
-    if wrong := [one for one in found if not math.isfinite(one) or one < 0]:
+    numbers: list[float] = check_type(list[float], list(given), "")
+    if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
         raise ArmFailed(f"{wrong[0]} is no amount")
-    return found
+    return numbers
 
 
-def _find_fault(told: Any) -> str:
+def _find_fault(value: Any) -> str:
     """Return the first value that is no finite amount of at most 64 bits, or no Unicode, and the way to it; "" for
     none.
 
     Arrays are readings.
     """
-    if is_dataclass(told):
-        return _first_fault((one.name, getattr(told, one.name)) for one in fields(told))
-    if isinstance(told, Mapping):
-        return _first_fault((str(key), one) for key, value in told.items() for one in (key, value))
-    if isinstance(told, list | tuple):
-        return _first_fault((str(index), one) for index, one in enumerate(told))
-    if isinstance(told, np.ndarray):
-        return "" if _are_readings(told) else "it has no readings, or some that no clock can give"
-    if isinstance(told, float) and not math.isfinite(told):
-        return f"{told} is no amount"
-    if isinstance(told, int) and abs(told) > _LARGEST:
+    if is_dataclass(value):
+        return _first_fault((one.name, getattr(value, one.name)) for one in fields(value))
+    if isinstance(value, Mapping):
+        return _first_fault((str(key), one) for key, inner in value.items() for one in (key, inner))
+    if isinstance(value, list | tuple):
+        return _first_fault((str(index), one) for index, one in enumerate(value))
+    if isinstance(value, np.ndarray):
+        return "" if _are_readings(value) else "it has no readings, or some that no clock can give"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} is no amount"
+    if isinstance(value, int) and abs(value) > _LARGEST:
         return "a number of more than 64 bits"
-    if isinstance(told, str) and told != _replace_surrogates(told):
+    if isinstance(value, str) and value != _replace_surrogates(value):
         return "text that is no Unicode"
     return ""
 

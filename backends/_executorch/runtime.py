@@ -61,8 +61,8 @@ def record_calls(path: Path, threads: int, inputs: Sequence[Any], calls: int) ->
         dump = Path(folder) / "calls.etdp"
         program.write_etdump_result_to_file(str(dump), str(Path(folder) / "debug"))
         runs = read_flatbuffer(dump.read_bytes(), ETDUMP, "--size-prefixed")["run_data"]
-    told = [[one["profile_event"] for one in run["events"]] for run in runs if run["name"] == "Execute"]
-    return told[WARM_UP:]
+    recorded = [[one["profile_event"] for one in run["events"]] for run in runs if run["name"] == "Execute"]
+    return recorded[WARM_UP:]
 
 
 def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
@@ -73,8 +73,8 @@ def read_flatbuffer(content: bytes, schema: str, *options: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "content.bin"
         source.write_bytes(content)
-        told = ("--json", "--strict-json", "--defaults-json", "--raw-binary", *options)
-        subprocess.run([place / "data/bin/flatc", *told, "-o", folder, place / schema, "--", source], check=True)  # noqa: S603
+        arguments = ("--json", "--strict-json", "--defaults-json", "--raw-binary", *options)
+        subprocess.run([place / "data/bin/flatc", *arguments, "-o", folder, place / schema, "--", source], check=True)  # noqa: S603
         return json.loads(
             re.sub(r"(?<=: )(-?)inf\b", r"\1Infinity", source.with_suffix(".json").read_text(encoding="utf-8"))
         )
@@ -119,20 +119,20 @@ def steps_of(path: Path) -> Iterator[MethodStep]:
     (plan,) = program["execution_plan"]
     for chain in plan["chains"]:
         for instruction in chain["instructions"]:
-            told = instruction["instr_args"]
+            arguments = instruction["instr_args"]
             match instruction["instr_args_type"]:
                 case "KernelCall":
-                    values = (plan["values"][place] for place in told["args"])
+                    values = (plan["values"][place] for place in arguments["args"])
                     tensors = [one["val"] for one in values if one["val_type"] == "Tensor"]
                     yield MethodStep(
-                        name=plan["operators"][told["op_index"]]["name"],
+                        name=plan["operators"][arguments["op_index"]]["name"],
                         operands=tuple(
                             Operand(kind=str(one["scalar_type"]), shape=_shape_of(one["sizes"])) for one in tensors
                         ),
                         is_delegated=False,
                     )
                 case "DelegateCall":
-                    delegate = plan["delegates"][told["delegate_index"]]
+                    delegate = plan["delegates"][arguments["delegate_index"]]
                     if delegate["id"] != XNNPACK:
                         raise ValueError(f"a part of the file is for {delegate['id']}")
                     segment = program["segments"][delegate["processed"]["index"]]

@@ -42,13 +42,13 @@ class ExecuTorchSession:
         undelegated: Mapping[str, int] = facts.pop("undelegated")
         builtin = self._built.arm.options.get(KERNELS) == BUILTIN
         outside = ", ".join(f"{count} {name}" for name, count in sorted(undelegated.items()))
-        told = f"not in XNNPACK but in ExecuTorch's own kernels: {outside}" if outside and not builtin else ""
+        fallback = f"not in XNNPACK but in ExecuTorch's own kernels: {outside}" if outside and not builtin else ""
         return Executed(
             library="executorch",
             version=version_of(PACKAGE),
             device=f"cpu ({BUILTIN if builtin else 'xnnpack'})",
             threads=self._runtime._threadpool_get_thread_count(),
-            fallbacks=tuple(filter(None, (told,))),
+            fallbacks=tuple(filter(None, (fallback,))),
             artifact_bytes=self._path.stat().st_size,
             **facts,
         )

@@ -254,8 +254,8 @@ class IreeVulkanSession:
 
     def _allocated_bytes(self) -> tuple[int, int]:
         """Return the bytes of the device that the allocator holds, and the most that it held."""
-        told = self._device.allocator.statistics
-        return told["device_bytes_allocated"] - told["device_bytes_freed"], told["device_bytes_peak"]
+        statistics = self._device.allocator.statistics
+        return statistics["device_bytes_allocated"] - statistics["device_bytes_freed"], statistics["device_bytes_peak"]
 
 
 @dataclass(slots=True)
@@ -423,10 +423,10 @@ def find_card() -> Card:
         SkippedArm: there is none, or no such one.
     """
     driver = _vulkan_driver()
-    found = driver.query_available_devices() if driver else []
-    index = gpu.vulkan_index(len(found))
-    told = driver.dump_device_info(found[index]["device_id"])
-    facts = dict(line.partition(": ")[::2] for line in told.splitlines())
+    devices = driver.query_available_devices() if driver else []
+    index = gpu.vulkan_index(len(devices))
+    text = driver.dump_device_info(devices[index]["device_id"])
+    facts = dict(line.partition(": ")[::2] for line in text.splitlines())
     features = dict(word.partition("=")[::2] for word in facts.get("features", "").split())
     return Card(
         device=VulkanDevice(index=index, name=facts["name"], software=facts.get("type") == "cpu"),

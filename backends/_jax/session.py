@@ -290,7 +290,7 @@ def allocated_bytes(device: Any) -> tuple[int, int]:
     Raises:
         RuntimeError: JAX keeps no account on this device (`XLA_PYTHON_CLIENT_ALLOCATOR=platform`, say).
     """
-    told = device.memory_stats()
-    if not told:
+    stats = device.memory_stats()
+    if not stats:
         raise RuntimeError(f"JAX keeps no account of memory on {device}")
-    return int(told["bytes_in_use"]), int(told["peak_bytes_in_use"])
+    return int(stats["bytes_in_use"]), int(stats["peak_bytes_in_use"])

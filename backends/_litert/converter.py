@@ -76,11 +76,11 @@ def require_converter() -> str:
         return ""
     folder = cache_folder().parent / f"{CONVERTER}{_hash_pins()}"
     with lock_path(folder):
-        told = "" if folder.is_dir() else _install_converter(folder)
+        note = "" if folder.is_dir() else _install_converter(folder)
     mark_used(folder)
     sys.path.append(str(folder))
     importlib.invalidate_caches()
-    return told
+    return note
 
 
 @contextmanager

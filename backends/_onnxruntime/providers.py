@@ -244,8 +244,8 @@ def on_device(provider: str, device: Device) -> str:
 
 def uses_tf32(session: Any, target: Target) -> bool:
     """Return whether a session's CUDA provider rounds float32 products to TF32: by its account, else by the target."""
-    told = session.get_provider_options().get(CUDA, {}).get("use_tf32")
-    return target.precision is Precision.TF32 if told is None else bool(told == "1")
+    setting = session.get_provider_options().get(CUDA, {}).get("use_tf32")
+    return target.precision is Precision.TF32 if setting is None else bool(setting == "1")
 
 
 def load_fault(provider: str) -> str:

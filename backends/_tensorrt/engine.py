@@ -79,11 +79,11 @@ def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Pat
     parser = trt.OnnxParser(parsed, library.log)
     if not parser.parse_from_file(str(source)):
         errors = [parser.get_error(index) for index in range(parser.num_errors)]
-        found = [
+        faults = [
             f"{error.node_operator()} {error.node_name()!r}: {join_errors(error.desc().splitlines())}"
             for error in errors
         ]
-        raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(found) or library.errors_text()}")
+        raise RuntimeError(f"{library.name} can't parse the model: {'; '.join(faults) or library.errors_text()}")
     network = read_network(trt, parsed)
     asked = require_precision(network, plan.precision, plan.rest)
     config = _make_config(library, builder, parsed, plan)
@@ -91,8 +91,8 @@ def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Pat
     if engine is None:
         raise RuntimeError(f"{library.name} built no engine: {library.errors_text()}")
     layers = library.log.layers()
-    told = count_layers(layers, network) if layers else {"compute_nodes_by_precision": asked}
-    _require_scaled(library, plan.precision, told["compute_nodes_by_precision"])
+    counts = count_layers(layers, network) if layers else {"compute_nodes_by_precision": asked}
+    _require_scaled(library, plan.precision, counts["compute_nodes_by_precision"])
     (folder / "engine.plan").write_bytes(engine)
     network.save(folder)
     if not library.is_rtx:  # where it does nothing
@@ -100,7 +100,7 @@ def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Pat
     return {
         "library": library.name,
         "version": library.version,
-        **told,
+        **counts,
         "network_nodes_by_precision": asked,
         "artifact_bytes": (folder / "engine.plan").stat().st_size,
         "network_layers": parsed.num_layers,

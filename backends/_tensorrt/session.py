@@ -84,8 +84,8 @@ class Engine:
     def layers(self) -> list[EngineLayer]:
         """Return the engine's layers, from its inspector."""
         form = self._trt.LayerInformationFormat.JSON
-        told = json.loads(self._engine.create_engine_inspector().get_engine_information(form))
-        return [layer for layer in told.get("Layers", ()) if isinstance(layer, Mapping)]
+        information = json.loads(self._engine.create_engine_inspector().get_engine_information(form))
+        return [layer for layer in information.get("Layers", ()) if isinstance(layer, Mapping)]
 
     def _rtx_context(self, lent: Any, graph: bool) -> Any:
         config = self._engine.create_runtime_config()

@@ -267,7 +267,7 @@ def load_cache(built: Built) -> TorchSession:
         module = stored_module(built.folder, built.exported, arm)
         return module, compile_module(module, built.exported, arm)
 
-    (module, run), told, cache = _with_cache(built, compile_again)
+    (module, run), facts_with, cache = _with_cache(built, compile_again)
     keep(run)
     if arm.options.get(UNGUARDED) == ON:
         torch.compiler.set_stance(skip_guard_eval_unsafe=True)
@@ -278,7 +278,7 @@ def load_cache(built: Built) -> TorchSession:
         artifact = _size_bytes(built.folder) + (0 if in_folder else weight_bytes(module.state_dict().values()))
         since = captured_graphs() - before - captured if captured else 0
         outside = outside_graphs(captured, since, built.facts["graph_parts"]) if captured else ()
-        return {**told(*breaks(), *outside), "artifact_bytes": artifact}
+        return {**facts_with(*breaks(), *outside), "artifact_bytes": artifact}
 
     session = session_on(run, arm, built.exported, account)
     weakref.finalize(session, shutil.rmtree, str(cache), True)
@@ -287,12 +287,12 @@ def load_cache(built: Built) -> TorchSession:
 
 def load_step(built: Built) -> TorchTrainingSession:
     """Compile a training step again, with its kernels out of the cache."""
-    student, told, cache = _with_cache(built, lambda: compile_student(built.exported, built.arm))
+    student, facts_with, cache = _with_cache(built, lambda: compile_student(built.exported, built.arm))
     keep(student.module)
 
     def account(staged: list[Any]) -> Facts:  # noqa: ARG001 - the compiler has already told
         artifact = _size_bytes(built.folder) + weight_bytes(student.module.state_dict().values())
-        return {**told(*breaks("step", STEP_GRAPHS)), "artifact_bytes": artifact}
+        return {**facts_with(*breaks("step", STEP_GRAPHS)), "artifact_bytes": artifact}
 
     session = TorchTrainingSession(student, built, account)
     weakref.finalize(session, shutil.rmtree, str(cache), True)
@@ -323,14 +323,14 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
     with inductor_with(cache, {**inductor_config(built.arm), "_post_fusion_custom_pass": recorder}):
         made = compile_again()
 
-    def told(*fallbacks: str) -> Facts:
+    def facts_with(*fallbacks: str) -> Facts:
         if not built.facts["graph_cached"]:
             return {**tally.facts(), "fallbacks": fallbacks}
         count = sum(kernels.values())
         anew = f"Inductor compiled {count} kernels while loading: its cache didn't hold them"
         return {**_built_facts(built), "fallbacks": (anew, *fallbacks) if count else fallbacks}
 
-    return made, told, cache
+    return made, facts_with, cache
 
 
 def _cache_aside(built: Built) -> Path:

@@ -93,10 +93,10 @@ def _working_toolchain(compiler: str) -> str:
     if done.returncode:
         words = " | ".join(done.stderr.split("\n")[:2])
         raise SkippedArm(f"torch.compile needs a C++ compiler, and {compiler} failed: {words}", fix)
-    told = subprocess.run(  # noqa: S603
+    answer = subprocess.run(  # noqa: S603
         [compiler, "--version"], capture_output=True, text=True, check=False, encoding="utf-8", errors="replace"
     )
-    return told.stdout.partition("\n")[0]
+    return answer.stdout.partition("\n")[0]
 
 
 def require_triton() -> None:
