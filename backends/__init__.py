@@ -513,7 +513,7 @@ def _changed_ns(folder: str) -> int:
 def _requirements_of(point: EntryPoint) -> tuple[str, ...]:
     """Return the packages that a third party's own requires: any of them may decide what it builds."""
     lines = (point.dist.requires if point.dist else None) or ()
-    return tuple(sorted({found[0] for line in lines if (found := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}))
+    return tuple(sorted({match[0] for line in lines if (match := re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", line))}))
 
 
 def _package_of(point: EntryPoint) -> str:

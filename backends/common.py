@@ -122,8 +122,8 @@ def _declared_option(name: str, target: Target, options: Sequence[Option]) -> Op
         ValueError: nothing is, for this target.
     """
     covering = [option for option in options if option.covers(name)]
-    if found := next((option for option in covering if option.is_for(target)), None):
-        return found
+    if declared := next((option for option in covering if option.is_for(target)), None):
+        return declared
     here = sorted({option.name for option in options if option.is_for(target) and not option.settled})
     if covering:
         raise ValueError(f"option {name!r} {_describe_place(covering[0], target)}: {covering[0].help}")

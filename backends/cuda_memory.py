@@ -164,15 +164,15 @@ class Cuda:
         The device reads its clock as it comes to an event. So the time that the host took to queue counts if the device
         had nothing else to do. The clock's step is about half a microsecond, by the runtime's reference.
         """
-        found, (began, ended) = [], self._timing_events
+        times, (began, ended) = [], self._timing_events
         self.synchronize()
         for _ in range(calls):
             self.ask(self.api.cudaEventRecord, began, self.stream)
             enqueue()
             self.ask(self.api.cudaEventRecord, ended, self.stream)
             self.synchronize()
-            found.append(1e6 * float(self.ask(self.api.cudaEventElapsedTime, began, ended)))
-        return found
+            times.append(1e6 * float(self.ask(self.api.cudaEventElapsedTime, began, ended)))
+        return times
 
     def evict(self) -> None:
         """Queue writes to EVICTING times as many bytes as the device's L2 cache has, as Triton's benchmark does."""

@@ -74,22 +74,24 @@ def ask(paths: tuple[tuple[str, str], ...], fix: str, _folders: Folders, _passed
         fix: what a user can do where one is broken.
     """
     left, again = dict(paths), True
-    found = {name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recall_hanging(paths)}
+    descriptions = {
+        name: broken(f"{left.pop(name)} can't be loaded: {how}", fix) for name, how in _recall_hanging(paths)
+    }
     while left:
         with Child("shootout.backends", left) as child:
             ended = child.finish(LIMIT_S)
         for line in ended.said.splitlines():
             with suppress(ValueError):  # a line that its process's end cut off
                 name, said = json.loads(line)
-                found[name] = _read_description(said, left.pop(name), fix)
+                descriptions[name] = _read_description(said, left.pop(name), fix)
         if left and child.was_killed and again:
             again = False
         elif left:  # they are asked in this order, so the first one without an answer ended the process
             name = next(iter(left))
             if ended.code is None:
                 _remember_hanging(_import_state(left[name]), ended.how)
-            found[name] = broken(f"{left.pop(name)} can't be loaded: {ended.how}", fix)
-    return found
+            descriptions[name] = broken(f"{left.pop(name)} can't be loaded: {ended.how}", fix)
+    return descriptions
 
 
 def _recall_hanging(paths: tuple[tuple[str, str], ...]) -> Iterator[tuple[str, str]]:

@@ -52,17 +52,17 @@ def closure(target: Target, wanted: tuple[str, ...] = ()) -> dict[str, str]:
         UsageError: that can't be told.
     """
     wanted = wanted or backends.entry(target.backend).installed(target)
-    found = _find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
-    if found is None:
+    packages = _find_closure(("numpy", *wanted), tuple(sys.path), "") if wanted else None
+    if packages is None:
         raise UsageError(f"it is unknown which packages {target} needs: its row of the registry doesn't tell")
-    return {name: package.version for name, package in found.items()}
+    return {name: package.version for name, package in packages.items()}
 
 
 @lru_cache  # arms of one backend ask again, and so does each model of a grid
 def _closure_bytes(wanted: tuple[str, ...], folders: tuple[str, ...], python: str) -> int | None:
     """Return the bytes of these packages and all that they require; a package that several need counts once."""
-    found = _find_closure(wanted, folders, python)
-    sizes = [_recorded_bytes(package) for package in found.values()] if found is not None else [None]
+    packages = _find_closure(wanted, folders, python)
+    sizes = [_recorded_bytes(package) for package in packages.values()] if packages is not None else [None]
     known = [size for size in sizes if size is not None]
     return sum(known) if len(known) == len(sizes) else None
 
@@ -79,7 +79,7 @@ def _find_closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    found: dict[str, Distribution] = {}
+    packages: dict[str, Distribution] = {}
     known: set[tuple[str, frozenset[str], bool]] = set()
     waiting = [(Requirement(_first_installed(one.split("|"), folders)), True) for one in wanted]
     while waiting:
@@ -89,11 +89,11 @@ def _find_closure(wanted: tuple[str, ...], folders: tuple[str, ...], python: str
             continue
         known.add((name, extras, is_wanted))
         if (package := _find_package(name, folders)) is not None:
-            found[name] = package
+            packages[name] = package
             waiting += [(each, is_wanted and by_extra) for each, by_extra in _requirements_of(package, extras, python)]
         elif is_wanted:
             return None
-    return found
+    return packages
 
 
 def _first_installed(names: list[str], folders: tuple[str, ...]) -> str:

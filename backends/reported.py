@@ -60,10 +60,10 @@ def _type_adapter(kind: Any) -> TypeAdapter[Any]:
 
 def check_answer(kind: Any, said: Any, place: str) -> Any:
     """Return what a worker answered, of this type, if it can be kept and shown."""
-    found = check_type(kind, said, place)
-    if fault := _find_fault(found):
+    checked = check_type(kind, said, place)
+    if fault := _find_fault(checked):
         raise ArmFailed(place + fault)
-    return found
+    return checked
 
 
 def check_account(executed: Executed) -> Executed:
@@ -75,12 +75,12 @@ def check_account(executed: Executed) -> Executed:
         ArmFailed: it has others, and they mean nothing.
     """
     place = "its account of what it ran: "
-    found: Executed = check_answer(Executed, executed, place)
-    found = replace(found, fallbacks=_limit_lines(found.fallbacks))
-    if below := [name for name in _AMOUNTS if (getattr(found, name) or 0) < 0]:
+    checked: Executed = check_answer(Executed, executed, place)
+    checked = replace(checked, fallbacks=_limit_lines(checked.fallbacks))
+    if below := [name for name in _AMOUNTS if (getattr(checked, name) or 0) < 0]:
         raise ArmFailed(f"{place}{below[0]} is negative")
-    _check_size(asdict(replace(found, fallbacks=())), place)
-    return found
+    _check_size(asdict(replace(checked, fallbacks=())), place)
+    return checked
 
 
 def _check_size(facts: Mapping[str, Any], place: str) -> None:
@@ -108,10 +108,10 @@ def check_capabilities(said: Mapping[str, Any]) -> Capabilities:
         rest = {tuple(key): value for key, value in said["rest"]}
     except (KeyError, TypeError, ValueError) as error:
         raise ArmFailed(f"{place}rest: {explained(error)}") from None
-    found: Capabilities = check_type(Capabilities, {**said, "rest": rest}, place)
-    if not found.consumes or not (found.targets or found.native):
+    checked: Capabilities = check_type(Capabilities, {**said, "rest": rest}, place)
+    if not checked.consumes or not (checked.targets or checked.native):
         raise ArmFailed(f"{place}there is nothing that it takes, or nothing that it runs")
-    return found
+    return checked
 
 
 def check_facts(said: Mapping[str, Any]) -> Mapping[str, Any]:

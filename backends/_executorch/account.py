@@ -68,8 +68,8 @@ def read_executed(path: Path, threads: int, inputs: Sequence[Any]) -> dict[str, 
 
 def labels_of(call: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the precisions of the products that XNNPACK ran in a recorded call."""
-    found = (PRODUCT.match(part.get("delegate_debug_id_str") or "") for part in call)
-    return [label_of(match["types"]) for match in found if match]
+    matches = (PRODUCT.match(part.get("delegate_debug_id_str") or "") for part in call)
+    return [label_of(match["types"]) for match in matches if match]
 
 
 def label_of(types: str) -> str:

@@ -90,11 +90,11 @@ def fewer_patterns(program: ExportedProgram) -> Iterator[None]:
     from executorch.backends.xnnpack.partition.graphs import bilinear_2d, sdpa
 
     parts = [part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
-    found = " ".join(str(node.target) for part in parts for node in part.graph.nodes)
+    operators = " ".join(str(node.target) for part in parts for node in part.graph.nodes)
     attention, enlarging = sdpa.get_graphs, bilinear_2d.get_graphs_dict
-    if not re.search("softmax|attention", found):
+    if not re.search("softmax|attention", operators):
         sdpa.get_graphs = list
-    if not re.search("upsample|interpolate", found):
+    if not re.search("upsample|interpolate", operators):
         bilinear_2d.get_graphs_dict = dict
     try:
         yield

@@ -94,12 +94,12 @@ def _count_dispatches(path: Path) -> tuple[Counter[str], Counter[str]]:
     What loading runs once is left out.
     """
     once, inside = Counter[str](), Counter[str]()
-    found = None
+    counted = None
     for line in path.read_text(encoding="utf-8").splitlines():  # not by csv: names of graphs bring quotes of their own
         if section := _SECTION.match(line):
-            found = {"func": inside if " > scf." in line else once}.get(section[1])
-        elif found is not None and (row := _DISPATCH.match(line)):
-            found[row[1].rpartition("::@")[2].strip('"')] += 1
+            counted = {"func": inside if " > scf." in line else once}.get(section[1])
+        elif counted is not None and (row := _DISPATCH.match(line)):
+            counted[row[1].rpartition("::@")[2].strip('"')] += 1
     return once, inside
 
 
@@ -107,18 +107,22 @@ def _read_sources(folder: Path) -> dict[str, list[TensorOperation]]:
     """Return the operations in each entry point's source."""
     from iree.compiler import ir
 
-    found: dict[str, list[TensorOperation]] = {}
+    operations: dict[str, list[TensorOperation]] = {}
     for path in sorted(folder.glob("*.mlir")):
         with ir.Context():
             for function in _find_operations(ir.Module.parse(path.read_text(encoding="utf-8")).operation, "func.func"):
                 name = ir.StringAttr(function.attributes["sym_name"]).value
-                found[name] = [
-                    _read_operation(one) for one in _find_operations(function, "linalg.") if one.name not in _SILENT
+                operations[name] = [
+                    _read_operation(operation)
+                    for operation in _find_operations(function, "linalg.")
+                    if operation.name not in _SILENT
                 ]
-                found[name] += [
-                    _read_operation(one) for one in _find_operations(function, "iree_linalg_ext.") if one.operands
+                operations[name] += [
+                    _read_operation(operation)
+                    for operation in _find_operations(function, "iree_linalg_ext.")
+                    if operation.operands
                 ]
-    return found
+    return operations
 
 
 def _find_operations(root: Any, kind: str) -> Iterator[Any]:

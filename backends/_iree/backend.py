@@ -122,11 +122,11 @@ class IreeAdapter:
 
     def probe(self, device: Device) -> Availability:
         """Compile a sum and run it; without a Vulkan driver, modules for Vulkan can be built all the same."""
-        found = trial("iree", lambda: _run_tiny(device))
-        if found.why is None or device is not Device.VULKAN or found.why.kind is not NotRunKind.UNAVAILABLE:
-            return found
+        tried = trial("iree", lambda: _run_tiny(device))
+        if tried.why is None or device is not Device.VULKAN or tried.why.kind is not NotRunKind.UNAVAILABLE:
+            return tried
         built = trial("iree", lambda: _build_tiny(device))
-        return built if built.why else replace(built, why=replace(found.why, kind=NotRunKind.BUILT_ONLY))
+        return built if built.why else replace(built, why=replace(tried.why, kind=NotRunKind.BUILT_ONLY))
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
         """Compile the module with its weights, and count what its code computes.

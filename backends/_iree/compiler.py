@@ -178,5 +178,5 @@ def _first_complaint(said: str) -> str:
     """Return the compiler's first complaint, in a line."""
     if unknown := _UNKNOWN.search(said):
         return f"it has no way to write the operator {unknown['operator']}"
-    found = _ERROR.search(said)
-    return one_line(found[1])[:_WORDS] if found else one_line(said)[-_WORDS:]
+    error = _ERROR.search(said)
+    return one_line(error[1])[:_WORDS] if error else one_line(said)[-_WORDS:]

@@ -316,10 +316,10 @@ def load_module(device: Any, folder: Path, *, waits: bool = False) -> tuple[Any,
 def list_of(references: Iterable[Any]) -> Any:
     """Make a list of arguments as a function takes them."""
     references = list(references)
-    found = new_list()(len(references))
-    for one in references:
-        found.push_ref(one)
-    return found
+    arguments = new_list()(len(references))
+    for reference in references:
+        arguments.push_ref(reference)
+    return arguments
 
 
 def new_list() -> Any:
@@ -466,9 +466,9 @@ def count_threads(threads: int) -> int | None:
     if not TASKS.is_dir():
         return None
     limit = clock.Deadline(NAMED_S)
-    while (found := _count_workers()) < threads and limit.allows(0.0):
+    while (workers := _count_workers()) < threads and limit.allows(0.0):
         clock.sleep(LOOK_S)
-    return found
+    return workers
 
 
 def _count_workers() -> int:

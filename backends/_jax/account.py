@@ -81,8 +81,8 @@ class Instruction:
     @property
     def fused(self) -> str:
         """Return the name of the computation that a fusion runs; "" for anything else."""
-        found = CALLEE.search(self.rest) if self.operation == "fusion" else None
-        return found[1] if found else ""
+        callee = CALLEE.search(self.rest) if self.operation == "fusion" else None
+        return callee[1] if callee else ""
 
 
 def read_executed(run: Any, result: Any, device: Device, artifact_bytes: int) -> Executed:
@@ -113,11 +113,11 @@ def count_nodes(hlo: str, device: Device) -> tuple[Mapping[str, int], Mapping[st
     """
     instructions = dict(_parse_instructions(hlo))
     products, others = Counter[str](), Counter[str]()
-    for one in instructions.values():
-        if one.is_product:
-            products[_product_precision(one, instructions, device)] += 1
-        elif one.operation not in STRUCTURE and not one.operation.endswith(DONE):
-            others[precision_of(_dtype_name(one.type))] += 1
+    for instruction in instructions.values():
+        if instruction.is_product:
+            products[_product_precision(instruction, instructions, device)] += 1
+        elif instruction.operation not in STRUCTURE and not instruction.operation.endswith(DONE):
+            others[precision_of(_dtype_name(instruction.type))] += 1
     return dict(products), dict(others)
 
 
@@ -171,10 +171,10 @@ def _product_precision(product: Instruction, instructions: Mapping[str, Instruct
 
 def _read_algorithm(product: Instruction) -> str:
     """Return what a product's algorithm makes of its operands, `bf16x9` for nine bfloat16 products; or ""."""
-    found = ALGORITHM.search(product.rest)
-    if found is None:
+    match = ALGORITHM.search(product.rest)
+    if match is None:
         return ""
-    first, *_, last = found[1].lower().split("_")
+    first, *_, last = match[1].lower().split("_")
     return ALGORITHMS[first] + (last if last.startswith("x") else "") if first in ALGORITHMS else ""
 
 
@@ -194,8 +194,8 @@ def _count_product_flops(product: Instruction, instructions: Mapping[str, Instru
 
 
 def _parse_shape(kind: str) -> list[int]:
-    found = TYPE.search(kind)
-    return [int(size) for size in found[3].split(",") if size] if found else []
+    match = TYPE.search(kind)
+    return [int(size) for size in match[3].split(",") if size] if match else []
 
 
 def _only_converts(operations: Set[str]) -> bool:
@@ -204,14 +204,14 @@ def _only_converts(operations: Set[str]) -> bool:
 
 
 def _parse_bits(kind: str) -> int:
-    found = TYPE.search(kind)
-    return int(found[2]) if found else 0
+    match = TYPE.search(kind)
+    return int(match[2]) if match else 0
 
 
 def _dtype_name(kind: str) -> str:
     """Return NumPy's name for an HLO type such as `f32[2,128]{1,0}`, a tuple's first; HLO's name if NumPy has none."""
-    found = TYPE.search(kind)
-    return f"{KINDS.get(found[1], found[1])}{found[2]}" if found else kind.split("[")[0].lstrip("(")
+    match = TYPE.search(kind)
+    return f"{KINDS.get(match[1], match[1])}{match[2]}" if match else kind.split("[")[0].lstrip("(")
 
 
 def profile_calls(call: Callable[[], object], calls: int) -> list[Event]:
@@ -228,6 +228,6 @@ def profile_calls(call: Callable[[], object], calls: int) -> list[Event]:
                 for _ in range(calls):
                     call()
         (path,) = Path(place).rglob("*.trace.json.gz")
-        found: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    (counted,) = [event for event in found if event.get("name") == COUNTED]
-    return [event for event in found if event.get("ts", 0) > counted["ts"] and not event["name"].startswith(MARK)]
+        events: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    (counted,) = [event for event in events if event.get("name") == COUNTED]
+    return [event for event in events if event.get("ts", 0) > counted["ts"] and not event["name"].startswith(MARK)]

@@ -89,8 +89,8 @@ class JaxprInterpreter:
         if name in LAYOUTS and isinstance(given[0], Weight):
             return [replace(given[0], steps=(*given[0].steps, step))]
         hook = {"dot_general": self.product, "conv_general_dilated": self.convolution}.get(name)
-        if hook and (found := hook(step, given[0], given[1])) is not None:
-            return [found]
+        if hook and (replaced := hook(step, given[0], given[1])) is not None:
+            return [replaced]
         result = bind(step, map(self._as_array, given))
         return list(result) if step.primitive.multiple_results else [result]
 
@@ -172,8 +172,8 @@ def _two_rows(matrix: Any) -> Any:
 def _called_jaxpr(step: JaxprEqn) -> ClosedJaxpr:
     from jax.extend.core import ClosedJaxpr
 
-    found = step.params["jaxpr"] if "jaxpr" in step.params else step.params["call_jaxpr"]
-    return found if isinstance(found, ClosedJaxpr) else ClosedJaxpr(found, ())
+    jaxpr = step.params["jaxpr"] if "jaxpr" in step.params else step.params["call_jaxpr"]
+    return jaxpr if isinstance(jaxpr, ClosedJaxpr) else ClosedJaxpr(jaxpr, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,10 +215,10 @@ def _find_reads(program: Program, weights: Sequence[Array], exported: ExportedMo
     import jax.numpy as jnp
 
     inputs = [exported.input_buffers()[0][spec.name] for spec in exported.inputs]
-    found: dict[int, dict[object, Read]] = {}
+    reads: dict[int, dict[object, Read]] = {}
 
     def note(read: Read) -> None:
-        found.setdefault(read.weight.index, {})[read.form] = read
+        reads.setdefault(read.weight.index, {})[read.form] = read
 
     def array(weight: Weight) -> Any:
         note(Read(weight, ()))
@@ -236,7 +236,7 @@ def _find_reads(program: Program, weights: Sequence[Array], exported: ExportedMo
     jaxpr = jax.make_jaxpr(program.run)(weights, inputs)
     interpreter = JaxprInterpreter(noting(_matrix_order), array, noting(_filter_order))
     jax.eval_shape(lambda x: interpreter.run(jaxpr, [*map(Weight, range(len(weights))), *x]), inputs)
-    single = {index: next(iter(forms.values())) for index, forms in found.items() if len(forms) == 1}
+    single = {index: next(iter(forms.values())) for index, forms in reads.items() if len(forms) == 1}
     return {index: read for index, read in single.items() if read.turns}
 
 

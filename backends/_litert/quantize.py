@@ -96,8 +96,8 @@ def _observe_ranges(source: Path, sets: list[dict[str, Array]], arm: Arm, scheme
 
 def _as_named(sets: Iterable[Arrays], exported: ExportedModel) -> Iterable[dict[str, Array]]:
     """Yield input sets by the converter's names for the module's arguments, in the types that it gives them."""
-    for one in sets:
-        yield {f"args_{place}": _to_32_bits(one[spec.name]) for place, spec in enumerate(exported.inputs)}
+    for inputs in sets:
+        yield {f"args_{place}": _to_32_bits(inputs[spec.name]) for place, spec in enumerate(exported.inputs)}
 
 
 def _to_32_bits(array: Array) -> Array:

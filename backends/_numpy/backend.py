@@ -282,15 +282,15 @@ def _names_used(node: ast.AST) -> Iterator[str]:
                     yield from _names_used(one)
 
 
-def _import_line(name: str, found: Any) -> str:
+def _import_line(name: str, value: Any) -> str:
     """Return the line that imports or defines a name which its module imports."""
-    if inspect.ismodule(found) and not found.__name__.startswith("shootout"):
-        return f"import {found.__name__} as {name}"
-    home = getattr(found, "__module__", "")
+    if inspect.ismodule(value) and not value.__name__.startswith("shootout"):
+        return f"import {value.__name__} as {name}"
+    home = getattr(value, "__module__", "")
     if home and not home.startswith("shootout"):
-        return f"from {home} import {found.__name__} as {name}"
-    if isinstance(found, type) and issubclass(found, Exception):
+        return f"from {home} import {value.__name__} as {name}"
+    if isinstance(value, type) and issubclass(value, Exception):
         return f"{name} = ValueError"
-    if not isinstance(found, _PLAIN):
+    if not isinstance(value, _PLAIN):
         raise SkippedArm(f"its NumPy code uses {name} of {home}", "ship another backend")
-    return f"{name} = {found!r}"
+    return f"{name} = {value!r}"

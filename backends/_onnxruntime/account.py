@@ -315,12 +315,12 @@ def _profile_kernels(path: Path, arm: Arm, inputs: Arrays) -> tuple[list[list[Ke
 
 
 def _read_kernel(event: Mapping[str, Any]) -> Kernel:
-    found = event["args"]
-    inputs = [(DTYPES.get(name, name), shape) for one in found["input_type_shape"] for name, shape in one.items()]
-    outputs = [shape for one in found["output_type_shape"] for shape in one.values()]
+    facts = event["args"]
+    inputs = [(DTYPES.get(name, name), shape) for typed in facts["input_type_shape"] for name, shape in typed.items()]
+    outputs = [shape for typed in facts["output_type_shape"] for shape in typed.values()]
     return Kernel(
-        op=found["op_name"],
-        node=(event["name"].removesuffix("_kernel_time"), int(found["node_index"])),
+        op=facts["op_name"],
+        node=(event["name"].removesuffix("_kernel_time"), int(facts["node_index"])),
         shapes=[shape for _, shape in inputs],
         types=[name for name, _ in inputs],
         output=outputs[0] if outputs else (),
@@ -354,12 +354,12 @@ def _kernel_flops(kernel: Kernel, graph: Graph) -> float | None:
 
 def _time_calls_us(session: Any, inputs: Arrays) -> list[float]:
     """Time some calls after the warm-up, in microseconds."""
-    found: list[float] = []
-    while len(found) < WARM_UP + FEWEST_CALLS or (len(found) < WARM_UP + CALLS and sum(found) < 1e6 * BUDGET_S):
+    times: list[float] = []
+    while len(times) < WARM_UP + FEWEST_CALLS or (len(times) < WARM_UP + CALLS and sum(times) < 1e6 * BUDGET_S):
         with Stopwatch() as watch:
             session.run(None, dict(inputs))
-        found.append(1e6 * watch.seconds)
-    return found[WARM_UP:]
+        times.append(1e6 * watch.seconds)
+    return times[WARM_UP:]
 
 
 def _kernel_ns(calls: Sequence[Sequence[Kernel]], kinds: Mapping[Any, str], call_us: float) -> dict[str, float]:

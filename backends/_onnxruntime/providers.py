@@ -352,10 +352,10 @@ def attach_plugin(options: Any, name: str, device: Device, settings: Mapping[str
     """
     import onnxruntime
 
-    own = [one for one in onnxruntime.get_ep_devices() if one.ep_name == name]
-    fitting = [one for one in own if _fits_device(one.device, device)]
+    devices = [one for one in onnxruntime.get_ep_devices() if one.ep_name == name]
+    fitting = [one for one in devices if _fits_device(one.device, device)]
     if not fitting:
-        kinds = ", ".join(sorted({one.device.type.name for one in own})) or "none at all"
+        kinds = ", ".join(sorted({one.device.type.name for one in devices})) or "none at all"
         reason = f"{name} has no device of the kind {device} here (it has {kinds})"
         fix = f"register its library: {PLUGIN_LIBRARY}=/path/to/it.so; or ask for its other device"
         raise SkippedArm(reason, fix, NotRunKind.BROKEN)

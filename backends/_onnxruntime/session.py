@@ -181,8 +181,8 @@ class OnnxRuntimeGpuSession(OnnxRuntimeSession):
 
     def fetch(self, raw: OrtSlot) -> Arrays:
         """Wait for the run and copy the slot's outputs."""
-        found = self._cuda.download(raw.outputs)
-        return {name: widen(array) for name, array in found.items()} if self._narrow else found
+        outputs = self._cuda.download(raw.outputs)
+        return {name: widen(array) for name, array in outputs.items()} if self._narrow else outputs
 
     def close(self) -> None:
         """Drop the session, then what it was bound to and its stream."""
@@ -232,9 +232,9 @@ def _hand_out_output(binding: Any, name: str, place: int) -> Callable[[], Array]
     binding.bind_output(name, "cpu")
 
     def hand_out() -> Array:
-        found: Array = binding.get_outputs()[place].numpy()
+        output: Array = binding.get_outputs()[place].numpy()
         binding.bind_output(name, "cpu")
-        return found
+        return output
 
     return hand_out
 

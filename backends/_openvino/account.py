@@ -151,10 +151,10 @@ def node_ns(compiled: Any, inputs: Arrays) -> dict[str, float]:
     calls = min(CALLS[-1], max(CALLS[0], BUDGET_US // max(1, sum(first.values()))))
     before = _total_us_after(request, WARM_CALLS - 1, WARM_CALLS)
     total = _total_us_after(request, calls, WARM_CALLS + calls)
-    found = {name: max(0.0, us - before.get(name, 0)) / calls for name, us in total.items()}
-    if sum(found.values()) < FINEST_US * len(first):
+    per_call = {name: max(0.0, us - before.get(name, 0)) / calls for name, us in total.items()}
+    if sum(per_call.values()) < FINEST_US * len(first):
         return {}
-    return {name: us * 1e3 for name, us in found.items()}
+    return {name: us * 1e3 for name, us in per_call.items()}
 
 
 def profile_nodes(compiled: Any, inputs: Arrays) -> list[Event]:
@@ -269,7 +269,7 @@ def _total_us_after(request: Any, calls: int, so_far: int) -> dict[str, float]:
 
 
 def _means_us(request: Any) -> Mapping[str, int]:
-    found = Counter[str]()
+    means = Counter[str]()
     for one in request.profiling_info:
-        found[one.node_name] += one.real_time.microseconds + 1_000_000 * one.real_time.seconds
-    return Counter({name: us for name, us in found.items() if us})
+        means[one.node_name] += one.real_time.microseconds + 1_000_000 * one.real_time.seconds
+    return Counter({name: us for name, us in means.items() if us})

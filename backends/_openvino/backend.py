@@ -274,14 +274,14 @@ def gemms(threads: int) -> Gemms:
     Operands come and go in float32, as they do in models, so a narrow precision includes rounding them. One that this
     CPU lacks, or that OpenVINO would replace by another one, is left out.
     """
-    found: dict[Precision, Callable[[int], Gemm]] = {}
+    products: dict[Precision, Callable[[int], Gemm]] = {}
     for precision in (Precision.FP32, Precision.BF16, Precision.INT8):
         try:
             require_precision(precision)
         except SkippedArm:
             continue
-        found[precision] = _make_product(precision, threads)
-    return found
+        products[precision] = _make_product(precision, threads)
+    return products
 
 
 def _make_product(precision: Precision, threads: int) -> Callable[[int], Gemm]:

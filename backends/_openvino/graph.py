@@ -123,8 +123,8 @@ def full_name(plugin: str) -> str:
 
 def devices_of(compiled: Any) -> list[str]:
     """Return where a compiled model runs, by OpenVINO's names; the NPU's plugin tells one name, the others a list."""
-    found = compiled.get_property("EXECUTION_DEVICES")
-    return [found] if isinstance(found, str) else list(found)
+    devices = compiled.get_property("EXECUTION_DEVICES")
+    return [devices] if isinstance(devices, str) else list(devices)
 
 
 def describe_devices(compiled: Any) -> str:

@@ -148,7 +148,7 @@ def _hand_out_output(request: Any, port: Any, spec: TensorSpec) -> Callable[[], 
     kept = [renewed()]
 
     def hand_out() -> Array:
-        found, kept[0] = kept[0], renewed()
-        return found
+        output, kept[0] = kept[0], renewed()
+        return output
 
     return hand_out

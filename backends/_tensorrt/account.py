@@ -86,18 +86,18 @@ def read_network(trt: ModuleType, parsed: Any) -> Network:
     layers = [parsed.get_layer(index) for index in range(parsed.num_layers)]
     makers = {tensor.name: layer for layer in layers for tensor in _outputs_of(layer)}
     times = _count_repeats(layers)
-    found = [
+    products = [
         Product(
-            name=one.name,
-            origin=one.metadata,
-            precision=_network_precision(one, makers),
-            flops=_count_flops(trt, one, times),
+            name=layer.name,
+            origin=layer.metadata,
+            precision=_network_precision(layer, makers),
+            flops=_count_flops(trt, layer, times),
         )
-        for one in layers
-        if PRODUCTS.search(one.type.name)
+        for layer in layers
+        if PRODUCTS.search(layer.type.name)
     ]
-    converters = {one.metadata for one in layers if one.type.name in CONVERTERS}
-    return Network(products=tuple(found), converters=tuple(sorted(converters)))
+    converters = {layer.metadata for layer in layers if layer.type.name in CONVERTERS}
+    return Network(products=tuple(products), converters=tuple(sorted(converters)))
 
 
 def require_precision(network: Network, precision: Precision, rest: Precision) -> dict[str, int]:
@@ -157,18 +157,18 @@ def _count_repeats(layers: Sequence[Any]) -> dict[str, int]:
 
     The count is 0 if nothing tells it.
     """
-    found: dict[str, int] = {}
+    repeats: dict[str, int] = {}
     for layer in (*layers, *layers):  # a recurrence reads what comes after it
         kind = layer.type.name
-        read = [found[tensor.name] for tensor in _inputs_of(layer) if tensor.name in found]
+        read = [repeats[tensor.name] for tensor in _inputs_of(layer) if tensor.name in repeats]
         if kind == "ITERATOR":
             whole, part = (math.prod(tensor.shape) for tensor in (layer.get_input(0), layer.get_output(0)))
             read = [max(whole // part if part else 0, 0)]
         if kind == "RECURRENCE":
             read.append(0)
         if read and kind != "LOOP_OUTPUT":
-            found |= {tensor.name: max(read) for tensor in _outputs_of(layer)}
-    return found
+            repeats |= {tensor.name: max(read) for tensor in _outputs_of(layer)}
+    return repeats
 
 
 def _count_flops(trt: ModuleType, layer: Any, times: Mapping[str, int]) -> float | None:
@@ -201,13 +201,13 @@ def _count_weights(trt: ModuleType, layer: Any, shapes: list[tuple[int, ...]]) -
 
 
 def _inputs_of(layer: Any) -> Iterator[Any]:
-    found = (layer.get_input(index) for index in range(layer.num_inputs))
-    return (tensor for tensor in found if tensor is not None)
+    tensors = (layer.get_input(index) for index in range(layer.num_inputs))
+    return (tensor for tensor in tensors if tensor is not None)
 
 
 def _outputs_of(layer: Any) -> Iterator[Any]:
-    found = (layer.get_output(index) for index in range(layer.num_outputs))
-    return (tensor for tensor in found if tensor is not None)
+    tensors = (layer.get_output(index) for index in range(layer.num_outputs))
+    return (tensor for tensor in tensors if tensor is not None)
 
 
 EngineLayer = Mapping[str, Any]
@@ -288,9 +288,9 @@ def precision_of(layer: EngineLayer) -> str:
     if operands:
         return operands[0] if len(operands) > 1 and len(set(operands)) == 1 else UNKNOWN
     types = set(_types_of(layer, ("Inputs", "Constants", "Weights", "Outputs"), FLOATS))
-    found = next((name for name, _ in FLOATS if name in types), UNKNOWN)
+    narrowest = next((name for name, _ in FLOATS if name in types), UNKNOWN)
     rounds = "tf32" in str(layer.get("TacticName", "")).lower()
-    return Precision.TF32.value if rounds and found == Precision.FP32 else found
+    return Precision.TF32.value if rounds and narrowest == Precision.FP32 else narrowest
 
 
 def _types_of(layer: EngineLayer, sides: Iterable[str], names: Sequence[tuple[str, re.Pattern[str]]]) -> Iterator[str]:
@@ -339,5 +339,7 @@ def _read_line(line: str) -> EngineLayer:
 
 
 def _read_tensors(text: str) -> list[dict[str, Any]]:
-    found = re.findall(r"Dimensions: \[([-\d,]*)\].*?Datatype: (\w+)", text)
-    return [{"Dimensions": [int(one) for one in sizes.split(",") if one], "Datatype": kind} for sizes, kind in found]
+    tensors = re.findall(r"Dimensions: \[([-\d,]*)\].*?Datatype: (\w+)", text)
+    return [
+        {"Dimensions": [int(size) for size in sizes.split(",") if size], "Datatype": kind} for sizes, kind in tensors
+    ]

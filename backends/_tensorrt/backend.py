@@ -84,10 +84,10 @@ class TensorRtAdapter:
 
         If only a GPU is missing, and a build fails all the same, the library is broken: a GPU wouldn't mend it.
         """
-        found = trial("tensorrt-rtx", lambda: _run_tiny(device))
-        if found.why is None or device is not Device.CUDA:
-            return found
-        built, why = trial("tensorrt-rtx", _build_tiny), found.why
+        tried = trial("tensorrt-rtx", lambda: _run_tiny(device))
+        if tried.why is None or device is not Device.CUDA:
+            return tried
+        built, why = trial("tensorrt-rtx", _build_tiny), tried.why
         if built.why is None:
             why = replace(why, kind=NotRunKind.BUILT_ONLY)
         elif why.kind is NotRunKind.UNAVAILABLE and built.why.kind is NotRunKind.BROKEN:

@@ -113,11 +113,11 @@ def compile_engine(library: Library, source: Path, plan: EnginePlan, folder: Pat
 
 def _notes_of(library: Library, plan: EnginePlan, total: int) -> list[str]:
     """Note what INT8's rest is, and why an engine with 8-bit weights may be larger than the float one."""
-    weights, found = library.log.weight_bytes, [rest_note(plan.rest)] if plan.precision is Precision.INT8 else []
+    weights, notes = library.log.weight_bytes, [rest_note(plan.rest)] if plan.precision is Precision.INT8 else []
     if plan.precision not in SCALED or weights is None or not library.is_rtx:
-        return found
+        return notes
     code = f"{weights:,} of the engine's {total:,} bytes are weights; most of the rest is code TensorRT-RTX generated"
-    return [*found, code]
+    return [*notes, code]
 
 
 def _require_scaled(library: Library, precision: Precision, counts: Mapping[str, int]) -> None:

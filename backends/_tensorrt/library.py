@@ -73,8 +73,8 @@ def join_errors(lines: Iterable[str]) -> str:
 
     If CUDA can't be started, each error comes with a line about that, which only matters if it is alone.
     """
-    found = list(dict.fromkeys(lines))
-    return "; ".join([line for line in found if NO_CUDA not in line] or found)
+    distinct = list(dict.fromkeys(lines))
+    return "; ".join([line for line in distinct if NO_CUDA not in line] or distinct)
 
 
 def open_library(*, gpu: bool) -> Library:
@@ -120,8 +120,8 @@ def _make_logger(trt: Any) -> Any:
                 self.warnings.append(message)
             elif message.startswith(HEADING):
                 self._list = message
-            elif found := WEIGHTS.fullmatch(message):
-                self.weight_bytes = int(found[1])
+            elif match := WEIGHTS.fullmatch(message):
+                self.weight_bytes = int(match[1])
 
         def layers(self) -> list[EngineLayer]:
             """Return the layers of the engine that was built last, as TensorRT lists them at the end of a build."""

@@ -71,7 +71,7 @@ def write_int4(source: Path, folder: Path) -> Path:
     save(whole, folder / "newer.onnx")
     (folder / "half").mkdir()
     model = onnx.load(common_onnx.write_half(folder / "newer.onnx", Precision.FP16, folder / "half"))
-    chosen = [(node, found) for node in model.graph.node if (found := _axis_and_block(node, wide))]
+    chosen = [(node, layout) for node in model.graph.node if (layout := _axis_and_block(node, wide))]
     if not chosen:
         raise ValueError(
             f"nothing to quantize: no matrix product with stored weights whose inner size is several times {BLOCKS[-1]}"

@@ -265,6 +265,6 @@ class TensorRtSession:
 
 
 def _require_tensors(engine: Engine, specs: tuple[TensorSpec, ...]) -> None:
-    found, wanted = engine.dtypes(), {spec.name: spec.dtype for spec in specs}
-    if found != wanted:
-        raise RuntimeError(f"the engine's inputs and outputs are {found}, the model's {wanted}")
+    dtypes, wanted = engine.dtypes(), {spec.name: spec.dtype for spec in specs}
+    if dtypes != wanted:
+        raise RuntimeError(f"the engine's inputs and outputs are {dtypes}, the model's {wanted}")

@@ -275,8 +275,8 @@ def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:
     """
     from torch._dynamo.utils import counters
 
-    found = counters["stats"]["unique_graphs"]
-    again = (f"Dynamo compiled {found} graphs for one {of}",) if found > graphs else ()
+    compiled = counters["stats"]["unique_graphs"]
+    again = (f"Dynamo compiled {compiled} graphs for one {of}",) if compiled > graphs else ()
     reasons = (reason.partition("\n")[0] for reason in counters["graph_break"])
     return (*(f"graph break: {reason}" for reason in reasons), *again)
 

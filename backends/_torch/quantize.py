@@ -329,8 +329,8 @@ def _make_quantizer(scheme: Scheme) -> Any:
     if scheme.ranges == "minmax":
         changes["observer_or_fake_quant_ctr"] = MinMaxObserver.with_args(eps=EPSILON)
     activation = replace(config.input_activation, **changes)
-    found: Any = x86.X86InductorQuantizer()
-    return found.set_global(replace(config, input_activation=activation, output_activation=activation))
+    quantizer: Any = x86.X86InductorQuantizer()
+    return quantizer.set_global(replace(config, input_activation=activation, output_activation=activation))
 
 
 def _drop_float_weights(converted: Any) -> None:

@@ -266,7 +266,7 @@ class OnCuda:
     def event_ns(self, execute: Callable[[Any], Any], staged: Any, calls: int) -> list[float]:
         """Return nanoseconds of each call between two events on its stream; the device is idle before each."""
         kind: Any = self._torch.cuda.Event
-        found = []
+        times = []
         self.synchronize()
         for _ in range(calls):
             begin, end = kind(enable_timing=True), kind(enable_timing=True)
@@ -274,8 +274,8 @@ class OnCuda:
             execute(staged)
             end.record(self._stream)
             self.synchronize()
-            found.append(begin.elapsed_time(end) * 1e6)
-        return found
+            times.append(begin.elapsed_time(end) * 1e6)
+        return times
 
     def allocator(self) -> tuple[int, int]:
         """Return the bytes that tensors hold now and at most held, by torch's allocator."""
