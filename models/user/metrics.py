@@ -78,7 +78,7 @@ class MetricFamily:
     """A metric before its parameter is known; the attributes that `NamedMetric` has too mean the same.
 
     Attributes:
-        score: takes the parameter as a third argument, if one was given.
+        score: takes the metric's name, an output, its truth and the parameter, if one was given.
     """
 
     name: str
@@ -117,7 +117,7 @@ def find_metric(word: str) -> NamedMetric:
         help=family.help,
         lower_is_better=family.lower_is_better,
         unit=family.unit,
-        score=partial(_score_rows, full, partial(_call, family.score, given)),
+        score=partial(_score_rows, full, family.score, given),
     )
 
 
@@ -276,11 +276,9 @@ def _read_parameter(family: MetricFamily, word: str, text: str) -> float:
     return value
 
 
-def _call(score: Callable[..., Array], given: tuple[float, ...], name: str, output: Array, truth: Any) -> Array:
-    return score(name, output, truth, *given)
-
-
-def _score_rows(name: str, score: Callable[[str, Array, Any], Array], output: Array, truth: Any) -> Array:
+def _score_rows(
+    name: str, score: Callable[..., Array], parameters: tuple[float, ...], output: Array, truth: Any
+) -> Array:
     """Check what every metric needs, score the rows, and give those with a NaN a NaN."""
     output = _as_numbers(output)
     if output.dtype.kind not in "fiub" or not output.ndim:
@@ -291,7 +289,7 @@ def _score_rows(name: str, score: Callable[[str, Array, Any], Array], output: Ar
     if not len(output):
         return np.zeros(0)
     with np.errstate(invalid="ignore", over="ignore"):
-        rows = score(name, output, truth).astype(np.float64)
+        rows = score(name, output, truth, *parameters).astype(np.float64)
     truth_gaps = [_has_nan(entry[None])[0] for entry in truth] if isinstance(truth, list) else _has_nan(truth)
     return np.where(_has_nan(output) | np.asarray(truth_gaps), np.nan, rows)
 
@@ -397,21 +395,20 @@ def _score_kl(name: str, output: Array, truth: Any) -> Array:
     axes = _class_axes(output.ndim)
     if isinstance(truth, list) or truth.shape != output.shape or not axes or output.shape[axes[0]] < 2:
         raise _refuse_shape(name, f"of the output's shape {list(output.shape)}, with two classes at least", truth)
-    shares, expected = (_find_shares(np.moveaxis(scores, axes[0], -1)) for scores in (output, truth))
+    shares, expected = (_find_shares(scores, axes[0]) for scores in (output, truth))
     logs = np.log(np.maximum(expected, LEAST_SHARE)) - np.log(np.maximum(shares, LEAST_SHARE))
-    return np.asarray((expected * logs).sum(axis=-1).reshape(len(output), -1).mean(axis=1))
+    return np.asarray((expected * logs).sum(axis=axes[0]).reshape(len(output), -1).mean(axis=1))
 
 
-def _find_shares(scores: Array) -> Array:
-    """Return the probabilities of class scores along the last axis: as they are, or by a softmax."""
+def _find_shares(scores: Array, axis: int) -> Array:
+    """Return the probabilities of class scores along an axis: as they are, or by a softmax."""
     scores = scores.astype(np.float64)
-    sums = scores.sum(axis=-1)
-    whole = scores[~np.isnan(sums)]
-    if (whole >= -_PROBABILITY_SLACK).all() and (np.abs(whole.sum(axis=-1) - 1) <= _SUM_SLACK).all():
-        shares = np.maximum(scores, 0)
+    sums = scores.sum(axis=axis, keepdims=True)
+    if (scores < -_PROBABILITY_SLACK).any() or (np.abs(sums - 1) > _SUM_SLACK).any():
+        shares = np.exp(scores - scores.max(axis=axis, keepdims=True))
     else:
-        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=-1, keepdims=True))
+        shares = np.maximum(scores, 0)
+    return np.asarray(shares / shares.sum(axis=axis, keepdims=True))
 
 
 def _score_accuracy(name: str, output: Array, truth: Any) -> Array:
@@ -468,9 +465,11 @@ def _pair_classes(name: str, output: Array, truth: Any) -> tuple[Array, Array, i
     for axis in _class_axes(output.ndim):
         if output.shape[axis] > 1 and _same_but_ones(place := _without(output.shape, axis), truth.shape):
             return output.argmax(axis), _read_ids(name, truth, output.shape[axis]).reshape(place), axis
-    if output.ndim > 1 and output.shape == truth.shape:
-        axis = _class_axes(output.ndim)[0]
-        return output.argmax(axis), _find_first_class(name, truth, axis), axis
+    if output.shape == truth.shape:
+        for axis in _class_axes(output.ndim):
+            likeliest = axis == _class_axes(output.ndim)[0]
+            if output.shape[axis] > 1 and (likeliest or output.shape[axis] == math.prod(output.shape[1:])):
+                return output.argmax(axis), _find_first_class(name, truth, axis), axis
     places = " or ".join(f"{list(_without(output.shape, axis))}" for axis in _class_axes(output.ndim))
     expected = f"of class ids {places}, or class scores" if places else "of the shape"
     raise _refuse_shape(name, f"{expected} {list(output.shape)}", truth)

@@ -154,6 +154,14 @@ def test_agree_compares_first_classes_and_takes_no_ids():
         score("agree", SCORES, np.array([1, 1, 2, 0]))
 
 
+def test_an_axis_of_one_class_is_no_axis_of_classes():
+    other = SCORES[[1, 1, 2, 3]]
+    for shape in ((4, 3, 1), (4, 1, 3), (4, 3, 1, 1), (4, 1, 1, 3)):
+        assert score("agree", SCORES.reshape(shape), other.reshape(shape)).tolist() == [0, 1, 1, 1]
+    with pytest.raises(UsageError, match="agree: expected truth of class ids"):
+        score("agree", np.zeros((1, 1, 5, 5)), np.zeros((1, 1, 5, 5)))
+
+
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
