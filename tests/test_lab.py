@@ -51,7 +51,7 @@ def test_an_answer_is_settled_where_a_verdict_first_stood_behind_it():
 
 def test_a_tool_that_ends_badly_is_a_row_with_its_words(monkeypatch: pytest.MonkeyPatch):
     command = [sys.executable, "-S", "-c", "import sys; sys.exit('no function named main_graph')"]
-    found, why = attempt(lambda: tools._run(command, {**os.environ}))
+    found, why = attempt(lambda: tools._run_tool(command, {**os.environ}))
     assert found is None
     assert why["failed"].endswith("exited with code 1; its last words: no function named main_graph")
 
@@ -59,4 +59,4 @@ def test_a_tool_that_ends_badly_is_a_row_with_its_words(monkeypatch: pytest.Monk
         raise subprocess.TimeoutExpired("tool", 1)
 
     monkeypatch.setattr(tools.subprocess, "run", never_ends)
-    assert "took longer than" in attempt(lambda: tools._run(["tool"], {}))[1]["failed"]
+    assert "took longer than" in attempt(lambda: tools._run_tool(["tool"], {}))[1]["failed"]
