@@ -28,7 +28,7 @@ from shootout.host.placement import MORE
 GROUP = "shootout.backends"
 """The entry-point group of third-party adapters: name = the backend's name, value = `module:Class`."""
 _SHIPPED_RUNNER = "shootout.backends._shipped:ShippedRunner"
-"""Of targets that are shipped folders (`shipped:DIR`)."""
+"""Runner of targets that are shipped folders (`shipped:DIR`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Entry:
 
 _TORCH = ("torch", "numpy", "safetensors")
 _TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
-"""What torchao quantized is loaded with its classes."""
+"""Requirements by precision: what torchao quantized is loaded with its classes."""
 
 JUST_IN_TIME = (
     "Inductor compiles the model's Python as it is loaded: ship torch-compile+aoti, its kernels in one package"

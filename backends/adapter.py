@@ -1,4 +1,4 @@
-"""What a backend writes: an adapter that builds an arm's artifact once, and loads it in every fresh process.
+"""The protocol of a backend: an adapter that builds an arm's artifact once, and loads it in every fresh process.
 
 `Session`, which `load` returns, is in `shootout.session`, all other words in `shootout.contract`.
 """
@@ -144,7 +144,7 @@ NOTHING_TO_QUANTIZE = ErrorHint(
     reason="{why}",
     fix="race its floats; products inside branches and loops are out of every quantizer's reach",
 )
-"""What every adapter says of a model without layers of the kinds that it quantizes."""
+"""Every adapter's error for a model without layers of the kinds that it quantizes."""
 
 
 def explain_error(error: BaseException, table: Iterable[ErrorHint]) -> NotRun | None:

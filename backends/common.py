@@ -1,4 +1,4 @@
-"""What every adapter shares by function: checked inputs, host outputs, an explained probe.
+"""Functions that every adapter shares: checked inputs, host outputs, an explained probe.
 
 Kept apart from the adapters so that a shape error, a dtype's name or a missing GPU reads the same whichever backend
 meets it. Imports NumPy only.

@@ -1,4 +1,4 @@
-"""What NumPy really computed, for every adapter on it: its matrix products by dtype, and its BLAS's threads.
+"""Account of what NumPy really computed, for every adapter on it: its matrix products by dtype, and its BLAS's threads.
 
 NumPy has no graph to read, so one run is observed, by arrays that report their own products. An intermediate that slips
 into float64 shows as `fp64`.
@@ -28,7 +28,7 @@ BLAS_THREAD_SYMBOLS = (
 PRODUCTS = frozenset({np.dot, np.inner, np.vdot, np.einsum, np.tensordot, np.convolve, np.correlate})
 """NumPy's matrix products that are functions; `np.matmul` and `@` are a ufunc."""
 LAST_AXIS = frozenset({np.dot, np.inner})
-"""Those among them that sum over the first operand's last axis, as matmul does."""
+"""PRODUCTS that sum over the first operand's last axis, as matmul does."""
 Product = tuple[str, float | None]
 """A matrix product's precision, and its operations; None where they can't be told."""
 

@@ -29,7 +29,7 @@ from shootout.host.cuda_driver import DEVICE
 FIRST_FLOAT8 = 89
 """Compute capability 8.9, Ada's: the first GPUs with FP8 products."""
 EVICTING = 2
-"""So many times its size is written to empty an L2 cache, whichever line it gives up for a new one."""
+"""Sizes of an L2 cache that are written to empty it, whichever line it gives up for a new one."""
 PINNED, PAGEABLE, STAGED = "pinned", "pageable", "staged"
 """STAGED is no choice of ours: XLA copies inputs into page-locked memory of its own first (its client's
 `should_stage_host_to_device_transfers`, which is true for GPUs).
@@ -41,7 +41,7 @@ COPIES = Option(
     devices=frozenset({Device.CUDA}),
     tries=(PAGEABLE,),
 )
-"""Of every adapter that copies by itself; the first value is what holds without it."""
+"""Option of every adapter that copies by itself; the first value is the default."""
 INSTALL = pip_install("cuda-bindings>=12.9,<14")
 
 

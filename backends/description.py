@@ -1,4 +1,4 @@
-"""What a third party's adapter says of itself, asked in a process of its own: its import may crash, hang or exit.
+"""Descriptions of third parties' adapters, read in a process of their own: their import may crash, hang or exit.
 
 `python -m shootout.backends NAME ... PARENT_PID` is the other end. Each answer is a line of JSON on standard output;
 whatever an adapter's own code prints goes to standard error.
@@ -36,7 +36,7 @@ _DECIDING = re.compile(r"PYTHON\w*|LD_\w+|PATH|VIRTUAL_ENV")
 ANYTHING = Capabilities(
     consumes=tuple(Artifact), targets=frozenset((device, precision) for device in Device for precision in Precision)
 )
-"""What a broken adapter can do is unknown: each target of it is a row that says what is wrong."""
+"""Capabilities of a broken adapter, which are unknown: each target of it is a row that says what is wrong."""
 OWN_PACKAGE = "shootout.backends"
 LOADERS = ("load.txt", "load_package.txt", "load_script.txt")
 """Files of a shipped adapter's that come after a build."""

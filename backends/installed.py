@@ -1,4 +1,4 @@
-"""How much a user installs to run an arm: its runtime's packages and all that these require, by their own records.
+"""Size of what a user installs to run an arm: its runtime's packages and all that these require, by their own records.
 
 A package's size is what the installer wrote down for it: without bytecode, which Python makes later, and without what
 the system brings (a driver, a compiler). What builds or converts counts in no arm: that happens elsewhere.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OWN = "shootout"
 """A third party's adapter requires it; an artifact doesn't."""
 _UNREADABLE = (OSError, ValueError, AttributeError, csv.Error)
-"""What a package's record ends in that is damaged, or of a form that has gone."""
+"""Errors of a package's record that is damaged, or of a form that has gone."""
 
 
 def install_bytes(target: Target, folders: Iterable[str] | None = None, python: str = "") -> int | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 _LARGEST = 2**63 - 1
-"""What tables, Parquet and other programs' JSON can hold."""
+"""The largest integer that tables, Parquet and other programs' JSON can hold."""
 MOST_LINES, MOST_LETTERS = 100, 500
 """The most fallbacks or notes that are kept, and letters of each: people read them. The rest is counted."""
 MOST_ACCOUNT_BYTES = 1 << 17

@@ -1,4 +1,4 @@
-"""What a .pte file computes: by the runtime's own record of a call, and by the steps in the file.
+"""Account of what a .pte file computes: by the runtime's own record of a call, and by the steps in the file.
 
 The record names each operator that XNNPACK made, with the types that it computes in. Shapes, and so operations, are in
 the file alone.

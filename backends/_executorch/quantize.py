@@ -20,7 +20,7 @@ SCHEMES = {
     Precision.INT8_DYNAMIC: frozenset({"per-channel"}),
 }
 SMALLEST_SCALE = 2**-12
-"""Of the quantizer's own observers, for one in their place."""
+"""The smallest scale of the quantizer's own observers, for one in their place."""
 
 
 def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torch.nn.Module:

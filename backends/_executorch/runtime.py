@@ -21,9 +21,9 @@ PROGRAM = "schema/program.fbs"
 XNN_GRAPH = "backends/xnnpack/serialization/schema.fbs"
 """Where the wheel keeps the formats."""
 HEADER = struct.Struct("<8x4sIQQ")
-"""Of a .pte file, behind the first 8 bytes: `eh00`, its size, how long the program is, where the segments begin."""
+"""Header of a .pte file, behind its first 8 bytes: `eh00`, size, how long the program is, where the segments begin."""
 XNN_HEADER = struct.Struct("<4x4sHIIIQ")
-"""Of a graph for XNNPACK: `XH00`, its size, where the graph lies and how long it is, and the constants likewise."""
+"""Header of a graph for XNNPACK: `XH00`, size, where the graph lies and how long it is, and the constants likewise."""
 XNNPACK = "XnnpackBackend"
 INPUTS = ("input_id", "input1_id", "input2_id", "filter_id", "query_id", "key_id", "value_id")
 OUTPUTS = ("output_id", "output_value_id")

@@ -1,4 +1,4 @@
-"""What a module computes, by the compiler's own accounts: which pieces of code a call dispatches, and what is in each.
+"""Account of what a module computes, by the compiler's own files: the code that a call dispatches, and what is in it.
 
 A dispatch's source is told as the compiler has it before it chooses vectors and tiles: the sums and products of whole
 tensors, with the types of what is read. What else it knows of a dispatch is its name, which nothing promises.
@@ -28,7 +28,7 @@ LABELS = {
 }
 """Our names for the compiler's types."""
 COUNTS = ("compute_nodes_by_precision", "other_nodes_by_precision", "flops_by_precision", "conversion_nodes")
-"""What a survey counts, by the names of `Executed`."""
+"""Counts of a survey, by the names of `Executed`."""
 LOOPS = "counted once each: what runs inside loops and branches, as often as the numbers say"
 UNTOLD = "not counted: some of what runs, whose code the compiler doesn't tell"
 STATISTICS, SOURCES = "statistics.csv", "sources"

@@ -22,7 +22,7 @@ SCOPE = "model"
 INLINE_ELEMENTS = 256
 """Smaller weights are constants of the module, which the compiler folds into what reads them."""
 OLDEST_OPSET = 17
-"""What the importer is written for; older files are lifted to it first."""
+"""Opset that the importer is written for; older files are lifted to it first."""
 TIMEOUT_S = 1_800
 _WORDS = 200
 """Characters of the compiler's output, at most, that a reason repeats."""
@@ -36,7 +36,7 @@ HALF_FEATURES = (
     *("spirv:v1.3", "cap:Shader", "cap:Float16", "cap:StorageBuffer16BitAccess", "cap:StorageUniform16"),
     "ext:SPV_KHR_16bit_storage",
 )
-"""What the compiler assumes of any GPU, and FP16."""
+"""Features that the compiler assumes of any GPU, and FP16."""
 _ON_CPU, _ON_VULKAN = frozenset({Device.CPU}), frozenset({Device.VULKAN})
 OPTIONS = (
     Option(

@@ -60,7 +60,7 @@ OPTIONS = (
 )
 """The runtime's own, by its flags."""
 HALF_FEATURES = ("shaderFloat16", "storageBuffer16BitAccess")
-"""What Vulkan calls it that a device computes in FP16, and stores it."""
+"""Vulkan's features of a device that computes in FP16, and stores it."""
 
 
 ASYNC = "$async"

@@ -33,8 +33,8 @@ SUMMED = re.compile(r'lhs_contracting_dim(?:ension)?s"?[=:][{\[]([^}\]]*)[}\]]')
 LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
 """The axes of a convolution's weight: `o` is the output channels."""
 ALGORITHM = re.compile(r'\balgorithm"?\s*[=:]\s*"?(?:ALG_)?dot_(\w+)', re.IGNORECASE)
-"""How a product is to be computed, as `dot_tf32_tf32_f32_x3`: the operands' types, the sum's, and how many products
-stand for one.
+"""Pattern of how a product is to be computed, as `dot_tf32_tf32_f32_x3`: the operands' types, the sum's, and how many
+products stand for one.
 """
 IEEE = re.compile(r"operand_precision[^}\]]*highest", re.IGNORECASE)
 """One operand that asks for it is enough, for cuBLAS and cuDNN alike."""
@@ -42,12 +42,12 @@ PRODUCTS = frozenset({"dot", "ragged-dot", "scaled-dot", "convolution"})
 LIBRARY_PRODUCT = re.compile(r'custom_call_target="[^"]*(?:gemm|matmul|dot|conv(?!ert)|fmha|attention)', re.IGNORECASE)
 """A custom call into cuBLAS, cuDNN, oneDNN or the like that multiplies matrices or convolves."""
 RUNS = frozenset({"fusion", "call", "async", "while", "conditional"})
-"""What only runs a computation of its own."""
+"""Operations that only run a computation of their own."""
 STRUCTURE = RUNS | {"parameter", "constant", "tuple", "get-tuple-element", "bitcast"}
-"""What computes nothing itself; a fusion's instructions are listed, and counted, in a computation of their own."""
+"""Operations that compute nothing themselves; a fusion's instructions are counted in a computation of their own."""
 MOVES = frozenset({"parameter", "constant", "bitcast", "convert", "copy", "transpose", "reshape"})
 SCALES = frozenset({"broadcast", "multiply", "divide", "round-nearest-even", "clamp", "pad", "slice"})
-"""What a cast has beside it where it is a quantize or a dequantize."""
+"""Operations beside the cast of a quantize or a dequantize."""
 ALGORITHMS = {"f64": "fp64", "f32": "fp32", "tf32": "tf32", "bf16": "bf16", "f16": "fp16"}
 """Our names of the operands' types in an algorithm's name; any other leaves them as they are stored."""
 START, DONE = "-start", "-done"

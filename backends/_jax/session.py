@@ -1,4 +1,4 @@
-"""What `jax-jit` compiles, and how the result gets to disk and back.
+"""Programs that `jax-jit` compiles, and their way to disk and back.
 
 The executable itself is stored (`serialize_executable`): reading it back needs no tracing, no compiling and no torch,
 where XLA's compilation cache traces anew to find its key, and `jax.export` compiles anew.

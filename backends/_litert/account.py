@@ -1,4 +1,4 @@
-"""What a .tflite file computes, node by node, from the file's own tensors; and which nodes no delegate takes.
+"""Account of what a .tflite file computes, node by node, from its own tensors, and of nodes that no delegate takes.
 
 LiteRT chooses its kernels by the types of a product's operands: int8 weights beside float inputs mean that it rounds
 these in each call, weights behind a DEQUANTIZE that it unpacks them first.
@@ -38,9 +38,9 @@ LABELS = {
 }
 """Our names for LiteRT's types."""
 ROUNDING = {"INT8": Precision.INT8.value, "INT4": "int4-activations-8"}
-"""What a product is by its weights where its inputs are float, or 8 bits wide."""
+"""Labels of products by their weights, if the inputs are float or 8 bits wide."""
 UNPACKED = {"INT8": "int8-weights", "INT4": Precision.INT4.value}
-"""What a product is by the type that its weights are stored in, where they are unpacked before it."""
+"""Labels of products by the type that their weights are stored in, if these are unpacked first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ QUIET = 3
 _UNINFERRED = "InferenceError"
 """In what ONNX Runtime says where a graph's own sizes contradict each other."""
 SHOWN = 3
-"""So many nodes are named in a message."""
+"""The most nodes that a message names."""
 DTYPES = {"float": "float32", "double": "float64"}
 """ONNX Runtime's names of dtypes, where they aren't NumPy's."""
 INT8_OPS = r"^Q[A-Z]|Integer|DynamicQuantize"
@@ -44,14 +44,14 @@ CONVERSIONS = r"^(Dynamic)?QuantizeLinear$|^DequantizeLinear$|^Cast$|^Reorder|^M
 FOUR = 4
 """MatMulNBits' own default of bits."""
 N_BITS = {(4, False): "int4", (4, True): "int4-activations-8", (8, False): "int8-weights", (8, True): "int8"}
-"""What MatMulNBits computes, by its bits and whether it was asked to round activations to 8 (the grid probe tells
-whether it does).
+"""Labels of what MatMulNBits computes, by its bits and whether it was asked to round activations to 8 (the grid probe
+tells whether it does).
 """
 WARM_UP, FEWEST_CALLS, CALLS = 3, 7, 40
 BUDGET_S = 2.0
 """Longer calls are made fewer times."""
 MOST_OWN_US = 3.0
-"""What the profiler spends on a kernel at most; a machine that slows down meanwhile shows more."""
+"""The most that the profiler spends on a kernel; a machine that slows down meanwhile shows more."""
 CONVERSION, OTHER = "conversion", "other"
 
 

@@ -118,19 +118,19 @@ OPTIONS = (
         for prefix in ("session", "optimization", "ep", "mlas")
     ),
 )
-"""What an arm may set: CUDA's own options behind `cuda.`, TensorRT's by their names, and ONNX Runtime's entries."""
+"""Options of an arm: CUDA's own options behind `cuda.`, TensorRT's by their names, and ONNX Runtime's entries."""
 ALLOWS = {
     Precision.FP16: "trt_fp16_enable",
     Precision.BF16: "trt_bf16_enable",
     Precision.INT8: "trt_int8_enable",
 }
-"""What TensorRT's builder has to be allowed before it takes a graph's types for more than a wish."""
+"""Switches without which TensorRT's builder takes a graph's types for no more than a wish."""
 ON = "True"
 """The only word that ONNX Runtime's Python binding takes for it in TensorRT's switches; "1" is an error there."""
 TF32 = "NVIDIA_TF32_OVERRIDE"
 LIBRARIES = {CUDA: "libonnxruntime_providers_cuda.so", TENSORRT: "libonnxruntime_providers_tensorrt.so"}
 NEEDED = rb"libnvinfer\.so\.\d+"
-"""What TensorRT's provider names of TensorRT among the libraries that it needs."""
+"""Pattern of TensorRT's name among the libraries that its provider needs."""
 GPU_BUILD = f"pip uninstall -y onnxruntime && {pip_install('onnxruntime-gpu[cuda,cudnn]>=1.27')}"
 """From 1.27 on, what the package index has is built for CUDA 13; before, it was for CUDA 12."""
 FIXES = {
@@ -140,11 +140,11 @@ FIXES = {
 }
 REGISTER = "name its library: --option onnxruntime+ep={name}.ep_library=PATH"
 TELLS = "get_provider_graph_assignment_info"
-"""What a session says of its nodes' providers; new in 1.24."""
+"""Method by which a session tells its nodes' providers; new in 1.24."""
 KINDS = {Device.CPU: "CPU", Device.CUDA: "GPU"}
 """ONNX Runtime's kinds of hardware, by ours."""
 NVIDIA = 0x10DE
-"""Its number as a maker of PCI devices."""
+"""NVIDIA's number as a maker of PCI devices."""
 
 
 def provider_of(target: Target) -> str:

@@ -55,7 +55,7 @@ OPTIONS = (
         precisions=frozenset(SCHEMES),
     ),
 )
-"""What a quantizer's arm may set."""
+"""Options of an arm that is quantized."""
 BLOCK = 128
 """The quantizer's own default."""
 HQQ, GPTQ, K_QUANT = "hqq", "gptq", "k-quant"

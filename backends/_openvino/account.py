@@ -1,4 +1,4 @@
-"""What a compiled OpenVINO model computes: products by precision, their operations, conversions, and times.
+"""Account of what a compiled OpenVINO model computes: products by precision, their operations, conversions, and times.
 
 The runtime's graph alone misleads twice. Small layers are folded into "Subgraph" nodes whose reported precision is that
 of their edges, not of the products inside. And if weights are compressed, a node's precision is its weights'. So
@@ -39,10 +39,10 @@ ROUNDED = tuple(rounded for _, rounded in COMPRESSED.values())
 PRODUCTS = COMPUTE_OPS + "|FullyConnected|QKVProjection|LLMMLP"
 CONVERSIONS = ("Convert", "FakeQuantize", "Reorder")
 FUSED_CONVERSION = re.compile(r"/Dequantization(Convert|Multiply|Subtract)(_\d+)?$")
-"""What OpenVINO calls the steps that it makes of a FakeQuantize."""
+"""OpenVINO's names of the steps that it makes of a FakeQuantize."""
 MADE_UP = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 UNSETTLED = "dynamic"
-"""What stands for the precision of float nodes where each has the one that the file gives it."""
+"""OpenVINO's hint if each float node has the precision that the file gives it."""
 NOT_EXECUTED = ("Input", "Output", "Const", "Result")
 WARM_CALLS = 5
 CALLS = range(5, 101)

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from shootout.exported.model import ExportedModel
 
 STEP = 0.01
-"""Of the grid that a byte product's operands are rounded to; any will do."""
+"""Step of the grid that a byte product's operands are rounded to; any will do."""
 SMALL = 64
 """Rows and columns of a product that OpenVINO rounds the activations of, where it can."""
 PRECISIONS = (Precision.FP32, Precision.BF16, Precision.FP16, *INTEGERS)
@@ -115,7 +115,7 @@ def _rounds_here() -> bool:
 
 
 FIXTURE = Fixture(lacks=_is_missing_here, warm={"": ("", "torch")})
-"""Its own import starts a thread; that of its quantizer imports torch."""
+"""OpenVINO's import starts a thread; that of its quantizer imports torch."""
 
 
 class OpenVinoAdapter:

@@ -51,7 +51,7 @@ INT8 says otherwise."""
 LISTED = (Precision.FP32, Precision.BF16, Precision.FP16, Precision.INT8)
 """Precisions that OpenVINO lists by name where a device has them."""
 ACCELERATED = {Device.XPU: (Precision.FP32, Precision.FP16), Device.NPU: (Precision.FP16,)}
-"""What is run beside the CPU, there in float alone; an NPU computes floats in FP16 whatever the file holds."""
+"""Precisions beside the CPU, where only floats run; an NPU computes floats in FP16 whatever the file holds."""
 ON_CPU, HINTED = frozenset({Device.CPU}), frozenset({Device.CPU, Device.XPU})
 DYNAMIC_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 PROPERTIES = (

@@ -72,7 +72,7 @@ GROUP = 128
 from 32 on that they do divide into, or else 8 bits.
 """
 SKIPS_AWQ = "for applying AWQ algorithm, it will be skipped"
-"""What NNCF logs, and only there, where no weights stand behind others in a way that AWQ knows."""
+"""Line of NNCF's log, the only sign that no weights follow others in a way that AWQ knows."""
 UNSCALED = "awq: NNCF found nothing to scale in this model, so this is the row without the word"
 MAX_DROP = 0.005
 """Accuracy that quantization may cost on the selection split, as a share of its rows."""

@@ -40,8 +40,8 @@ TYPED_AS = {
     Precision.INT4: ("int4", "fp16"),
     Precision.FP8: ("fp8", "fp16"),
 }
-"""What a label's products may be, and INT8's beside those of its rest; the first must be among them. TF32 is leave to
-round, no type: the network stays float32, and only the permutation probe can tell.
+"""Types that a label's products may have, and INT8's beside those of its rest; the first must be among them. TF32 is leave
+to round, no type: the network stays float32, and only the permutation probe can tell.
 """
 NETWORK = "network.json"
 
@@ -228,9 +228,9 @@ FLOATS = (
     (Precision.FP16.value, re.compile(r"(?i)half|fp16|float16")),
     (Precision.FP32.value, re.compile(r"(?i)float|fp32")),
 )
-"""How a tensor's type is written, the narrowest first."""
+"""Patterns of a tensor's type, the narrowest first."""
 HEADING = "Layers:\n"
-"""What the list in the log begins with."""
+"""Beginning of the list in the log."""
 FIELDS = re.compile(r", (?=(?:LayerType|Inputs|Constants|Outputs|TacticName|StreamId|Metadata): )")
 ORIGIN = re.compile(r"\[ONNX Layer: [^\]]*\]")
 WORDS = re.compile(r"^__myl_([A-Za-z]+?)_myl\d")

@@ -38,11 +38,11 @@ OPTIONS = (
     Option(name="timing_cache", help="a file of what the full TensorRT timed in an earlier build on the same GPU"),
 )
 TIMINGS = "timing.cache"
-"""What the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
+"""File of what the full TensorRT timed while it built: `timing_cache` gives it to a later build on the same GPU."""
 PORTABLE = "portable"
 """TensorRT-RTX's own choice of targets: Ampere and later consumer GPUs (8.0, 8.6, 8.9, 12.0), not Turing."""
 WITH_FLOAT8 = ("SM89", "SM90", "SM100", "SM120")
-"""What FP8 is built for without a GPU, as far as the library knows them: of the portable targets two have no FP8."""
+"""GPUs that FP8 is built for on a machine without one, as far as the library knows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

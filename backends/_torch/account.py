@@ -1,4 +1,4 @@
-"""What torch really computes, counted by precision: the operations it dispatches, or the kernels Inductor schedules.
+"""Account of what torch really computes, by precision: operations it dispatches, or kernels Inductor schedules.
 
 Without a compiler every ATen operation is seen in one traced call. Its operands' dtype tells, and torch's own flags,
 since a float32 product may still be rounded to TF32 or bfloat16 on the way in.
@@ -39,7 +39,7 @@ CONVERTING = r"^(quantize|dequantize|convert_element_type|clone|copy|permute|vie
 ROUNDING = (
     r"^(convert_element_type|clamp|round|mul|div|reciprocal|add|sub|neg|maximum|minimum|full|permute|view|expand)"
 )
-"""What torchao's quantize is decomposed into; a loop of nothing else that ends in 8 bits is one."""
+"""Operations that torchao's quantize is decomposed into; a loop of nothing else that ends in 8 bits is one."""
 EIGHT_BITS = ("torch.int8", "torch.uint8", "torch.float8_e4m3fn")
 
 

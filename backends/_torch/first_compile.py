@@ -1,4 +1,4 @@
-"""What a first compilation by Inductor imports, registers and hashes: for a process that is forked before each of many.
+"""Import what a first compilation by Inductor imports, registers and hashes, in a process that is then forked for each.
 
 Its children save 2 s each. Nothing here compiles, starts a thread or is remembered of a model.
 """

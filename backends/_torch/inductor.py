@@ -39,7 +39,7 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 PASSED = "vector-units.json"
 """Beside the exported models: hashes of the tests that were passed."""
 NEEDED = ("VecISA", "valid_vec_isa_list", "x86_isa_checker", "supported_vec_isa_list")
-"""What must be in Inductor's module of the vector units."""
+"""Names that `fewest_tests` needs in Inductor's module of the vector units."""
 CHOSEN = "ATEN_CPU_CAPABILITY"
 """The variable by which users tell torch which unit to take."""
 _IN_USE = WeakSet[Any]()

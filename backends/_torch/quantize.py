@@ -61,9 +61,9 @@ GROUPS = (128, 64, 32)
 MULTIPLE = 16
 """Torch's INT4 kernel for CPUs takes layers whose number of outputs is a multiple of this, FP8's also of inputs."""
 REPLACING = (Precision.FP32.value, "int32")
-"""What torchao multiplies on a GPU where cuBLAS' integer product can't."""
+"""Products of torchao's on a GPU in place of cuBLAS' integer product, if that can't be used."""
 INT8_MULTIPLE = 8
-"""Of inputs and outputs, for cuBLAS' integer product."""
+"""Inputs and outputs of cuBLAS' integer product are multiples of this."""
 SIZES = {
     Precision.INT8_DYNAMIC: (INT8_MULTIPLE, INT8_MULTIPLE),
     Precision.FP8: (MULTIPLE, MULTIPLE),
@@ -79,7 +79,7 @@ IMPORTED = (
     "shootout.backends._torch.first_compile,torchao.quantization,"
     "torchao.quantization.pt2e.quantizer.x86_inductor_quantizer"
 )
-"""What quantizing imports, beside torch; freezing compiles."""
+"""Modules that quantizing imports, beside torch; freezing compiles."""
 
 
 @contextmanager
