@@ -40,8 +40,8 @@ TYPED_AS = {
     Precision.INT4: ("int4", "fp16"),
     Precision.FP8: ("fp8", "fp16"),
 }
-"""Types that a label's products may have, and INT8's beside those of its rest; the first must be among them. TF32 is leave
-to round, no type: the network stays float32, and only the permutation probe can tell.
+"""Types that a label's products may have, and INT8's beside those of its rest; the first must be among them. TF32 is
+leave to round, no type: the network stays float32, and only the permutation probe can tell.
 """
 NETWORK = "network.json"
 

@@ -1,4 +1,4 @@
-"""Parts that PyTorch's adapters share: sessions on the CPU and on a GPU, the module with its weights, threads and flags.
+"""Parts that PyTorch's adapters share: sessions on the CPU and a GPU, the module with its weights, threads and flags.
 
 Float32 products are IEEE on every device unless the target says tf32. Torch's own default differs between products and
 convolutions on CUDA, and on some CPUs it may be told to round them to bfloat16. Reduced floats keep torch's default, by
