@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -28,51 +29,45 @@ def _no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def refused(monkeypatch: pytest.MonkeyPatch, driver: FakeDriver | None) -> SkippedArm:
+NONE_FOUND = "the NVIDIA driver finds no GPU on this machine"
+
+
+@pytest.mark.parametrize(
+    ("driver", "reason", "fix"),
+    [
+        (
+            None,
+            "no NVIDIA driver on this machine (libcuda.so.1 is not found)",
+            "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)",
+        ),
+        (FakeDriver(shown=[]), NONE_FOUND, cuda_driver.GET_ONE),
+        (FakeDriver(shown=[], init=0), NONE_FOUND, cuda_driver.GET_ONE),
+        (
+            FakeDriver(version=11_040),
+            "the NVIDIA driver knows CUDA 11.4 at most, and the least needed is 12.0",
+            "update the NVIDIA driver",
+        ),
+        (FakeDriver(init=803), "unsupported display driver / cuda driver combination (CUDA error 803)", "reboot"),
+    ],
+    ids=["no driver", "no GPU, told at the start", "no GPU, counted", "too old", "broken"],
+)
+def test_a_machine_whose_gpu_can_t_be_used_says_why_and_what_to_do(
+    driver: FakeDriver | None, reason: str, fix: str, monkeypatch: pytest.MonkeyPatch
+):
     install(monkeypatch, driver, None)
     with pytest.raises(SkippedArm) as caught:
         gpu.require_gpu()
-    return caught.value
-
-
-def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch):
-    found = refused(monkeypatch, None)
-    assert found.reason == "no NVIDIA driver on this machine (libcuda.so.1 is not found)"
-    assert found.fix == "run on a machine with an NVIDIA GPU and its driver (nvidia-smi lists it)"
-    assert cuda_driver.version() is None
-
-
-@pytest.mark.parametrize("init", [None, 0], ids=["says so when it starts", "starts and counts none"])
-def test_a_driver_without_a_gpu(monkeypatch: pytest.MonkeyPatch, init: int | None):
-    found = refused(monkeypatch, FakeDriver(shown=[], init=init))
-    assert (found.reason, found.fix) == ("the NVIDIA driver finds no GPU on this machine", cuda_driver.GET_ONE)
+    assert reason in caught.value.reason
+    assert fix in caught.value.fix
 
 
 def test_a_gpu_that_is_hidden_says_by_what_and_names_no_machine(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{IDS[1]}")
-    found = refused(monkeypatch, FakeDriver(shown=[]))
-    assert found.reason == "the NVIDIA driver finds no GPU on this machine (CUDA_VISIBLE_DEVICES is 'GPU-…')"
-    assert found.fix.startswith("unset CUDA_VISIBLE_DEVICES, or ")
-
-
-def test_a_driver_that_is_too_old_for_everything_names_both_versions(monkeypatch: pytest.MonkeyPatch):
-    driver = FakeDriver(version=11_040)
-    found = refused(monkeypatch, driver)
-    assert found.reason == "the NVIDIA driver knows CUDA 11.4 at most, and the least needed is 12.0"
-    assert found.fix.startswith("update the NVIDIA driver")
-    assert driver.asked == [], "it isn't started"
-
-
-def test_a_broken_driver_is_quoted(monkeypatch: pytest.MonkeyPatch):
-    found = refused(monkeypatch, FakeDriver(init=803))
-    assert "unsupported display driver / cuda driver combination (CUDA error 803)" in found.reason
-    assert "reboot" in found.fix
-
-
-def test_a_driver_that_does_not_tell_its_version_is_not_called_old(monkeypatch: pytest.MonkeyPatch):
-    install(monkeypatch, FakeDriver(version=0), None)
-    gpu.require_gpu()
-    assert cuda_driver.version() is None
+    install(monkeypatch, FakeDriver(shown=[]), None)
+    with pytest.raises(SkippedArm) as caught:
+        gpu.require_gpu()
+    assert caught.value.reason == f"{NONE_FOUND} (CUDA_VISIBLE_DEVICES is 'GPU-…')"
+    assert caught.value.fix.startswith("unset CUDA_VISIBLE_DEVICES, or ")
 
 
 def test_every_backend_gives_the_same_reason(monkeypatch: pytest.MonkeyPatch):
@@ -82,9 +77,11 @@ def test_every_backend_gives_the_same_reason(monkeypatch: pytest.MonkeyPatch):
     require_device(Device.CPU, Device)
 
 
-@pytest.mark.parametrize(("version", "told"), [(13_000, "13.0"), (12_040, "12.4"), (12_090, "12.9")])
-def test_versions_as_people_write_them(monkeypatch: pytest.MonkeyPatch, version: int, told: str):
+@pytest.mark.parametrize(("version", "told"), [(13_000, "13.0"), (12_040, "12.4"), (12_090, "12.9"), (0, None)])
+def test_versions_as_people_write_them(monkeypatch: pytest.MonkeyPatch, version: int, told: str | None):
+    """A driver that doesn't tell its version is not called old."""
     install(monkeypatch, FakeDriver(version=version), None)
+    gpu.require_gpu()
     assert cuda_driver.version() == told
 
 
@@ -92,7 +89,6 @@ def test_the_context_is_the_primary_one_and_becomes_current(monkeypatch: pytest.
     driver = FakeDriver()
     install(monkeypatch, driver, None)
     gpu.make_context()
-    assert driver.asked == ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"]
     assert driver.current == 0x7F00_0000_0001, "a pointer is not cut to 32 bits"
 
 
@@ -170,11 +166,17 @@ class TestChoosing:
             gpu.choose_gpu(0, CUDA)
 
 
+def opened(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None = None, **driver: Any) -> UsedGpu:
+    """The GPU in use on a machine with this NVML and this driver."""
+    install(monkeypatch, FakeDriver(**driver), nvml or FakeNvml())
+    found = UsedGpu.open()
+    assert found is not None
+    return found
+
+
 class TestWhatItTells:
     def test_everything(self, monkeypatch: pytest.MonkeyPatch):
-        install(monkeypatch, FakeDriver(), FakeNvml())
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch)
         assert card.state() == GpuState(sm_clock_mhz=1755, throttled=())
         assert (card.used_bytes(), card.free_bytes()) == (2**30, H200_BYTES - 2**30)
         assert (card.energy_mj(), card.power_w()) == (987_654_321, 123.4)
@@ -184,24 +186,18 @@ class TestWhatItTells:
     def test_the_power_limit_is_told_and_is_no_throttling(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
         told.answers["nvmlDeviceGetCurrentClocksEventReasons"] = gpu.POWER_CAP
-        install(monkeypatch, FakeDriver(), told)
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch, told)
         assert card.state() == GpuState(sm_clock_mhz=1755, power_capped=True)
 
     def test_this_process_is_no_other_one(self, monkeypatch: pytest.MonkeyPatch):
-        install(monkeypatch, FakeDriver(), FakeNvml())
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch)
         assert card.processes() == 2
         gpu.make_context()
         assert card.processes() == 1, "one of the two is this one"
 
     def test_a_driver_older_than_the_package_tells_nothing(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
-        install(monkeypatch, FakeDriver(), told)
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch, told)
 
         def mismatch(_: object) -> None:
             raise told.NVMLLibraryMismatchError
@@ -214,16 +210,11 @@ class TestWhatItTells:
         assert UsedGpu.open() is UsedGpu.open()
 
     def test_it_is_the_one_that_the_driver_leaves_and_not_the_first(self, monkeypatch: pytest.MonkeyPatch):
-        install(monkeypatch, FakeDriver(shown=[IDS[1]]), FakeNvml(gpus=IDS))
-        card = UsedGpu.open()
-        assert card is not None
-        assert card.index() == 1
+        assert opened(monkeypatch, FakeNvml(gpus=IDS), shown=[IDS[1]]).index() == 1
 
     def test_the_clock_is_read_before_anything_else(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
-        install(monkeypatch, FakeDriver(), told)
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch, told)
         told.calls.clear()
         card.state()
         assert told.calls[0][0] == "nvmlDeviceGetClockInfo"
@@ -231,9 +222,7 @@ class TestWhatItTells:
     def test_a_user_who_may_not_ask_gets_nothing_and_no_error(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml()
         told.broken = set(told.answers) - {"nvmlInit"}
-        install(monkeypatch, FakeDriver(), told)
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch, told)
         assert card.state() == GpuState()
         assert [card.used_bytes(), card.free_bytes(), card.processes(), card.energy_mj(), card.power_w()] == [None] * 5
         assert card.evidence() == ()
@@ -256,9 +245,7 @@ class TestWhatItTells:
 
     def test_a_part_of_a_gpu_has_memory_and_processes_and_its_chip_the_rest(self, monkeypatch: pytest.MonkeyPatch):
         told = FakeNvml(mig=PART)
-        install(monkeypatch, FakeDriver(shown=[PART]), told)
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch, told, shown=[PART])
         told.calls.clear()
         card.state()
         assert {handle for _, handle in told.calls} == {f"GPU-{IDS[0]}"}
@@ -271,9 +258,7 @@ class TestWhatItTells:
         told = FakeNvml()
         told.answers["nvmlDeviceGetCurrentClocksThrottleReasons"] = 0x40
         del told.answers["nvmlDeviceGetCurrentClocksEventReasons"]
-        install(monkeypatch, FakeDriver(), told)
-        card = UsedGpu.open()
-        assert card is not None
+        card = opened(monkeypatch, told)
         assert card.state().throttled == ("hw_thermal_slowdown",)
 
 

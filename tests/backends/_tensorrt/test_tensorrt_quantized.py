@@ -1,20 +1,24 @@
-"""TensorRT's INT8 and INT4 without a GPU: what the network asks for, what the engine made of it, and who is refused."""
+"""TensorRT's INT8, INT4 and FP8 without a GPU: what the network asks for, what the engine made of it, refusals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ml_dtypes import int4
-from onnx import TensorProto, helper, load, numpy_helper
+from ml_dtypes import float8_e4m3fn, int4
+from onnx import TensorProto, helper, load, numpy_helper, save
 from test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
 
 from shootout import backends
-from shootout.backends import common_onnx
-from shootout.backends._tensorrt.quantize import write_int4
+from shootout.backends import common_onnx, cuda_memory
+from shootout.backends._tensorrt.account import precision_of
+from shootout.backends._tensorrt.quantize import write_half_float8, write_int4
+from shootout.backends.cuda_memory import lacks_float8
 from shootout.contract import Arm, Artifact, Device, Precision, Target, TensorSpec
 from shootout.errors import SkippedArm
 from shootout.export.client import Request
@@ -24,7 +28,8 @@ from shootout.quantize import qdq
 from shootout.testing.cases import OURS, exported_models
 from shootout.testing.fresh import run_fresh
 
-INT8, INT4, FP32 = Precision.INT8, Precision.INT4, Precision.FP32
+INT8, INT4, FP8, FP32 = Precision.INT8, Precision.INT4, Precision.FP8, Precision.FP32
+BOTH = {"LayerType": "gemm", "Inputs": [{"Datatype": "FP8"}], "Constants": [{"Datatype": "FP8"}]}
 TOY_FLOPS = 4 * 2 * 2 * 64 * 64
 SCALES = {"sx": np.float32(0.05), "sw": np.full(32, 0.02, np.float32)}
 WIDE = TensorSpec(name="x", shape=(4, 32), dtype="float32")
@@ -91,23 +96,43 @@ def test_the_shared_model_is_int8_in_the_network_and_in_the_engine(tmp_path: Pat
 
 
 @without_gpu
-def test_a_shared_convolution_model_is_int8(tmp_path: Path):
+@pytest.mark.parametrize("precision", [INT4, FP8])
+def test_the_toy_has_narrow_products_and_no_wide_weights(precision: Precision, tmp_path: Path):
+    facts, engine = run_fresh(build, toy(), shared_arm(precision, ""), tmp_path, warm=OURS)
+    assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {precision.value: 4}
+    assert facts["flops_by_precision"] == {precision.value: TOY_FLOPS}
+    wide = toy().weights().values()
+    assert not any(one.astype(kind).tobytes() in engine for one in wide for kind in (np.float32, np.float16))
+    assert "are weights" in facts["notes"][-1]
+    if precision is FP8:
+        assert facts["compute_capabilities"] == ["SM89", "SM120"], "TensorRT-RTX's portable targets have two without"
+
+
+@without_gpu
+@pytest.mark.parametrize("precision", [INT8, FP8])
+def test_a_convolution_model_is_quantized(precision: Precision, tmp_path: Path):
     rng = np.random.default_rng(0)
     nodes = [
         helper.make_node("Conv", ["x", "a"], ["h"], kernel_shape=[3, 3], pads=[1] * 4, name="wide"),
         helper.make_node("Relu", ["h"], ["r"]),
         helper.make_node("Conv", ["r", "b"], ["y"], kernel_shape=[1, 1], name="back"),
     ]
-    kernels = {"a": rng.standard_normal((16, 8, 3, 3)), "b": rng.standard_normal((8, 16, 1, 1))}
-    shape = (1, 8, 6, 6)
+    kernels = {"a": rng.standard_normal((32, 16, 3, 3)), "b": rng.standard_normal((16, 32, 1, 1))}
+    shape = (1, 16, 6, 6)
     source = onnx_file(
         tmp_path / "conv.onnx", nodes, shape, **{name: one.astype(np.float32) for name, one in kernels.items()}
     )
     sets = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(4)]
-    qdq.write_shared(source, sets, tmp_path / "shared.onnx")
-    facts = compiled(tmp_path / "shared.onnx", INT8, tmp_path)
-    assert facts["compute_nodes_by_precision"] == facts["network_nodes_by_precision"] == {"int8": 2}
-    assert facts["flops_by_precision"] == {"int8": 2 * 36 * (16 * 8 * 9 + 8 * 16)}
+    (tmp_path / "work").mkdir()
+    if precision is INT8:
+        quantized = tmp_path / "shared.onnx"
+        qdq.write_shared(source, sets, quantized)
+    else:
+        quantized = write_half_float8(source, sets, tmp_path / "work")
+    facts = compiled(quantized, precision, tmp_path, (TensorSpec(name="x", shape=shape, dtype="float32"),))
+    found = facts["compute_nodes_by_precision"]
+    assert found == facts["network_nodes_by_precision"] == {precision.value: 2}
+    assert facts["flops_by_precision"] == {precision.value: 2 * 36 * (32 * 16 * 9 + 16 * 32)}
 
 
 @without_gpu
@@ -159,33 +184,58 @@ def test_a_half_rest_errs_by_as_much_as_half_precision_beside_int8():
     )
 
 
-def test_a_float_graph_is_refused_under_an_int8_label(tmp_path: Path):
-    with pytest.raises(RuntimeError, match="labelled int8, but the parsed network is not: 'product' is fp32"):
-        compiled(product(tmp_path / "float.onnx"), INT8, tmp_path)
-    with pytest.raises(RuntimeError, match=r"labelled int8.*is fp16 and 1 more"):
-        backends.get("tensorrt").build(toy(), shared_arm(), tmp_path)
+def float8_weights(path: Path) -> Path:
+    """One product on E4M3 weights and float activations."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], name="widen"),
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+    ]
+    onnx_file(path, nodes, q=np.eye(4, dtype=float8_e4m3fn), s=np.float32(1), z=np.zeros((), float8_e4m3fn))
+    model = load(path)
+    model.opset_import[0].version = 19
+    save(model, path)
+    return path
+
+
+NO_ACTIVATIONS, NO_WEIGHTS = partial(sandwich, activation=False), partial(sandwich, weight=False)
+
+
+@pytest.mark.parametrize(
+    ("source", "label", "found"),
+    [
+        (product, INT8, "'product' is fp32"),
+        (product, FP8, "'product' is fp32"),
+        (NO_ACTIVATIONS, INT8, r"'first' is fp32\+int8"),
+        (NO_WEIGHTS, INT8, r"'first' is fp32\+int8"),
+        (float8_weights, FP8, r"'product' is fp32\+fp8"),
+        (sandwich, FP32, "'first' is int8"),
+    ],
+)
+def test_a_product_whose_operands_are_not_both_of_the_label_is_refused(
+    source: Callable[[Path], Path], label: Precision, found: str, tmp_path: Path
+):
+    with pytest.raises(RuntimeError, match=rf"labelled {label}, but the parsed network is not: {found}"):
+        compiled(source(tmp_path / "made.onnx"), label, tmp_path)
     assert not (tmp_path / "engine.plan").exists()
 
 
-@pytest.mark.parametrize("missing", ["activation", "weight"])
-def test_a_product_with_one_pair_missing_is_refused(missing: str, tmp_path: Path):
-    source = sandwich(tmp_path / "half.onnx", **{missing: False})  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match=r"labelled int8.*'first' is fp32\+int8"):
-        compiled(source, INT8, tmp_path)
-
-
-def test_an_int8_graph_is_refused_under_a_float_label(tmp_path: Path):
-    with pytest.raises(RuntimeError, match=r"labelled fp32.*'first' is int8"):
-        compiled(sandwich(tmp_path / "whole.onnx"), FP32, tmp_path)
+def test_the_adapter_refuses_a_float_model_under_an_int8_label(tmp_path: Path):
+    with pytest.raises(RuntimeError, match=r"labelled int8.*is fp16 and 1 more"):
+        backends.get("tensorrt").build(toy(), shared_arm(), tmp_path)
 
 
 @without_gpu
-def test_an_engine_that_widens_before_it_multiplies_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """TensorRT was asked for INT8, and its own list of layers says that it multiplied floats."""
-    wide = {"Name": "first_myl0_1", "LayerType": "gemm", "Inputs": [{"Datatype": "Float"}]}
+@pytest.mark.parametrize(("precision", "widened", "counted"), [(INT8, "Float", "fp32"), (FP8, "Half", "fp16")])
+def test_an_engine_that_widens_before_it_multiplies_is_refused(
+    precision: Precision, widened: str, counted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """TensorRT was asked for narrow products, and its own list of layers says that it multiplied floats."""
+    wide = {"Name": "first_myl0_1", "LayerType": "gemm", "Inputs": [{"Datatype": widened}]}
     monkeypatch.setattr("shootout.backends._tensorrt.library.read_log", lambda message: [wide])
-    with pytest.raises(RuntimeError, match=r"labelled int8, but tensorrt_rtx_bindings built .* otherwise: 1 in fp32"):
-        compiled(sandwich(tmp_path / "whole.onnx"), INT8, tmp_path)
+    words = f"labelled {precision}, but tensorrt_rtx_bindings built .* otherwise: 1 in {counted}"
+    exported, arm = (shared_toy(), shared_arm()) if precision is INT8 else (toy(), shared_arm(FP8, ""))
+    with pytest.raises(RuntimeError, match=words):
+        backends.get("tensorrt").build(exported, arm, tmp_path)
     assert not (tmp_path / "engine.plan").exists()
 
 
@@ -206,15 +256,6 @@ def test_an_asymmetric_graph_fails_in_tensorrt_s_words(tmp_path: Path):
     (tmp_path / "shifted.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(RuntimeError, match=r"can't parse the model: .*zero"):
         compiled(tmp_path / "shifted.onnx", INT8, tmp_path)
-
-
-@without_gpu
-def test_int4_weights_stay_4_bits_in_the_engine(tmp_path: Path):
-    facts, engine = run_fresh(build, toy(), shared_arm(INT4, ""), tmp_path, warm=OURS)
-    assert facts["network_nodes_by_precision"] == facts["compute_nodes_by_precision"] == {"int4": 4}
-    assert facts["flops_by_precision"] == {"int4": TOY_FLOPS}
-    wide = toy().weights().values()
-    assert not any(one.astype(kind).tobytes() in engine for one in wide for kind in (np.float32, np.float16))
 
 
 def test_the_int4_graph_computes_the_model_with_weights_of_15_levels(tmp_path: Path):
@@ -250,3 +291,34 @@ def test_it_offers_the_shared_and_mixed_schemes_for_int8_alone():
     assert can.schemes == {INT8: frozenset({"shared", "mixed-*"} | rests), Precision.FP8: frozenset({"samples-*"})}
     assert {(Device.CUDA, INT8), (Device.CUDA, INT4)} <= can.targets
     assert not arm_of(INT4).target.scheme
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, "fp8"),
+        ({"Constants": [{"Datatype": "Half"}]}, "unknown"),
+        ({"Constants": [{"Datatype": "Int8"}]}, "unknown"),
+        ({"Inputs": [{"Datatype": "Half"}], "Constants": [{"Datatype": "Half"}]}, "fp16"),
+    ],
+)
+def test_a_layer_counts_as_fp8_by_two_operands(changes: dict[str, Any], found: str):
+    assert precision_of({**BOTH, **changes, "Outputs": [{"Datatype": "Half"}]}) == found
+
+
+def test_it_is_for_ada_and_later_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    known = ("SM75", "SM80", "SM86", "SM89", "SM90", "SM100", "SM120", "CURRENT")
+    assert [lacks_float8(one) for one in known] == [True] * 3 + [False] * 5
+    monkeypatch.setattr(cuda_memory, "capability", lambda: "SM86")
+    with pytest.raises(SkippedArm) as caught:
+        backends.get("tensorrt").build(toy(), shared_arm(FP8, ""), tmp_path)
+    assert "SM89 or later" in caught.value.reason
+    assert caught.value.reason.endswith("this is SM86")
+    assert "int8/shared" in caught.value.fix
+
+
+@without_gpu
+def test_an_older_gpu_is_no_target_of_its_build(tmp_path: Path):
+    arm = replace(shared_arm(FP8, ""), options={"compute_capability": "SM120,SM86"})
+    with pytest.raises(ValueError, match="'SM86' multiplies no FP8: SM89 and later do"):
+        backends.get("tensorrt").build(toy(), arm, tmp_path)
