@@ -184,7 +184,8 @@ def test_the_loader_s_words_say_why_a_provider_is_not_there(libraries: Path):
 def test_the_tensorrt_that_the_provider_needs_is_named_and_what_to_do_with_another(
     here: str | None, reason: str, instead: str, libraries: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(providers, "_tensorrt_version", lambda: here)
+    if here:
+        monkeypatch.setattr(providers, "version", lambda name: here)
     with pytest.raises(SkippedArm, match=reason) as caught:
         providers._require_tensorrt()
     assert "tensorrt-cu13==987.*" in caught.value.fix

@@ -125,7 +125,6 @@ class FakeTorch:
         self.peak = 0
         self.slept: list[int] = []
         self.held = False
-        self.entered = 0
         self.cuda = SimpleNamespace(
             synchronize=self._synchronize,
             Event=lambda enable_timing=False: FakeEvent(self, enable_timing),
@@ -149,7 +148,6 @@ class FakeTorch:
     @contextmanager
     def inference_mode(self, mode: bool = True) -> Iterator[None]:
         before, self.held = self.held, mode
-        self.entered += mode
         yield
         self.held = before
 
