@@ -83,16 +83,17 @@ def test_a_cache_can_t_be_emptied_without_nvidia_s_bindings(torch: FakeTorch, mo
 def test_several_sessions_have_a_stream_each_in_whichever_thread_they_are_called(torch: FakeTorch):
     sessions = [session_on(torch, instances=2) for _ in range(2)]
     streams = torch.streams[1:]
-    raws = [session.execute(session.stage(inputs(value), 0)) for value, session in enumerate(sessions, start=1)]
+    staged = [session.stage(inputs(value), 0) for value, session in enumerate(sessions, start=1)]
+    raws = [session.execute(one) for session, one in zip(sessions, staged, strict=True)]
     assert [bool(stream.queue) for stream in streams] == [True, True], "each on its own, and nobody waited"
     sessions[0].synchronize()
     assert [bool(stream.queue) for stream in streams] == [False, True], "one waits for its own work alone"
+    np.testing.assert_array_equal(sessions[0].fetch(raws[0])["y"], 2)
     with ThreadPoolExecutor(1) as pool:  # a thread of which torch's own stream is the default one
-        again = pool.submit(lambda: sessions[1].execute(sessions[1].stage(inputs(3), 1)))
-        again.result()
+        raw = pool.submit(lambda: sessions[1].execute(sessions[1].stage(inputs(3), 1))).result()
     assert torch.default.queue == []
     sessions[1].synchronize()
-    np.testing.assert_array_equal(sessions[0].fetch(raws[0])["y"], 6)
+    np.testing.assert_array_equal(sessions[1].fetch(raw)["y"], 6)
 
 
 def test_one_session_uses_the_stream_that_everybody_does(torch: FakeTorch):

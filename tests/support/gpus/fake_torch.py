@@ -99,10 +99,11 @@ class FakeEvent:
 
 
 class FakeStream:
-    """A queue of its own."""
+    """A queue of its own, and the output of the model that runs on it."""
 
     def __init__(self) -> None:
         self.queue: list[Callable[[], None]] = []
+        self.output: FakeTensor | None = None
 
     def synchronize(self) -> None:
         while self.queue:
@@ -114,7 +115,7 @@ class FakeTorch:
 
     __version__ = "0"
     Tensor = FakeTensor
-    float32, float16, uint8, bfloat16 = (np.dtype(name) for name in ("f4", "f2", "u1", "V2"))
+    float32, float16, bfloat16 = (np.dtype(name) for name in ("f4", "f2", "V2"))
 
     def __init__(self) -> None:
         self.made: list[FakeTensor] = []
@@ -173,16 +174,16 @@ class FakeTorch:
         return sum(len(stream.queue) for stream in self.streams)
 
     def double(self, x: FakeTensor) -> FakeTensor:
-        """A model; what it returns is the same memory each time, as a CUDA graph's is."""
+        """A model; what it returns is the same memory each time on a stream, as a CUDA graph's is."""
         assert x.device == "cuda"
-        if not hasattr(self, "output"):
-            self.output = FakeTensor(self, np.zeros(x.shape, x.dtype), "cuda")
-        self.queue.append(lambda: self._double(x))
-        return self.output
+        output = self.current.output = self.current.output or FakeTensor(self, np.zeros(x.shape, x.dtype), "cuda")
 
-    def _double(self, x: FakeTensor) -> None:
-        np.multiply(x.array, 2, out=self.output.array)
-        self.now_ms += KERNEL_MS
+        def compute() -> None:
+            np.multiply(x.array, 2, out=output.array)
+            self.now_ms += KERNEL_MS
+
+        self.queue.append(compute)
+        return output
 
     def _synchronize(self) -> None:
         for stream in self.streams:
