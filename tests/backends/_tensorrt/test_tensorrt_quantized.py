@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ml_dtypes import float8_e4m3fn, int4
 from onnx import TensorProto, helper, load, numpy_helper, save
-from test_tensorrt import arm_of, compiled, onnx_file, product, toy, without_gpu
+from test_tensorrt import compiled, onnx_file, product, toy, without_gpu
 
 from shootout import backends
 from shootout.backends import common_onnx, cuda_memory
@@ -283,14 +283,6 @@ def test_a_model_without_products_to_quantize_is_refused(tmp_path: Path):
     (tmp_path / "work").mkdir()
     with pytest.raises(ValueError, match="nothing to quantize"):
         write_int4(source, tmp_path / "work")
-
-
-def test_it_offers_the_shared_and_mixed_schemes_for_int8_alone():
-    can = backends.get("tensorrt").capabilities
-    rests = {"rest-fp16", "rest-fp32"}
-    assert can.schemes == {INT8: frozenset({"shared", "mixed-*"} | rests), Precision.FP8: frozenset({"samples-*"})}
-    assert {(Device.CUDA, INT8), (Device.CUDA, INT4)} <= can.targets
-    assert not arm_of(INT4).target.scheme
 
 
 @pytest.mark.parametrize(

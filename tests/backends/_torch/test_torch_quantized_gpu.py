@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from test_torch_quantized import built_in, exported_of, operations_packed, ran
 
-from shootout import backends
 from shootout.backends._torch import quantize
 from shootout.backends._torch.quantize import replaced_integers, require_integers
 from shootout.contract import Arm, Device, Executed, Precision, Target
@@ -201,11 +200,3 @@ def rests() -> list[str]:
     devices = (Device.CPU, Device.CUDA)
     targets = [Target(backend="torch-eager", device=one, precision=Precision.INT8_DYNAMIC) for one in devices]
     return [str(dtype_of(Arm(target=target, model="made"))) for target in targets]
-
-
-def test_fp8_is_for_gpus_and_the_other_two_for_both():
-    for name in ("torch-eager", "torch-compile"):
-        targets = backends.get(name).capabilities.targets
-        assert {device for device, precision in targets if precision is Precision.FP8} == {Device.CUDA}
-        for precision in (Precision.INT8_DYNAMIC, Precision.INT4):
-            assert {(device, precision) for device in (Device.CPU, Device.CUDA)} <= targets

@@ -84,9 +84,6 @@ class Session:
     def close(self) -> None:
         self._asks("close", 0)
 
-    def profile(self, call: Any, calls: int) -> tuple[()]:
-        return ()
-
     @property
     def gpu(self) -> GpuSide | None:
         return GpuSide(copies="pinned", event_ns=self.event_ns, allocator=self.allocator, evict=self.evict)
