@@ -92,7 +92,9 @@ BUFFERS_BYTES = 64 << 20
 every arm holds them all.
 """
 CALIBRATION_ROWS = 256
-"""About so many drawn rows give quantizers their ranges, where there is no data set."""
+"""About so many drawn rows give quantizers their ranges, if there is no data set."""
+CALIBRATION_BYTES = 64 << 20
+"""Drawn calibration sets together stay below this, but are at least as many as input buffers."""
 FIDELITY_MARGIN = 4.0
 FP32_BOUND_FLOOR = 1e-5
 USEFUL_BOUND = 0.5

@@ -21,7 +21,7 @@ from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
 from shootout.results.document import Part, Row, Timing
 from shootout.stats.paired import CONFIDENCE, compare_right, quantile_of
-from shootout.stats.quantiles import LEAST_TAILS, P99_OWN_CALLS, least_calls
+from shootout.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.stats.verdicts import Standing, judge_limit
 from shootout.units import counted, number
 
@@ -167,10 +167,10 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
     """Return why there is no p99 of calls, and what would tell it."""
     if timing.restarts < LEAST_TAILS:
         return _tell_count(timing.restarts, "restarts"), MORE
-    wanted = least_calls(0.99)
-    if timing.samples < P99_OWN_CALLS * timing.restarts:
-        is_long = (P99_OWN_CALLS - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
-        reason = f"its calls are long: a p99 takes {P99_OWN_CALLS} in each restart, and {wanted} in all"
+    wanted, own = least_calls(0.99), own_calls(0.99)
+    if timing.samples < own * timing.restarts:
+        is_long = (own - timing.samples / timing.restarts) * timing.median_ns > 1e9 * TAIL_S
+        reason = f"its calls are long: a p99 takes {own} in each restart, and {wanted} in all"
         return reason, "" if is_long else WITH_POLICY
     if timing.samples < wanted:
         return f"{timing.samples} of {wanted} calls", MORE

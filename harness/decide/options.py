@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypedDict
 
+from shootout.constants import INDIFFERENT
 from shootout.errors import UsageError
 from shootout.study.options import Flag, HelpGroup
 from shootout.units import duration, number, size
@@ -179,7 +180,11 @@ class PolicyOptions(TypedDict, total=False):
     ]
     indifferent: Annotated[
         str,
-        Flag(group=HelpGroup.WHAT, word="SHARE", help="Of two no further apart, either may be shipped. Default: 5%."),
+        Flag(
+            group=HelpGroup.WHAT,
+            word="SHARE",
+            help=f"Of two no further apart, either may be shipped. Default: {INDIFFERENT:.0%}.",
+        ),
     ]
     load: Annotated[
         str,

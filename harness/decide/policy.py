@@ -256,7 +256,7 @@ def _template_lines(study: str) -> Iterator[str]:
     yield "# What a deployment needs. Take the # from what matters, then:"
     yield f"#   shootout run {study} --policy deploy.toml"
     yield _template_line('objective = "latency"', f"of {', '.join(Objective)}: what is made best")
-    yield _template_line('# indifferent = "5%"', "of two no further apart, either may be shipped")
+    yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "of two no further apart, either may be shipped")
     yield _template_line('# load = "200/s"', "p99, rate and cost under so many requests a second")
     yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "of a machine's measured rate, what is counted on")
     yield "\n[limits]"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shootout.constants import CALIBRATION_ROWS
+from shootout.constants import CALIBRATION_BYTES, CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported.data_files import read_labels, read_rows, read_sets
@@ -21,8 +21,6 @@ from shootout.models.base import LabelledTask, Model, Parameters, buffer_count, 
 from shootout.models.drawing import InputWay
 
 CALIBRATION_SEED = 2
-CALIBRATION_BYTES = 64 << 20
-"""Drawn calibration sets together stay below this, but are at least as many as input buffers."""
 CALIBRATION_SETS = 2
 """The number of calibration sets: the values of one set are luck, not a range."""
 

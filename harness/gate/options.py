@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from shootout import units
+from shootout.constants import INDIFFERENT
 from shootout.study.options import Flag, FolderOptions, HelpGroup, ModelOptions, read_pythons
 
 MAX_TIME_S = 480.0
@@ -61,7 +62,7 @@ class GateOptions(ModelOptions, FolderOptions, total=False):
         Flag(
             group=HelpGroup.LIMITS,
             word="5%",
-            help="How much slower it may be. Default: the policy's indifferent, or 5%.",
+            help=f"How much slower it may be. Default: the policy's indifferent, or {INDIFFERENT:.0%}.",
         ),
     ]
     accuracy_drop: Annotated[

@@ -30,7 +30,7 @@ from shootout.constants import (
 from shootout.contract import Arm, Array, Scenario
 from shootout.errors import ArmOut
 from shootout.messages import GpuState, Loaded, OnGpu, Scope, Tuned, Turn, Verified
-from shootout.stats.quantiles import LEAST_TAILS, P99_OWN_CALLS, least_calls
+from shootout.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.stats.warmup import steady_from
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ class LiveArm:
         is_on_gpu = self.arm.target.device.is_gpu
         lead_in = max(LEAD_IN_CALLS, round(GPU_LEAD_IN_NS / self.call_ns) if is_on_gpu else 0)
         most_ns = int(1e9 * min(TAIL_S, left_s))
-        wanted = math.ceil(least_calls(0.99) / LEAST_TAILS)
-        if known < wanted and known + most_ns / self.call_ns - lead_in >= P99_OWN_CALLS:
+        wanted = max(own_calls(0.99), math.ceil(least_calls(0.99) / LEAST_TAILS))
+        if known < wanted and known + most_ns / self.call_ns - lead_in >= own_calls(0.99):
             self.single_ns = self.process.warm(lead_in + wanted - known, most_ns).latency_ns[lead_in:]
 
     def look_at_gpu(self) -> tuple[int | None, GpuState] | None:

@@ -21,7 +21,7 @@ from shootout.stats.verdicts import Blocks, Rules
 from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
 
 CLOSE_RESTARTS = 3
-"""Settings within 5 % of their target's best stay in for so many restarts."""
+"""Settings within `INDIFFERENT` of their target's best stay in for so many restarts."""
 
 
 def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> list[str]:

@@ -26,8 +26,8 @@ TAIL_CONFIDENCE = 0.99
 """LoadGen's: how sure it is that a percentile lies below its bound."""
 LEAST_TAILS = 4
 """Fewer restarts bound no percentile: the highest of 4 is above their middle in 94 of 100 cases."""
-P99_OWN_CALLS = 100
-"""A restart has a p99 of its own from so many calls on: one lies above it."""
+ABOVE_OWN = 1
+"""A restart has a percentile of its own if so many of its calls lie above it: a p99 from 100 calls on."""
 _WINDOW_SD = 12.0
 """Binomial probabilities further than this below the mean add up to less than any limit asked for here."""
 
@@ -95,20 +95,25 @@ class PercentileBounds:
     highest: float
 
 
+def own_calls(p: float) -> int:
+    """Return how many calls a restart needs for a percentile of its own; `p` is a share."""
+    return math.ceil(round(ABOVE_OWN / (1 - p), 9))
+
+
 def percentile_bounds(restarts: Sequence[Array], p: float) -> PercentileBounds | None:
     """Return the lower and upper bound of a restart's `p` percentile, from the restarts' own.
 
     They are the order statistics of `median_interval`, the lowest and the highest of up to 5 restarts.
 
     Args:
-        restarts: the values of each; those with fewer than 1 / (1 − p) have no percentile of their own.
+        restarts: the values of each; those with fewer than `own_calls` have no percentile of their own.
         p: the percentile as a share.
 
     Returns:
         None where fewer than 4 restarts have one, or all together have fewer than 64, 130 and 662 values for p =
         0.90, 0.95 and 0.99 (see `tail_bound`).
     """
-    own = [percentile(values, p) for values in restarts if round(values.size * (1 - p), 9) >= 1]
+    own = [percentile(values, p) for values in restarts if values.size >= own_calls(p)]
     if len(own) < LEAST_TAILS or sum(values.size for values in restarts) < least_calls(p):
         return None
     found = median_interval(np.array(own))

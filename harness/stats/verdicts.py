@@ -280,6 +280,14 @@ class Rules:
         return (one, other) in self.pairs or (other, one) in self.pairs
 
 
+def control_limit(rules: Rules) -> float:
+    """Return how far the control may lie from its baseline: if it surely lies further, no verdict of the group stands.
+
+    `results.vetoes` withholds the verdicts, and `stats.leaders` keeps the race open until the control is in.
+    """
+    return rules.bias_floor
+
+
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
     """x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
     return np.array(list(_log_ratios(arm, baseline).values()), dtype=np.float64)
@@ -338,12 +346,12 @@ def comparison(
         ground: `ground_of` the blocks, where it is known already.
     """
     ground = ground or ground_of(blocks, rules)
-    copy = {label, against} == {rules.control, rules.baseline}
+    is_control = {label, against} == {rules.control, rules.baseline}
     x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
     return compare(
         x,
         alpha=bonferroni(rules.comparisons),
-        bias_floor=rules.bias_floor if copy else ground.bias_floor,
+        bias_floor=control_limit(rules) if is_control else ground.bias_floor,
         same_within=same_within,
         prior=ground.prior,
         estimate=estimate,

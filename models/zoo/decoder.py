@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shootout.constants import CALIBRATION_ROWS
+from shootout.constants import CALIBRATION_BYTES, CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.models.base import SEED, Call, Choice, IntRange, Model, Parameters, buffer_count, set_bytes, set_count
@@ -39,8 +39,6 @@ or all of it comes out anew, one token longer, as exporters write it.
 WORDS = "words.weight"
 BUFFERS, CALIBRATION = range(2)
 """The seeds of drawn inputs: each purpose has its own."""
-CALIBRATION_BYTES = 64 << 20
-"""Calibration sets together stay below this where a cache is large, but there are as many as input buffers at least."""
 
 
 def prefill_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
