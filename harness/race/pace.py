@@ -152,7 +152,7 @@ ONE_BY_ONE = (Scenario.LATENCY, Scenario.TRAIN_STEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class GridCell:
     """What calls of a cell took: all its numbers, the batch among them, since not all that costs time is work."""
 
     numbers: Numbers
@@ -171,7 +171,7 @@ def work_of(arm: Arm) -> float:
     return float(arm.batch) * float(weights or math.prod(sizes))
 
 
-def comparable(cells: Iterable[Cell], numbers: Numbers) -> dict[float, float]:
+def comparable(cells: Iterable[GridCell], numbers: Numbers) -> dict[float, float]:
     """Work -> seconds of the cells that tell how long one with these numbers takes.
 
     Steps of a recurrence or an image's side cost time and have no weights. So no cell counts that is larger in any
@@ -218,7 +218,7 @@ class Caps:
     """
 
     max_call_s: float
-    _known: dict[tuple[Any, ...], dict[tuple[float, ...], Cell]] = field(default_factory=dict, init=False)
+    _known: dict[tuple[Any, ...], dict[tuple[float, ...], GridCell]] = field(default_factory=dict, init=False)
 
     def recall(self, groups: Iterable[GroupRecord], lines: Iterable[Line]) -> None:
         """Take over what a journal holds."""
@@ -231,7 +231,7 @@ class Caps:
         """Remember how long its calls took; a later restart takes the place of an earlier one."""
         blocks = played.block_median_ns.get(Scope.END_TO_END, ())
         if blocks and arm.scenario in ONE_BY_ONE:
-            cell = Cell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
+            cell = GridCell(numbers=_numbers(arm), work=work_of(arm), seconds=float(np.median(blocks)) / 1e9)
             self._known.setdefault(_kind_of(arm), {})[tuple(cell.numbers.values())] = cell
 
     def setback(self, arm: Arm) -> NotRun | None:
