@@ -377,7 +377,7 @@ def reports() -> tuple[dict[str, Any], ...]:
 
 
 def read_reports(data: bytes, _: Path) -> None:
-    readers = {name: getattr(reported, name) for name in ("facts", "events", "amounts", "capabilities")}
+    readers = {name: getattr(reported, f"check_{name}") for name in ("facts", "events", "amounts", "capabilities")}
     for name, said in json.loads(data).items():
         if name in readers and isinstance(said, dict if name in ("facts", "capabilities") else list):
             try:
