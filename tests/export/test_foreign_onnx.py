@@ -1,7 +1,7 @@
 """Models that this project did not make, from the installed `onnx` package, on both backends that take a file.
 
-Twenty of them must run and agree with the reference outputs and with the outputs that the package expects, six of these in
-each `make test`; four others must be turned down, each for its reason. `make bench` runs all of them.
+Twenty of them must run and agree with the reference outputs and with the outputs that the package expects, six of these
+in each `make test`; four others must be turned down, each for its reason. `make bench` runs all of them.
 """
 
 from __future__ import annotations
