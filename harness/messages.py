@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from shootout.contract import Array, Executed, Fidelity
 from shootout.trace_events import Event
@@ -185,16 +185,18 @@ MOST_SCORE = 1e100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Hold the scores that a user's own metric gives the report split.
+    """Hold the scores that a metric gives the report split.
 
     Attributes:
         name: the metric's, for people.
+        against: what the outputs were compared with: the user's `truth`, or the model's own FP32 `outputs`.
         rows: a score for each row.
         lower_is_better: else higher is.
         fault: why there are none.
     """
 
     name: str
+    against: Literal["truth", "outputs"] = "truth"
     rows: tuple[float, ...] = ()
     lower_is_better: bool = False
     fault: str = ""

@@ -22,6 +22,7 @@ from shootout.export.client import is_file
 from shootout.export.request import path_of
 from shootout.formats.files import FORMATS
 from shootout.models.base import Choice
+from shootout.models.user.metrics import METRICS
 from shootout.stats.goals import Aim
 from shootout.study import axes, schema
 
@@ -281,7 +282,8 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "backends": lambda word, _: _complete_list(_complete_targets, word),
     **dict.fromkeys(("baseline", "arm"), lambda word, _: _complete_targets(word)),
     "candidate": lambda word, _: (*_complete_targets(word), *_complete_files(word, ".onnx")),
-    "metric": lambda word, _: _complete_functions(word),
+    "metric": lambda word, _: (*METRICS, "auto", *_complete_functions(word)),
+    "truth": lambda word, _: _complete_files(word, ".npz", ".npy", ".jsonl"),
     "parameters": _complete_axes,
     "shapes": _complete_shapes,
     "options": lambda word, _: _complete_options(word),

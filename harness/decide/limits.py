@@ -19,21 +19,28 @@ from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_plain
-from shootout.results.document import Part, Row, Timing
-from shootout.stats.paired import CONFIDENCE, compare_right, quantile_of
+from shootout.results.document import Metric, Part, Row, Timing
+from shootout.stats.paired import (
+    CONFIDENCE,
+    MOST_ROWS,
+    compare_right,
+    count_rows_for_rare,
+    count_rows_needed,
+    quantile_of,
+)
 from shootout.stats.quantiles import LEAST_TAILS, least_calls, own_calls
 from shootout.stats.verdicts import Standing, judge_limit
 from shootout.units import counted, number
 
 ALPHA = 0.05
 """The chance that any limit of any candidate is called met or broken and isn't."""
-FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.METRIC, Limit.ERROR, Limit.AGREEMENT})
+_OF_METRIC = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
+FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT}) | _OF_METRIC
+WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
 MORE = "--goal 'resolve 2%'"
 """What makes a run go on for more restarts."""
 WITH_POLICY = f"--policy deploy.toml {MORE}"
 """What makes a run read more of long calls."""
-MOST_ROWS = 10_000_000
-"""More labelled rows than that nobody is asked for."""
 
 
 class Finding(Part):
@@ -84,11 +91,19 @@ class _Asked:
         return self.candidate.row
 
 
-def wanted_limits(policy: Policy) -> dict[Limit, float]:
-    """Return the policy's limits; where it has none on what outputs are worth, they must be as good as plain FP32's."""
+def wanted_limits(policy: Policy, row: Row) -> dict[Limit, float]:
+    """Return the policy's limits and, if it has none on what outputs are worth, that they be as good as plain FP32's.
+
+    A metric that the run was given decides that; else the accuracy.
+    """
     if FIDELITY & policy.limits.keys():
         return dict(policy.limits)
-    return {**policy.limits, Limit.DROP: MARGIN}
+    metric = row.fidelity.metric if row.fidelity else None
+    if metric is None:
+        return {**policy.limits, Limit.DROP: MARGIN}
+    if metric.against == "outputs":
+        return {**policy.limits, Limit.AGREEMENT: 1.0 if metric.limit is None else metric.limit}
+    return {**policy.limits, Limit.METRIC_DROP: 0.0 if metric.limit is None else metric.limit}
 
 
 def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple[Finding, ...]:
@@ -97,7 +112,7 @@ def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple
     Args:
         candidates: how many there are in all, which share the chance of an error.
     """
-    wanted = wanted_limits(policy)
+    wanted = wanted_limits(policy, candidate.row)
     alpha = ALPHA / max(candidates * len(wanted), 1)
     return tuple(
         judge_figure(
@@ -266,14 +281,8 @@ def bound_drop(before: str, after: str, wanted: float, alpha: float) -> Bounds:
     """
     change = compare_right(before, after, confidence=1 - alpha)
     low, value, high = (0.0 - one for one in (change.high, change.value, change.low))
-    needed = _count_rows_needed(len(before), (high - low) / 2, wanted - value)
+    needed = count_rows_needed(len(before), (high - low) / 2, wanted - value)
     return Bounds(value=value, low=low, high=high, reason=_told_rows(len(before), needed))
-
-
-def _count_rows_needed(rows: int, reach: float, room: float) -> int | None:
-    """Return how many rows shrink an interval's reach to the room beside the limit; None if nobody has so many."""
-    needed = math.ceil(rows * (reach / room) ** 2) if room else None
-    return needed if needed and needed <= MOST_ROWS else None
 
 
 def _with_reference(candidate: Candidate) -> Iterator[tuple[Play, str]]:
@@ -300,25 +309,78 @@ def _bound_error(asked: _Asked) -> Bounds:
 
 
 def _bound_agreement(asked: _Asked) -> Bounds:
+    metric = _metric_of(asked)
+    if metric and metric.against == "outputs":
+        return _bound_own_agreement(metric, asked)
     shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in shares else min((one for one in shares if one is not None), default=None)
     return _exact_bounds(worst, "its outputs are no classes")
 
 
-def _bound_metric(asked: _Asked) -> Bounds:
-    """Return the mean of the user's own scores, with the interval that the shared chance of an error leaves it."""
+def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
+    """Return the agreement with FP32's own outputs; plain FP32 has all of it, and without a limit nothing else has."""
+    if is_plain(asked.row):
+        return Bounds(value=1.0, low=1.0, high=1.0)
+    if Limit.AGREEMENT not in asked.policy.limits and metric.limit is None:
+        return Bounds(value=metric.value, reason="how much agreement is enough isn't said", needs="--min-agreement 99%")
+    return _bound_mean_score(metric, asked)
+
+
+def _metric_of(asked: _Asked) -> Metric | None:
     plays = (play.row.fidelity.metric for play in asked.candidate.plays if play.row.fidelity)
-    found = next((one for one in plays if one), None)
-    if found is None:
-        return Bounds(reason="no score of yours is measured", needs="--metric file.py:score")
-    if found.lower_is_better:
-        return Bounds(value=found.value, reason=f"lower is better in {found.name}: score its negative to limit it")
-    if found.low is None or found.high is None:
-        return Bounds(value=found.value, reason=f"all {counted(found.rows, 'row')} have the same score")
-    middle, reach = (found.low + found.high) / 2, (found.high - found.low) / 2
-    reach *= quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
-    needed = _count_rows_needed(found.rows, reach, middle - asked.wanted)
-    return Bounds(value=found.value, low=middle - reach, high=middle + reach, reason=_told_rows(found.rows, needed))
+    return next((one for one in plays if one), None)
+
+
+def _bound_least_metric(asked: _Asked) -> Bounds:
+    return _bound_directed_metric(asked, is_lower_better=False)
+
+
+def _bound_most_metric(asked: _Asked) -> Bounds:
+    return _bound_directed_metric(asked, is_lower_better=True)
+
+
+def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
+    metric = _metric_of(asked)
+    if metric is None:
+        return Bounds(reason="no metric is measured", needs=WITH_METRIC)
+    if metric.lower_is_better is not is_lower_better:
+        better, other = ("lower", Limit.MOST_METRIC) if metric.lower_is_better else ("higher", Limit.METRIC)
+        return Bounds(value=metric.value, reason=f"{better} is better in {metric.name}: limit it with {other}")
+    return _bound_mean_score(metric, asked)
+
+
+def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
+    """Return the mean score, with the interval that the shared chance of an error leaves it."""
+    if metric.low is None or metric.high is None:
+        return Bounds(value=metric.value, reason=f"all {counted(metric.rows, 'row')} have the same score")
+    middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
+    needed = count_rows_needed(metric.rows, reach, middle - asked.wanted)
+    return Bounds(value=metric.value, low=middle - reach, high=middle + reach, reason=_told_rows(metric.rows, needed))
+
+
+def _bound_metric_drop(asked: _Asked) -> Bounds:
+    """Return what the mean score lost against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
+    if is_plain(asked.row):
+        return Bounds(value=0.0, low=0.0, high=0.0)
+    metric = _metric_of(asked)
+    if metric is None:
+        return Bounds(reason="no metric is measured", needs=WITH_METRIC)
+    if (change := metric.change) is None:
+        return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
+    sign = 1.0 if metric.lower_is_better else -1.0
+    middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
+    needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
+    if metric.worst is not None:
+        rare = count_rows_for_rare(metric.worst, asked.wanted)
+    high = middle + reach
+    if metric.rows < rare:  # so few rows say nothing of a failure that is rare
+        high, needed = max(high, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
+    return Bounds(value=sign * change.value, low=middle - reach, high=high, reason=_told_rows(metric.rows, needed))
+
+
+def _widening(asked: _Asked) -> float:
+    """Return by how much an interval of 95 % grows for the share of the chance of an error that this limit has."""
+    return quantile_of(1 - asked.alpha) / quantile_of(CONFIDENCE)
 
 
 def _bound_memory(asked: _Asked) -> Bounds:
@@ -379,7 +441,9 @@ FIGURES: Mapping[Limit, Callable[[_Asked], Bounds]] = {
     Limit.P99: _bound_p99,
     Limit.ACCURACY: _bound_accuracy,
     Limit.DROP: _bound_drop,
-    Limit.METRIC: _bound_metric,
+    Limit.METRIC: _bound_least_metric,
+    Limit.MOST_METRIC: _bound_most_metric,
+    Limit.METRIC_DROP: _bound_metric_drop,
     Limit.ERROR: _bound_error,
     Limit.AGREEMENT: _bound_agreement,
     Limit.MEMORY: _bound_memory,

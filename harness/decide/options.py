@@ -94,6 +94,8 @@ class Limit(StrEnum):
     ACCURACY = "min-accuracy"
     DROP = "max-accuracy-drop"
     METRIC = "min-metric"
+    MOST_METRIC = "max-metric"
+    METRIC_DROP = "max-metric-drop"
     ERROR = "max-error"
     AGREEMENT = "min-agreement"
     MEMORY = "memory"
@@ -122,10 +124,19 @@ LIMITS: Mapping[Limit, Quantity] = {
         unit=SHARE, side="least", example="95%", help="Share of labelled rows that it gets right."
     ),
     Limit.DROP: Quantity(unit=POINTS, example="0.5pp", help="What it may lose against plain FP32, in pairs of rows."),
-    Limit.METRIC: Quantity(unit=BARE, side="least", example="0.9", help="Your own score (run --metric)."),
+    Limit.METRIC: Quantity(
+        unit=BARE, side="least", example="0.9", help="The mean of a metric of which higher is better (run --metric)."
+    ),
+    Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", help="The mean of a metric of which lower is better."),
+    Limit.METRIC_DROP: Quantity(
+        unit=BARE, example="0.005", help="What the metric may lose against plain FP32, in its unit, in pairs of rows."
+    ),
     Limit.ERROR: Quantity(unit=BARE, example="1e-3", help="Relative error against the FP64 reference outputs."),
     Limit.AGREEMENT: Quantity(
-        unit=SHARE, side="least", example="99%", help="Share of rows with the reference's first class."
+        unit=SHARE,
+        side="least",
+        example="99%",
+        help="The metric against FP32's own outputs, or else the share of inputs with the reference's first class.",
     ),
     Limit.MEMORY: Quantity(unit=BYTES, example="500MB", help="Of all its processes, the most that they took."),
     Limit.SIZE: Quantity(unit=BYTES, example="50MB", help="Of the model's artifact."),
@@ -202,6 +213,8 @@ class PolicyOptions(TypedDict, total=False):
     min_accuracy: Annotated[str, _limit_flag(Limit.ACCURACY)]
     max_accuracy_drop: Annotated[str, _limit_flag(Limit.DROP)]
     min_metric: Annotated[str, _limit_flag(Limit.METRIC)]
+    max_metric: Annotated[str, _limit_flag(Limit.MOST_METRIC)]
+    max_metric_drop: Annotated[str, _limit_flag(Limit.METRIC_DROP)]
     max_error: Annotated[str, _limit_flag(Limit.ERROR)]
     min_agreement: Annotated[str, _limit_flag(Limit.AGREEMENT)]
     memory: Annotated[str, _limit_flag(Limit.MEMORY)]

@@ -12,7 +12,7 @@ import numpy as np
 
 from shootout.contract import Array, Arrays, Artifact, TensorSpec, Value
 from shootout.errors import ModelError
-from shootout.export.input_sets import LabelledSplit
+from shootout.export.input_sets import RowSplit
 from shootout.export.request import ExportJob
 from shootout.exported.fidelity import spread
 from shootout.exported.model import (
@@ -45,7 +45,7 @@ class ExportFindings:
         gradients: of a training step, those of each trained weight for each buffer.
         calibration: sets for quantization; None: there are none, since nothing of it is quantized.
         calibration_fault: why the user's own can't be used.
-        split: labelled rows, checked against the outputs.
+        split: rows for accuracy and metrics, checked against the outputs.
         unmade: why there are no more artifacts.
     """
 
@@ -64,7 +64,7 @@ class ExportFindings:
     gradients: Sequence[Arrays] | None = None
     calibration: Sequence[Arrays] | None = None
     calibration_fault: str = ""
-    split: LabelledSplit | None = None
+    split: RowSplit | None = None
     notes: tuple[str, ...] = ()
     unmade: str = ""
 
@@ -90,6 +90,9 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
             save_sets(folder / name, arrays)
     if found.split:
         found.split.save(folder)
+    class_scores = ""
+    if found.split and found.split.report_labels is not None:
+        class_scores = found.split.find_class_scores(found.outputs, job.request.class_scores)
     return ExportedModel(
         folder=folder,
         key=job.key,
@@ -112,6 +115,7 @@ def assemble(job: ExportJob, found: ExportFindings) -> ExportedModel:
         source_sha256=job.source_sha256,
         drawn=found.drawn,
         spread=spread(found.reference_outputs),
+        class_scores=class_scores,
         trained=tuple(found.gradients[0]) if found.gradients else (),
     )
 

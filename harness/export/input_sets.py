@@ -5,7 +5,7 @@ Drawn numbers are not always valid, and never typical, so a user may give real o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
-from shootout.exported.model import LABELS, REPORT, SELECTION
+from shootout.exported.model import LABELS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
 from shootout.models.base import LabelledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
 
@@ -97,81 +97,121 @@ HALF_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledSplit:
-    """Hold a labeled data set, split in two.
+class RowSplit:
+    """Hold a data set's rows, split in two.
 
     Attributes:
         batch: rows that a call takes.
-        other: rows for timing and calibration, by input name; and their labels.
-        report: rows for the accuracy; and their labels.
+        other: rows for timing and calibration, by input name.
+        other_labels: the right class of each; None if there are no labels.
+        report: rows for accuracy and metrics.
+        report_labels: likewise.
+        report_rows: (rows,), the number of each in the user's own data.
         notes: what a row of the table should say of it.
     """
 
     batch: int
     other: Arrays
-    other_labels: Array
+    other_labels: Array | None
     report: Arrays
-    report_labels: Array
-    notes: tuple[str, ...]
+    report_labels: Array | None
+    report_rows: Array
+    notes: tuple[str, ...] = ()
 
     def buffers(self, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
-        """Input sets that calls rotate through."""
+        """Return the input sets that calls rotate through."""
         return self.sets()[: buffer_count(specs)]
 
     def sets(self) -> list[dict[str, Array]]:
         """Return the other rows in batches; the first rows fill up the last one."""
-        firsts = range(0, len(self.other_labels), self.batch)
-        return [{name: rows(array, first, self.batch) for name, array in self.other.items()} for first in firsts]
+        return _split_batches(self.other, self.batch)
 
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""
-        save_rows(folder / REPORT, self.report, self.report_labels)
-        save_rows(folder / SELECTION, self.other, self.other_labels)
+        save_rows(folder / REPORT, self.report, self.report_labels, self.report_rows)
+        if self.other_labels is not None:
+            save_rows(folder / SELECTION, self.other, self.other_labels)
 
-    def check(self, outputs: Sequence[TensorSpec]) -> None:
-        """Refuse labels that don't fit the model's first output, (rows, classes).
+    def save_outputs(
+        self, folder: Path, names: Sequence[str], run: Callable[[Sequence[Arrays]], Sequence[Arrays]]
+    ) -> None:
+        """Write the model's own outputs for the report rows, which a metric without truth goes by.
 
         Raises:
-            UsageError: it has another shape, or a label is no class of it.
+            UsageError: an output doesn't have the rows along axis 0.
         """
-        first = outputs[0]
-        if len(first.shape) != 2 or first.shape[0] != self.batch or first.shape[1] < 2:
-            expected = f"[{self.batch}, classes]"
-            raise UsageError(f"labels need class scores {expected}; output {first.name!r} is {list(first.shape)}")
-        found = np.concatenate([self.report_labels, self.other_labels])
-        if found.min() < 0 or found.max() >= first.shape[1]:
-            asked = f"labels must be from 0 to {first.shape[1] - 1}, the classes of output {first.name!r}"
-            raise UsageError(f"{asked}; got {found.min()} to {found.max()}")
+        outputs = run(_split_batches(self.report, self.batch))
+        for name in names:
+            if (first := outputs[0][name]).shape[:1] != (self.batch,):
+                got = f"output {name!r} is {list(first.shape)}"
+                raise UsageError(f"--metric without truth needs outputs whose first axis is the batch; {got}")
+        count = len(self.report_rows)
+        stacked = {str(at): np.concatenate([one[name] for one in outputs])[:count] for at, name in enumerate(names)}
+        np.savez(folder / REPORT_OUTPUTS, **stacked)  # type: ignore[arg-type] # as in save_sets
+
+    def find_class_scores(self, outputs: Sequence[TensorSpec], named: str = "") -> str:
+        """Return the output that holds the class scores, (rows, classes): the first of such a shape, if none is named.
+
+        Raises:
+            UsageError: there is none, or a label is no class of it.
+        """
+        fits = [one for one in outputs if _is_class_scores(one, self.batch) and named in ("", one.name)]
+        if not fits:
+            got = ", ".join(f"{one.name!r} {one.dtype}{list(one.shape)}" for one in outputs)
+            asked = f"output {named!r} to be" if named else "an output of"
+            fix = "give --truth and --metric for another task" if not named else "name another with --scores"
+            raise UsageError(f"labels need {asked} class scores [{self.batch}, classes]; got {got}: {fix}")
+        if self.report_labels is not None and self.other_labels is not None:
+            found, classes = np.concatenate([self.report_labels, self.other_labels]), fits[0].shape[1]
+            if found.min() < 0 or found.max() >= classes:
+                asked = f"labels must be from 0 to {classes - 1}, the classes of output {fits[0].name!r}"
+                raise UsageError(f"{asked}; got {found.min()} to {found.max()}")
+        return fits[0].name
 
 
-def save_rows(path: Path, inputs: Arrays, labels: Array) -> None:
-    """Store labelled rows as `ExportedModel.report` reads them."""
-    stacked = {str(index): array for index, array in enumerate(inputs.values())}
-    np.savez(path, **{**stacked, LABELS: labels})  # type: ignore[arg-type] # as in save_sets
+def _is_class_scores(spec: TensorSpec, batch: int) -> bool:
+    is_matrix = len(spec.shape) == 2 and spec.shape[0] == batch and spec.shape[1] > 1
+    return is_matrix and not spec.dtype.startswith(("int", "uint", "bool"))
 
 
-def split_rows(inputs: Arrays, labels: Array, specs: Sequence[TensorSpec]) -> LabelledSplit:
+def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: Array | None = None) -> None:
+    """Store rows as `ExportedModel.report` and `selection` read them.
+
+    Args:
+        labels: of the rows; None if there are none.
+        numbers: of the rows in the user's own data.
+    """
+    stored = {str(index): array for index, array in enumerate(inputs.values())}
+    stored |= {name: array for name, array in ((LABELS, labels), (ROWS, numbers)) if array is not None}
+    np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
+
+
+def split_rows(inputs: Arrays, labels: Array | None, specs: Sequence[TensorSpec]) -> RowSplit:
     """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
+
+    Args:
+        labels: the right class of each row; None if another metric than accuracy scores them.
 
     Raises:
         UsageError: the labels aren't one class for each row.
     """
     count, batch = len(next(iter(inputs.values()))), common_batch(specs)
-    refuse_misfits(labels, {count})
-    report, other = (
-        (slice(0, None, 2), slice(1, None, 2)) if count // 2 >= max(HALF_ROWS, 2 * batch) else [slice(None)] * 2
-    )
-    reported = len(labels[report])
-    if reported < count:
-        note = f"accuracy on every other of the {count} labelled rows; calibration and timing use the rest"
+    if labels is not None:
+        refuse_misfits(labels, {count})
+    numbers = np.arange(count)
+    report, other = (numbers[::2], numbers[1::2]) if count // 2 >= max(HALF_ROWS, 2 * batch) else (numbers, numbers)
+    what, kind = ("the metric", "") if labels is None else ("accuracy", "labelled ")
+    if len(report) < count:
+        note = f"{what} on every other of the {count} {kind}rows; calibration and timing use the rest"
     else:
-        note = f"accuracy on all {count} labelled rows, which calibration and timing also use: too few to share out"
-    return LabelledSplit(
+        note = f"{what} on all {count} {kind}rows, which calibration and timing also use: too few to share out"
+    return RowSplit(
         batch=batch,
         other={name: array[other] for name, array in inputs.items()},
-        other_labels=labels[other],
+        other_labels=None if labels is None else labels[other],
         report={name: array[report] for name, array in inputs.items()},
-        report_labels=labels[report],
+        report_labels=None if labels is None else labels[report],
+        report_rows=report,
         notes=(note,),
     )
 
@@ -204,19 +244,19 @@ def check_labels(labels: Path, counts: Collection[int]) -> None:
         raise UsageError(f"{labels}: {error}") from None
 
 
-def read_labelled(inputs: Path, labels: Path, specs: Sequence[TensorSpec]) -> LabelledSplit:
-    """Read the user's labeled rows and split them.
+def read_split(inputs: Path, labels: Path | None, specs: Sequence[TensorSpec]) -> RowSplit:
+    """Read the user's rows and split them.
 
     Args:
         inputs: data, see `data_files`.
-        labels: the same, or a file of labels alone.
+        labels: the same, or a file of labels alone; None if a metric scores the rows by something else.
         specs: the model's inputs; axis 0 of each is the batch.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
     """
     common_batch(specs)
-    rows_of, found = read_rows(inputs, specs), read_labels(labels)
+    rows_of, found = read_rows(inputs, specs), read_labels(labels) if labels else None
     try:
         return split_rows(rows_of, found, specs)
     except UsageError as error:
@@ -232,5 +272,5 @@ def common_batch(specs: Sequence[TensorSpec]) -> int:
     sizes: Mapping[str, int | None] = {spec.name: spec.shape[0] if spec.shape else None for spec in specs}
     found = set(sizes.values())
     if len(found) != 1 or None in found:
-        raise UsageError(f"labels need inputs whose first axis is the batch; the model's are {dict(sizes)}")
+        raise UsageError(f"labels and metrics need inputs whose first axis is the batch; the model's are {dict(sizes)}")
     return int(found.pop() or 0)

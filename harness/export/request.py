@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from shootout import models, schemes
 from shootout.contract import Device, NotRun, NotRunKind, Precision, Value
@@ -55,6 +55,9 @@ class Request:
         module: of a user's file, the torch module too, for backends that run nothing else.
         training: an exported model for training steps: its reference outputs hold the loss and the gradients.
         needs: of a user's file, the precisions whose errors are needed besides FP32's; none: those of all.
+        scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
+            `outputs`; "" if there is no metric.
+        class_scores: the output that holds the scores of the labels' classes; "" for the first of their shape.
     """
 
     model: str
@@ -70,6 +73,8 @@ class Request:
     module: bool = False
     training: bool = False
     needs: tuple[str, ...] = ()
+    scored: Literal["", "truth", "outputs"] = ""
+    class_scores: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +197,8 @@ def _model_job(request: Request) -> ExportJob:
     model = models.get(request.model)
     parameters = model.check(request.parameters)
     model.inputs(parameters, request.batch)  # a batch that this model can't have
-    return ExportJob(request=_with_absolute_paths(replace(request, parameters=parameters, module=False, needs=())))
+    asked = replace(request, parameters=parameters, module=False, needs=(), scored="")
+    return ExportJob(request=_with_absolute_paths(asked))
 
 
 def _own_job(request: Request, sources: Sources) -> ExportJob:
@@ -211,7 +217,7 @@ def _own_job(request: Request, sources: Sources) -> ExportJob:
         model=model.name,
         parameters=model.check(request.parameters),
         weights=weights.expanduser() if weights else None,
-        labels_npz=labels_of(request),
+        **_labelling(request),
         module=False,
         needs=(),
     )
@@ -230,7 +236,7 @@ def _file_job(request: Request) -> ExportJob:
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
     return ExportJob(
-        request=_with_absolute_paths(replace(request, model=path.name, labels_npz=labels_of(request))),
+        request=_with_absolute_paths(replace(request, model=path.name, **_labelling(request))),
         file=str(path),
         contents=contents,
         holds=own_precisions(header(path)),
@@ -285,6 +291,12 @@ def _data_hashes(request: Request) -> dict[str, str]:
                 else:
                     raise
     return found
+
+
+def _labelling(request: Request) -> dict[str, Any]:
+    """Return where the labels are, and what a metric goes by: labels are truth, too."""
+    labels = labels_of(request)
+    return {"labels_npz": labels, "scored": "truth" if request.scored and labels else request.scored}
 
 
 def labels_of(request: Request) -> Path | None:

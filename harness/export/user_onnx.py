@@ -25,7 +25,7 @@ from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, Tens
 from shootout.errors import UNINSTALLED, ModelError, explained
 from shootout.export import input_sets
 from shootout.export.assembly import ExportFindings, assemble, require_telling
-from shootout.export.input_sets import read_labelled, save_rows
+from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of
 from shootout.exported import onnx_axes, onnx_files, onnx_graph
 from shootout.exported.data_files import read_sets
@@ -85,13 +85,14 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     found = prepared.found
     if original:
         _require_outputs(asked.model, found.outputs, original)
-        for split, rows in ((REPORT, original.report()), (SELECTION, original.selection())):
-            if rows:
-                save_rows(folder / split, _as_typed(rows.inputs, found.inputs), rows.labels)
+        if report := original.report():
+            save_rows(folder / REPORT, _as_typed(report.inputs, found.inputs), report.labels, report.rows)
+        if rows := original.selection():
+            save_rows(folder / SELECTION, _as_typed(rows.inputs, found.inputs), rows.labels)
     sets, fault = _choose_calibration(asked, prepared, original, effort)
     require_telling(asked.model, found.outputs, found.reference_outputs)
-    if found.split:
-        found.split.check(found.outputs)
+    if found.split and asked.labels_npz:
+        found.split.find_class_scores(found.outputs, asked.class_scores)
     reference_run = onnx_error_bounds.ReferenceRun(
         path=folder / FILES[Artifact.ONNX],
         buffers=found.buffers,
@@ -170,8 +171,8 @@ def prepare(
     split = None
     if original:
         real = _all_typed(original.input_buffers(), specs)
-    elif asked.inputs_npz and asked.labels_npz:
-        split = read_labelled(asked.inputs_npz, asked.labels_npz, specs)
+    elif asked.inputs_npz and (asked.labels_npz or asked.scored):
+        split = read_split(asked.inputs_npz, asked.labels_npz, specs)
         real = split.buffers(specs)
     elif asked.inputs_npz:
         real = read_sets(asked.inputs_npz, specs)
@@ -205,6 +206,9 @@ def prepare(
         split=split,
         notes=axes.notes,
     )
+    if split and asked.scored == "outputs":
+        effort.tell("running the rows that the metric scores")
+        split.save_outputs(folder, [spec.name for spec in found.outputs], run)
     error_bound = onnx_error_bounds.float32_error_bound(
         model, buffers, reference_outputs, name=path.name, workshop=folder.parent
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ class InputData:
 
     buffers: list[dict[str, Array]]
     calibration: list[dict[str, Array]]
-    split: input_sets.LabelledSplit | None = None
+    split: input_sets.RowSplit | None = None
     drawn: bool = False
 
 
@@ -75,8 +76,12 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     buffers = buffers[: len(reference_outputs)]
     outputs = _output_specs(called, reference_outputs)
     require_telling(job.short, outputs, reference_outputs)
-    if data.split:
-        data.split.check(outputs)
+    if data.split and data.split.report_labels is not None:
+        data.split.find_class_scores(outputs, asked.class_scores)
+    elif data.split and asked.scored == "outputs":
+        effort.tell("running the rows that the metric scores")
+        run = partial(torch_error_bounds.run, called.module, names=called.outputs)
+        data.split.save_outputs(Path(job.folder), [spec.name for spec in outputs], lambda sets: list(map(run, sets)))
     findings = ExportFindings(
         inputs=specs,
         outputs=outputs,
@@ -113,7 +118,7 @@ def _input_specs(job: ExportJob, called: Called) -> tuple[tuple[TensorSpec, ...]
     elif called.batch is None and batch not in (1, rows):
         given = f"its example inputs have {rows} rows" if rows else "its example inputs have no common first axis"
         raise UsageError(f"batch {batch}: {job.short} has no parameter `{BATCH}`, and {given}: give it one")
-    elif called.batch is None and job.request.labels_npz:
+    elif called.batch is None and (job.request.labels_npz or job.request.scored):
         batch = rows or batch
     specs = tuple(
         TensorSpec(name=name, shape=shape, dtype=called.inputs[name].dtype.name) for name, shape in shapes.items()
@@ -175,8 +180,8 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) 
     asked = job.request
     npz = asked.inputs_npz
     split = None
-    if npz and asked.labels_npz:
-        split = input_sets.read_labelled(npz, asked.labels_npz, specs)
+    if npz and (asked.labels_npz or asked.scored):
+        split = input_sets.read_split(npz, asked.labels_npz, specs)
     elif called.labels is not None and not npz:
         split = input_sets.split_rows(called.inputs, called.labels, specs)
     if split:

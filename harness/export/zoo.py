@@ -17,7 +17,7 @@ from shootout.contract import Array, Arrays, Precision, TensorSpec
 from shootout.errors import UsageError
 from shootout.export import input_sets
 from shootout.export.assembly import ExportFindings, assemble, require_telling
-from shootout.export.input_sets import LabelledSplit
+from shootout.export.input_sets import RowSplit
 from shootout.export.request import ExportJob
 from shootout.exported.effort import Effort
 from shootout.exported.model import ExportedModel
@@ -69,14 +69,14 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     return assemble(job, found)
 
 
-def _split_of_task(task: LabelledTask, batch: int) -> LabelledSplit:
-    return LabelledSplit(
+def _split_of_task(task: LabelledTask, batch: int) -> RowSplit:
+    return RowSplit(
         batch=batch,
         other=task.calibration,
         other_labels=task.calibration_labels,
         report=task.report,
         report_labels=task.labels,
-        notes=(),
+        report_rows=np.arange(len(task.labels)),
     )
 
 

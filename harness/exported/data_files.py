@@ -80,7 +80,7 @@ def holds_labels(path: Path) -> bool:
     Raises:
         UsageError: it can't be read.
     """
-    return LABELS in _read_headers(path)
+    return LABELS in read_headers(path)
 
 
 def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
@@ -89,7 +89,7 @@ def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
     Returns:
         The rows of all sets together; None if no input has the batch first.
     """
-    forms = _match_forms(path, specs, _read_headers(path))
+    forms = _match_forms(path, specs, read_headers(path))
     return next((form.rows for form in forms.values() if form.rows is not None), None)
 
 
@@ -99,7 +99,7 @@ def possible_rows(path: Path) -> set[int]:
     Raises:
         UsageError: they can't be read.
     """
-    shapes = [one.shape for name, one in _read_headers(path).items() if name != LABELS and one.shape]
+    shapes = [one.shape for name, one in read_headers(path).items() if name != LABELS and one.shape]
     return set.intersection(*({shape[0], math.prod(shape[:2])} for shape in shapes)) if shapes else set()
 
 
@@ -178,7 +178,7 @@ def _refuse_nan(path: Path, name: str, array: Array) -> None:
         raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {count} places")
 
 
-def _read_headers(path: Path) -> dict[str, TensorSpec]:
+def read_headers(path: Path) -> dict[str, TensorSpec]:
     """Shape and dtype of all arrays by name; raises as `read_arrays`."""
     with _explaining_errors(path):
         if path.is_dir():

@@ -21,7 +21,7 @@ import numpy as np
 
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
 from shootout.contract import Array, Arrays, BoundStanding, Fidelity, TensorSpec
-from shootout.exported.model import LabelledRows
+from shootout.exported.model import ReportRows
 
 ALIKE = 1e-5
 """The share of its size below which an output counts as the same for all inputs (anchors alone, say, or positions)."""
@@ -120,10 +120,27 @@ def spread(reference_outputs: Sequence[Arrays]) -> float:
     return min(shares, default=1.0)
 
 
-def with_accuracy(found: Fidelity, run: Callable[[Arrays], Arrays], report: LabelledRows, batch: int) -> Fidelity:
-    """`found` with the accuracy on the report split; see `rightly`."""
-    right = rightly(run, report, batch)
-    return dataclasses.replace(found, accuracy=float(right.mean()), right="".join(map(str, right.astype(int))))
+def with_accuracy(
+    found: Fidelity, run: Callable[[Arrays], Arrays], report: ReportRows, batch: int, class_scores: str
+) -> Fidelity:
+    """Run the report split and return `found` with the accuracy on it, if its rows have labels.
+
+    Args:
+        run: one batch of inputs → outputs.
+        batch: rows the model takes at a time; the last batch is filled up with rows that aren't counted.
+        class_scores: the output that holds the scores of the classes.
+    """
+    right: list[Array] = []
+    for first in range(0, len(report.rows), batch):
+        outputs = run({name: rows(array, first, batch) for name, array in report.inputs.items()})
+        if report.labels is not None:
+            labels = report.labels[first : first + batch]
+            right.append(outputs[class_scores][: len(labels)].argmax(axis=-1) == labels)
+    if not right:
+        return found
+    found_right = np.concatenate(right)
+    kept = "".join(map(str, found_right.astype(int)))
+    return dataclasses.replace(found, accuracy=float(found_right.mean()), right=kept)
 
 
 def widened(error: float | None) -> float | None:
@@ -210,22 +227,6 @@ def disagreement(found: Fidelity, error_bound: float | None) -> str | None:
     if found.shared_l2 <= bound:
         return None
     return f"its outputs are {found.shared_l2:.2g} (relative L2) off the shared model's own, above {bound:.2g}"
-
-
-def rightly(run: Callable[[Arrays], Arrays], report: LabelledRows, batch: int) -> Array:
-    """Return for each row of the report split whether its largest output is the right class.
-
-    Args:
-        run: one batch of inputs → outputs, the class scores first.
-        report: the split.
-        batch: rows the model takes at a time; the last batch is filled up with rows that aren't counted.
-    """
-    found = []
-    for first in range(0, len(report.labels), batch):
-        labels = report.labels[first : first + batch]
-        scores = next(iter(run({name: rows(array, first, batch) for name, array in report.inputs.items()}).values()))
-        found.append(scores[: len(labels)].argmax(axis=-1) == labels)
-    return np.concatenate(found)
 
 
 def rows(array: Array, first: int, batch: int) -> Array:

@@ -43,8 +43,8 @@ FILES = {
 GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
-REPORT, SELECTION = "report.npz", "selection.npz"
-LABELS = "labels"
+REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
+LABELS, ROWS = "labels", "rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
 TELLING = 10.0
@@ -68,6 +68,21 @@ class LabelledRows:
 
     inputs: Arrays
     labels: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportRows:
+    """Hold the rows of a data set that accuracy and metrics are measured on.
+
+    Attributes:
+        inputs: by input name, rows along axis 0.
+        rows: (rows,), the number of each in the user's own data, from 0.
+        labels: (rows,), the right class of each; None if they have none.
+    """
+
+    inputs: Arrays
+    rows: Array
+    labels: Array | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,7 @@ class ExportedModel:
         unpredicted: keys of `error_bounds` that such an exported model left out, though the model may have them.
         drawn: whether the inputs are drawn numbers, which may be unlike anything that the model was made for.
         spread: of the reference outputs (see `fidelity.spread`).
+        class_scores: the output that holds the scores of the labels' classes; "" without labels.
         work: what one call takes; a variant has its plain model's. None: there is no graph that it could be counted in.
     """
 
@@ -122,6 +138,7 @@ class ExportedModel:
     spread: float = 1.0
     source_sha256: str = ""
     work: Work | None = None
+    class_scores: str = ""
     trained: tuple[str, ...] = ()
     whole_s: float | None = None
     unpredicted: tuple[str, ...] = ()
@@ -267,9 +284,23 @@ class ExportedModel:
             raise ValueError(self.calibration_fault)
         return load_sets(self.folder / CALIBRATION, [spec.name for spec in self.inputs])
 
-    def report(self) -> LabelledRows | None:
-        """Return the data set's report split; None for a model without a data set."""
-        return self._read_split(REPORT)
+    def report(self) -> ReportRows | None:
+        """Return the data set's report split, None for a model without a data set."""
+        if not self.has_report:
+            return None
+        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
+            labels = stored[LABELS] if LABELS in stored.files else None
+            return ReportRows(inputs=self._inputs_in(stored), rows=stored[ROWS], labels=labels)
+
+    @property
+    def has_own_report_outputs(self) -> bool:
+        """Return whether the model's own outputs for the report split are there, for a metric without truth."""
+        return (self.folder / REPORT_OUTPUTS).exists()
+
+    def report_outputs(self) -> Arrays:
+        """Return the model's own FP32 outputs for the report split, by name; rows along axis 0 of each."""
+        with np.load(self.folder / REPORT_OUTPUTS, allow_pickle=False) as stored:
+            return {spec.name: stored[str(index)] for index, spec in enumerate(self.outputs)}
 
     @property
     def has_report(self) -> bool:
@@ -282,20 +313,17 @@ class ExportedModel:
         if not self.has_report:
             return 0
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
-            return -(-len(stored[LABELS]) // self.batch)
+            return -(-len(stored[ROWS]) // self.batch)
 
     def selection(self) -> LabelledRows | None:
-        """Return the calibration split with its labels, which a search may look at; None without a data set."""
-        return self._read_split(SELECTION)
-
-    def _read_split(self, name: str) -> LabelledRows | None:
-        path = self.folder / name
-        if not path.exists():
+        """Return the calibration split with its labels, which a search may look at; None for a model without labels."""
+        if not (self.folder / SELECTION).exists():
             return None
-        names = [spec.name for spec in self.inputs]
-        with np.load(path, allow_pickle=False) as stored:
-            inputs = {name: stored[str(index)] for index, name in enumerate(names)}
-            return LabelledRows(inputs=inputs, labels=stored[LABELS])
+        with np.load(self.folder / SELECTION, allow_pickle=False) as stored:
+            return LabelledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
+
+    def _inputs_in(self, stored: Mapping[str, Array]) -> Arrays:
+        return {spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)}
 
     def seal(self) -> None:
         """Write the manifest, with the hash of every file in the folder and of the manifest itself."""

@@ -16,7 +16,7 @@ import shootout
 from shootout import backends, models
 from shootout.export.request import is_file, path_of
 from shootout.exported import data_files
-from shootout.models.user import hfconfig, source
+from shootout.models.user import hfconfig, scoring, source
 from shootout.study.group import name_model
 from shootout.study.points import points
 from shootout.study.schema import Study
@@ -53,14 +53,14 @@ def pack(study: Study) -> Parcel:
     if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
         fields["name"] = name_model(study.model[0])
     fields["model"] = [_add_model(name, packed) for name in study.model]
-    for name in ("inputs", "labels", "calibration"):
+    for name in ("inputs", "labels", "truth", "calibration"):
         if given := getattr(study, name):
             fields[name] = _add_files(Path(given), data_files.files_of(Path(given).expanduser()), packed)
     if study.weights:
         fields["weights"] = _add_files(
             Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), packed
         )
-    if study.metric:
+    if study.metric and scoring.is_own(study.metric):
         fields["metric"] = _add_source(study.metric, packed)
     contents = {name: path.read_bytes() for name, path in packed.items()}
     return Parcel(package=_pack_package(), files=_zip_contents(contents), fields=fields, names=tuple(sorted(packed)))

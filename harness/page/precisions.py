@@ -25,9 +25,11 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
+from shootout.report.answer import tell_metric
 from shootout.report.columns import error
 from shootout.results.accuracy import keeps_accuracy
 from shootout.results.document import Document, Row
+from shootout.stats.verdicts import Standing
 from shootout.study.group import is_exact, short
 from shootout.units import counted, points
 
@@ -89,6 +91,8 @@ def _key_without_precision(row: Row) -> tuple[object, ...]:
 
 def judge_outputs(row: Row) -> tuple[str, str]:
     """Return the color for what became of the outputs, and that in words."""
+    if row.fidelity and (metric := row.fidelity.metric) and metric.standing:
+        return (EVEN if metric.standing is Standing.MET else BEHIND), tell_metric(metric)
     change = row.fidelity.accuracy_change if row.fidelity else None
     if change is None:
         known = row.fidelity is not None and row.fidelity.relative_l2 is not None

@@ -28,12 +28,12 @@ from shootout.constants import (
     MIN_ROUNDS,
     WARM_UP_NS,
 )
-from shootout.contract import Arm, Array, Device, Scenario
+from shootout.contract import Arm, Device, Scenario
 from shootout.errors import ArmFailed, Hung, NotRunKind, SkippedArm
 from shootout.host.placement import ProcessBounds
 from shootout.host.scratch import scratch
 from shootout.messages import Loaded, OnGpu, RateStep, Scope, Scores, Tuned, Turn, Verified, Warming
-from shootout.models.user.scoring import score
+from shootout.models.user.scoring import Measure, score
 from shootout.race.pace import too_slow
 from shootout.units import duration
 from shootout.worker.process import WorkerProcess
@@ -172,16 +172,15 @@ class ArmProcess:
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
         ask = partial(self._ask_in_time, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
-        report = self._built.exported.report() if self._first and self._launcher.metric else None
-        with scratch() if report else nullcontext() as keep:
+        wanted = self._launcher.measure if self._first else None
+        measure = wanted if wanted and self._built.exported.has_report else None
+        with scratch() if measure else nullcontext() as keep:
             verified: Verified = ask(keep=keep)
-            scores = None
-            if report and keep and not verified.fault:
-                scores = self._score_outputs(keep, report.labels)
+            scores = self._score_outputs(keep, measure) if keep and measure and not verified.fault else None
         return replace(verified, executed=reported.check_account(verified.executed), scores=scores)
 
-    def _score_outputs(self, outputs: Path, labels: Array) -> Scores:
-        """Score the outputs in a folder by the user's own metric; see `_ask_in_time` for how long.
+    def _score_outputs(self, outputs: Path, measure: Measure) -> Scores:
+        """Score the outputs in a folder by a metric; see `_ask_in_time` for how long.
 
         Raises:
             Hung: the arm's part of the run's time was over, and there were no scores.
@@ -190,7 +189,7 @@ class ArmProcess:
         end = self._launcher.loaded_by
         part_s = budget.one_answer_s(end)
         part = Deadline(part_s)
-        scores = score(self._launcher.metric, outputs, labels, min(LOAD_TIMEOUT_S, part_s))
+        scores = score(measure, outputs, self._built.exported, min(LOAD_TIMEOUT_S, part_s))
         if scores.fault and not part.allows(0.0):
             if not end.allows(0.0):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])

@@ -123,7 +123,7 @@ def plan_groups_for(
     """Return the groups that the asks want, with their lines in the journal; an ask that fits no size has none.
 
     Args:
-        names: of the groups that are there; no group is plan_groups_for under the name of another one, so asking ends.
+        names: of the groups that are there; no group is planned under the name of another one, so asking ends.
     """
     found: list[tuple[PlannedGroup, Added]] = []
     for ask in asks:

@@ -15,6 +15,7 @@ from shootout.clock import Deadline
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Arm, Device
 from shootout.host.placement import Placement, child_environment
+from shootout.models.user.scoring import Measure
 from shootout.race.arm_process import ArmProcess
 from shootout.race.pausing import Suspension
 from shootout.worker.fork_server import ForkServer, can_fork
@@ -37,7 +38,7 @@ class Launcher:
         interpreters: by the name that targets give them.
         max_call_s: how long a call may take (0: any time), looked at in the first restart.
         max_error: the error that the user allows any arm, whatever its label explains.
-        metric: of the user's own, for the first restart to score the report split by; "" for none.
+        measure: what the first restart scores the report split by; None for nothing.
         hold: how arms keep still while another one plays.
         unsynchronised: whether arms on the GPU also show what a timer sees that doesn't wait for the device.
         energy: whether they count a call's energy, in the first restart.
@@ -53,7 +54,7 @@ class Launcher:
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     max_call_s: float = 0.0
     max_error: float = 0.0
-    metric: str = ""
+    measure: Measure | None = None
     hold: Suspension = field(default_factory=Suspension)
     unsynchronised: bool = False
     energy: bool = False

@@ -22,6 +22,7 @@ from shootout.host.placement import on_cpus
 from shootout.journal.journal import History, Journal
 from shootout.journal.records import Confirming, Played
 from shootout.messages import Progress
+from shootout.models.user.scoring import Measure
 from shootout.race import crossover_search, pace, queue, stopping
 from shootout.race.crossover_search import Ask, Search
 from shootout.race.launcher import Launcher
@@ -34,6 +35,7 @@ from shootout.race.serving import terms_of
 from shootout.results.group import group_of
 from shootout.stats.verdicts import Rules
 from shootout.study.plan import Plan, PlannedGroup
+from shootout.study.schema import Study
 
 Breach = Callable[[Played, int | None], NotRun | None]
 """Why an arm need play no more, by its line of a restart and what its runtime takes on disk; None: it goes on."""
@@ -109,7 +111,7 @@ class RaceRunner:
             ready = [one.exported for group in self.built.values() for one in group.values()]
             if ready and not any(one.has_report for one in ready):
                 names = ", ".join(dict.fromkeys(one.model for one in ready))
-                raise UsageError(f"--metric scores labelled rows, and {names} has none here: give --labels")
+                raise UsageError(f"--metric scores rows of your own, and {names} has none here: give --inputs")
 
     def _prepare_groups(self, groups: Sequence[PlannedGroup]) -> dict[str, dict[str, Built]]:
         machine = environment.fingerprint(self.history.header.environment)
@@ -133,7 +135,7 @@ class RaceRunner:
             interpreters=self.plan.interpreters,
             max_call_s=self.plan.study.max_call_s,
             max_error=self.plan.study.max_error,
-            metric=self.plan.study.metric or "",
+            measure=_measure_of(self.plan.study),
             hold=self.hold,
             unsynchronised=self.plan.study.unsynchronised,
             energy=self.plan.study.energy,
@@ -335,6 +337,13 @@ class RaceRunner:
                 self.recorder.note(one.group.record.name, arm, why)
                 one.race.out.add(arm.label)
         one.look(one.pressing)
+
+
+def _measure_of(study: Study) -> Measure | None:
+    """Return what a study's rows are scored by; None for nothing."""
+    if not study.metric:
+        return None
+    return Measure(metric=study.metric, truth=study.truth or "", scores=study.scores or "")
 
 
 def rules_to_go_on(rules: Rules, played: int) -> Rules:

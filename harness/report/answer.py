@@ -18,6 +18,7 @@ from shootout.results.document import (
     AccuracyChange,
     Answer,
     Document,
+    Metric,
     NotRaced,
     Passed,
     Ratio,
@@ -27,7 +28,7 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, points, seconds, size
@@ -186,12 +187,15 @@ def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
     """List the accuracy or error of an arm that isn't plain FP32."""
-    if ship.accuracy is not None:
+    if ship.metric:
+        yield tell_metric(ship.metric)
+    elif ship.accuracy is not None:
         yield f"accuracy {ship.accuracy:.1%}{tell_accuracy_change(ship.accuracy_change)}"
     if text := tell_error_of_ship(ship, row):
         yield f"error {text}"
     if ship.admitted == "alone":
-        yield "nothing here is known to keep the model's accuracy"
+        what = ship.metric.name if ship.metric else "the model's accuracy"
+        yield f"nothing here is known to keep {what}"
 
 
 def tell_error_of_ship(ship: Shipped, row: Row) -> str:
@@ -203,6 +207,30 @@ def tell_error_of_ship(ship: Shipped, row: Row) -> str:
 def tell_accuracy_change(change: AccuracyChange | None) -> str:
     """Return ` (-1.8 [-3.2, -0.3] points)`, or "" without a change."""
     return f" ({points(change.value)} [{points(change.low)}, {points(change.high)}] points)" if change else ""
+
+
+def tell_metric(metric: Metric) -> str:
+    """Return `iou 0.940 (+0.001, 95 %: 0 to +0.002)`; without truth, the score against FP32's own outputs."""
+    told = f"{metric.name} {metric.value:.4g}"
+    if metric.against == "outputs":
+        bounds = "" if metric.low is None or metric.high is None else f" (95 %: {metric.low:.4g} to {metric.high:.4g})"
+        return f"{told} against FP32's own outputs{bounds}"
+    if change := metric.change:
+        return f"{told} ({change.value:+.2g}, 95 %: {change.low:+.2g} to {change.high:+.2g})"
+    return told
+
+
+def _tell_metric_standing(metric: Metric) -> str:
+    """Return why a metric doesn't admit a target, and what would tell."""
+    if metric.standing is Standing.BROKEN:
+        least = metric.against == "outputs" and metric.change is None
+        return f"under the limit of {metric.limit:.2g}" if least else f"loses more than {metric.limit:.2g}"
+    if metric.standing is Standing.UNKNOWN:
+        more = metric.rows_needed - metric.rows if metric.rows_needed else 0
+        return f"limit {metric.limit:.2g}: " + (f"about {more:,} more rows would tell" if more > 0 else "can't tell")
+    if metric.standing is None and metric.against == "outputs":
+        return "--min-agreement 99% makes that a limit that ships it"
+    return ""
 
 
 def _tell_ties(answer: Answer) -> Iterator[str]:
@@ -287,6 +315,8 @@ def _tell_passed(answer: Answer) -> Iterator[str]:
 
 def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
     """Tell what it does to the outputs."""
+    if change.metric:
+        return ", ".join(filter(None, [tell_metric(change.metric), _tell_metric_standing(change.metric)]))
     if change.accuracy_change:
         return f"accuracy{tell_accuracy_change(change.accuracy_change)}"
     return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
@@ -337,7 +367,7 @@ def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
         elif change.when == "tighter":
             limits.setdefault("no loss allowed, FP32 alone", []).append(arm)
         else:
-            what = "accuracy" if change.accuracy_change else "error"
+            what = change.metric.name if change.metric else "accuracy" if change.accuracy_change else "error"
             limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {tell_cost(change)}")
     for limit, arms in limits.items():
         yield f"{limit} ({'; '.join(fold(arms, NAMED))})"
@@ -438,7 +468,11 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
         duration(ship.median_ns),
         known(ship.ratio) if ship.ratio else "1",
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
-        tell_accuracy_change(ship.accuracy_change).strip(" ()") if ship.admitted == "accuracy" else "",
+        tell_metric(ship.metric)
+        if ship.admitted == "metric" and ship.metric
+        else tell_accuracy_change(ship.accuracy_change).strip(" ()")
+        if ship.admitted == "accuracy"
+        else "",
         tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
         ", ".join(fold((short(rival.arm) for rival in (*answer.tied, *answer.unsettled)), NAMED)),
     )

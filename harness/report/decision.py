@@ -18,6 +18,7 @@ from shootout.report.answer import (
     CHOICES,
     SHOWN,
     tell_machine,
+    tell_metric,
     tell_not_raced,
     tell_sizes,
     tell_speed,
@@ -98,7 +99,9 @@ def _tell_figures(
         yield " + ".join(sizes)
     if row.ready_s is not None:
         yield f"ready in {row.ready_s:.2g} s"
-    if row.fidelity and row.fidelity.accuracy is not None:
+    if row.fidelity and row.fidelity.metric:
+        yield tell_metric(row.fidelity.metric)
+    elif row.fidelity and row.fidelity.accuracy is not None:
         yield f"accuracy {share(row.fidelity.accuracy)}"
 
 

@@ -233,7 +233,8 @@ def _tell_measured(planned: Plan) -> str:
     """List what each arm's row will hold."""
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
     labelled = any(labels_of(group.request) for group in planned.groups[:1])
-    beside = ("accuracy", "error") if labelled else ("error",)
+    metric = (planned.study.metric,) if planned.study.metric else ()
+    beside = (*metric, "accuracy", "error") if labelled else (*metric, "error")
     return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *beside])}, what ran, sizes, memory"
 
 

@@ -19,11 +19,25 @@ from shootout.results.document import AccuracyChange, FrontRow, GroupSummary, Me
 from shootout.results.explain import explain
 from shootout.results.group import Group
 from shootout.schemes import shown_as
-from shootout.stats.paired import PairedChange, bound_mean, compare_means, compare_right
+from shootout.stats.paired import (
+    PairedChange,
+    bound_mean,
+    compare_means,
+    compare_right,
+    count_rows_for_rare,
+    count_rows_needed,
+    count_rows_to_tell,
+    find_max_drop,
+    find_worst_loss,
+    read_share,
+)
+from shootout.stats.verdicts import Standing, judge_limit
 from shootout.study.group import GroupRecord, is_exact
 
 MARGIN = 0.01
 """A loss of accuracy that the interval keeps below one point counts as none."""
+DEFAULT_DROP = "1%"
+"""A metric may lose less than this of plain FP32's mean."""
 
 
 def keeps_accuracy(change: PairedChange) -> bool:
@@ -38,11 +52,27 @@ def right_rows(group: Group) -> dict[tuple[str, str], str]:
     return {(group.record.name, line.arm): line.fidelity.right for line in lines if line.fidelity.right}
 
 
-def add_accuracy(rows: Sequence[Row], group: Group, environment: Mapping[str, Any]) -> list[Row]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricLimits:
+    """What the user lets a target lose.
+
+    Attributes:
+        max_drop: of the mean score against plain FP32's, as `stats.paired.find_max_drop` reads it; "" for the default.
+        min_agreement: of the score against FP32's own outputs; "" for no limit.
+    """
+
+    max_drop: str = ""
+    min_agreement: str = ""
+
+
+def add_accuracy(
+    rows: Sequence[Row], group: Group, environment: Mapping[str, Any], limits: MetricLimits = MetricLimits()
+) -> list[Row]:
     """Return the rows of a group with what each precision costs and buys.
 
     Args:
         environment: the run's facts.
+        limits: what makes a metric admit a target.
     """
     record = group.record
     right = {label: kept for (_, label), kept in right_rows(group).items()}
@@ -52,7 +82,7 @@ def add_accuracy(rows: Sequence[Row], group: Group, environment: Mapping[str, An
         if line.scores
     }
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
-    compared = [_add_metric(_add_change(row, record, right), record, scores) for row in sized]
+    compared = [_add_metric(_add_change(row, record, right), record, scores, limits) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
     found = []
     for row in compared:
@@ -82,8 +112,8 @@ def _add_change(row: Row, record: GroupRecord, right: Mapping[str, str]) -> Row:
     return row.model_copy(update={"fidelity": replace(row.fidelity, accuracy_change=change)})
 
 
-def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) -> Row:
-    """Add the mean of the user's own scores, and how it changed; or a note if they are no scores."""
+def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores], limits: MetricLimits) -> Row:
+    """Add the mean score and how it changed; or a note if there are no scores."""
     mine = scores.get(row.arm)
     if not row.fidelity or not mine:
         return row
@@ -92,7 +122,8 @@ def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) -> 
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _reference_of(row, record, alike)
     change = compare_means(scores[against].rows, mine.rows) if against else None
-    low, high = bound_mean(mine.rows) or (None, None)
+    of_share = (0.0, 1.0) if mine.against == "outputs" and all(0 <= score <= 1 for score in mine.rows) else None
+    low, high = bound_mean(mine.rows, ends=of_share) or (None, None)
     metric = Metric(
         name=mine.name,
         value=math.fsum(mine.rows) / len(mine.rows),
@@ -100,9 +131,42 @@ def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores]) -> 
         high=high,
         rows=len(mine.rows),
         lower_is_better=mine.lower_is_better,
+        against=mine.against,
         change=MetricChange(against=against, **asdict(change)) if against and change else None,
+        worst=find_worst_loss(scores[against].rows, mine.rows) if against else None,
     )
+    if not is_exact(row.precision, row.scheme, row.file):
+        metric = _judge_metric(metric, mine.rows, scores[against].rows if against else None, limits)
     return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
+
+
+def _judge_metric(
+    metric: Metric, mine: Sequence[float], before: Sequence[float] | None, limits: MetricLimits
+) -> Metric:
+    """Return the metric with its limit and how it stands to that.
+
+    Args:
+        mine: the target's score of each row.
+        before: plain FP32's; None if it has none.
+    """
+    if metric.against == "outputs" and limits.min_agreement and not metric.lower_is_better:
+        limit = read_share(limits.min_agreement)
+        standing = judge_limit(metric.low, metric.high, limit, at_most=False)
+        low, high = metric.low or 0.0, metric.high or 0.0
+        needed = count_rows_needed(metric.rows, (high - low) / 2, (low + high) / 2 - limit)
+    elif before is not None and (limits.max_drop or metric.against == "truth"):
+        limit = find_max_drop(limits.max_drop or DEFAULT_DROP, math.fsum(before) / len(before))
+        if (change := metric.change) is None:
+            return metric.model_copy(update={"limit": limit, "standing": Standing.UNKNOWN})
+        low, high = (change.low, change.high) if metric.lower_is_better else (-change.high, -change.low)
+        standing = judge_limit(low, high, limit, at_most=True)
+        if standing is Standing.MET and len(mine) < count_rows_for_rare(find_worst_loss(before, mine), limit):
+            standing = Standing.UNKNOWN
+        needed = count_rows_to_tell(before, mine, limit, is_lower_better=metric.lower_is_better)
+    else:
+        return metric
+    is_open = standing is Standing.UNKNOWN
+    return metric.model_copy(update={"limit": limit, "standing": standing, "rows_needed": needed if is_open else None})
 
 
 def _find_score_fault(scores: Scores) -> str:

@@ -15,7 +15,7 @@ from shootout.journal.records import Ended, Header
 from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import crossovers
-from shootout.results.accuracy import add_accuracy, find_fronts, right_rows
+from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
 from shootout.results.choice import Cell, choose, make_cells
 from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
 from shootout.results.crossovers import Outcome as Crossing
@@ -118,7 +118,10 @@ def analyse_cells(folder: Path) -> Analysed:
 def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
     arms = (arm for arm in group.record.arms if not arm.control)
     rows = [make_row(group, arm, samples, complete=history.complete) for arm in arms]
-    return add_accuracy(with_ceilings(rows, history.header.environment), group, history.header.environment)
+    given = dict(zip(history.header.given[::2], history.header.given[1::2], strict=True))
+    limits = MetricLimits(max_drop=given.get("--max-drop", ""), min_agreement=given.get("--min-agreement", ""))
+    environment = history.header.environment
+    return add_accuracy(with_ceilings(rows, environment), group, environment, limits)
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:

@@ -41,12 +41,12 @@ from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
 from shootout.stats.goals import Aim
 from shootout.stats.leaders import Compare, Leaders, compare_pair, find_leaders
-from shootout.stats.verdicts import Comparison, Verdict
+from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact
 from shootout.units import counted
 
-Admitted = Literal["fp32", "accuracy"]
+Admitted = Literal["fp32", "accuracy", "metric"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,9 @@ class Cell:
         """Return why a row may be shipped without a word about its error; None: it may not."""
         if is_plain(row):
             return "fp32"
+        if any(one.fidelity and one.fidelity.metric for one in self.rows):  # labels may be dummies beside it
+            metric = row.fidelity.metric if row.fidelity else None
+            return "metric" if metric and metric.standing is Standing.MET else None
         change = row.fidelity.accuracy_change if row.fidelity else None
         plain = {one.arm for one in self.rows if is_plain(one)}
         return "accuracy" if change and change.against in plain and keeps_accuracy(change) else None
@@ -390,6 +393,7 @@ def _describe_shipped(row: Row, cell: Cell) -> Shipped:
         relative_l2=fidelity.relative_l2 if fidelity else None,
         accuracy=fidelity.accuracy if fidelity else None,
         accuracy_change=fidelity.accuracy_change if fidelity else None,
+        metric=fidelity.metric if fidelity else None,
     )
 
 
@@ -451,7 +455,7 @@ def _changes_by_error_limit(
 ) -> Iterable[WouldChange]:
     """Who would be shipped under a looser or a tighter limit on the error."""
     plain = [row for row in sound if is_plain(row)]
-    if cell.admits(shipped) == "accuracy" and plain:
+    if cell.admits(shipped) in ("accuracy", "metric") and plain:
         row, _, _ = _choose_leader(cell, plain)
         yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_accuracy_of(row))
     if cell.admits(shipped):
@@ -502,6 +506,7 @@ def _accuracy_of(row: Row) -> dict[str, Any]:
     return {
         "relative_l2": fidelity.relative_l2 if fidelity else None,
         "accuracy_change": fidelity.accuracy_change if fidelity else None,
+        "metric": fidelity.metric if fidelity else None,
     }
 
 

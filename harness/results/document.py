@@ -13,7 +13,7 @@ from shootout.exported.workload import Work
 from shootout.journal.records import Holding
 from shootout.results.crossovers import Kind
 from shootout.stats.paired import MeanChange, PairedChange
-from shootout.stats.verdicts import Comparison, Verdict
+from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.units import counted, duration
 
 SCHEMA = 2
@@ -63,12 +63,18 @@ class MetricChange(MeanChange):
 
 
 class Metric(Part):
-    """The user's own metric: the mean of its scores over the report split.
+    """The mean of a metric's scores over the report split, and whether the target may be shipped by it.
 
     Attributes:
-        low, high: its 95 % interval; null where all scores are the same.
+        against: what outputs were compared with: the user's `truth` (labels too), or the model's own FP32 `outputs`.
+        low, high: its 95 % interval; null if all scores are the same and nothing tells how far others may lie.
         rows: how many have one.
-        change: null of the plain FP32 arm, where that has no scores, and where both have one score for all rows.
+        change: null of the plain FP32 arm, if that has no scores, and if both have one score for all rows.
+        worst: what a row may lose at most, as far as the scores tell; null without `change`.
+        limit: the most that the mean may lose against plain FP32, or the least agreement with FP32's outputs, in the
+            metric's unit; null if there is none.
+        standing: how the interval stands to the limit; null without a limit.
+        rows_needed: about how many rows would tell, if that is unknown.
     """
 
     name: str
@@ -77,7 +83,12 @@ class Metric(Part):
     high: float | None = None
     rows: int
     lower_is_better: bool
+    against: Literal["truth", "outputs"] = "truth"
     change: MetricChange | None = None
+    worst: float | None = None
+    limit: float | None = None
+    standing: Standing | None = None
+    rows_needed: int | None = None
 
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
@@ -417,14 +428,14 @@ class Shipped(Part):
     """The arm to ship.
 
     Attributes:
-        admitted: why it may be: plain `fp32`; `accuracy`, which it is known to keep; or `alone`: no arm of the cell is
-            known to keep the model's accuracy, so that speed alone chose.
+        admitted: why it may be: plain `fp32`; `accuracy` or the `metric`, which it is known to keep; or `alone`: no arm
+            of the cell is known to keep them, so that speed alone chose.
         ratio: to the group's baseline; null where it is the baseline.
         ready_s: of its row.
     """
 
     arm: str
-    admitted: Literal["fp32", "accuracy", "alone"]
+    admitted: Literal["fp32", "accuracy", "metric", "alone"]
     median_ns: float
     ratio: Ratio | None
     artifact_bytes: int | None
@@ -432,6 +443,7 @@ class Shipped(Part):
     relative_l2: float | None
     accuracy: float | None
     accuracy_change: AccuracyChange | None
+    metric: Metric | None = None
 
 
 class Rival(Part):
@@ -459,6 +471,7 @@ class Passed(Part):
     reason: str | None = None
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
+    metric: Metric | None = None
 
 
 class NotRaced(Part):
@@ -487,6 +500,7 @@ class WouldChange(Part):
     ratio: Ratio | None = None
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
+    metric: Metric | None = None
 
 
 class SmallerStep(Part):
@@ -497,6 +511,7 @@ class SmallerStep(Part):
     ratio: Ratio | None
     relative_l2: float | None
     accuracy_change: AccuracyChange | None
+    metric: Metric | None = None
 
 
 class Sure(Part):

@@ -27,6 +27,7 @@ from shootout.journal.records import Skip
 from shootout.messages import Progress
 from shootout.ship.arm_to_ship import ArmToShip
 from shootout.study.plan import PlannedGroup
+from shootout.study.points import find_scored
 from shootout.study.reproduce import words
 from shootout.study.target import provider
 from shootout.worker import availability
@@ -100,6 +101,8 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         labels_npz=files["labels"],
         calibration_npz=files["calibration"],
         weights=files["weights"],
+        scored=find_scored(given.get("--metric"), given.get("--truth")),
+        class_scores=given.get("--scores", "") if files["labels"] else "",
     )
     return PlannedGroup(record=record, request=request, skips=skips)
 

@@ -71,6 +71,41 @@ def compare_right(before: str, after: str, *, confidence: float = CONFIDENCE) ->
     )
 
 
+def find_max_drop(text: str, before: float) -> float:
+    """Return how much a mean score may lose, in its own unit.
+
+    Args:
+        text: `0.005`, or `1%` of the mean before.
+        before: that mean.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    number = text.strip()
+    is_share = number.endswith("%")
+    try:
+        value = float(number.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise ValueError(
+            "expected a drop in the metric's own unit, such as 0.005, or a share of FP32's mean, such as 1%"
+        )
+    return value / 100 * abs(before) if is_share else value
+
+
+def read_share(text: str, _before: float = 1.0) -> float:
+    """Return a share from 0 to 1, of `99%` or `0.99`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    value = find_max_drop(text, 1.0)
+    if value > 1:
+        raise ValueError("expected a share from 0 to 1, such as 99% or 0.99")
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanChange:
     """How a mean score over rows changed, in the score's own unit.
@@ -89,15 +124,28 @@ class MeanChange:
     rows: int
 
 
-def bound_mean(scores: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+MOST_ROWS = 10_000_000
+"""Nobody is asked for more rows than that."""
+
+
+def count_rows_needed(rows: int, reach: float, room: float) -> int | None:
+    """Return how many rows shrink an interval's reach to the room beside the limit; None if nobody has so many."""
+    needed = math.ceil(rows * (reach / room) ** 2) if room else None
+    return needed if needed and needed <= MOST_ROWS else None
+
+
+def bound_mean(
+    scores: Sequence[float], confidence: float = CONFIDENCE, ends: tuple[float, float] | None = None
+) -> tuple[float, float] | None:
     """Return the interval of a mean score; None if all are the same: then nothing tells how far others may lie.
 
     Two rows more are counted, one with the lowest and one with the highest score.
 
     Args:
         scores: of each row, at least one.
+        ends: the least and the highest score that any row can have; None: unknown.
     """
-    least, most = min(scores), max(scores)
+    least, most = ends or (min(scores), max(scores))
     if least == most:
         return None
     all_, total = (*scores, least, most), len(scores) + 2
@@ -113,14 +161,14 @@ def compare_means(before: Sequence[float], after: Sequence[float]) -> MeanChange
     Raises:
         ValueError: they aren't about the same number of rows, or about none.
 
-    Two rows more are counted, of which half a one gained and half a one lost as much as the row that changed most, or
-    where none did, as any two scores differ: one more such row may not have shown yet, and the interval does not
-    collapse. For scores of 0 and 1 it is the interval of `compare_right`.
+    Two rows more are counted, of which half a one gained and half a one lost as much as scores can differ. Of shares,
+    from 0 to 1, that is the largest change of a row, or their range if no row changed; for scores of 0 and 1 it is the
+    interval of `compare_right`. Of other scores it is always the range: their errors have heavy tails.
     """
     if len(before) != len(after) or not before:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
     changes = [new - old for old, new in zip(before, after, strict=True)]
-    scope = max(map(abs, changes)) or max(before) - min(before)
+    scope = _find_scope(before, after)
     if not scope:
         return None
     total = len(changes) + 2
@@ -130,3 +178,70 @@ def compare_means(before: Sequence[float], after: Sequence[float]) -> MeanChange
     reach = quantile_of(CONFIDENCE) * sd / math.sqrt(total)
     value = math.fsum(changes) / len(changes)
     return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
+
+
+def _find_scope(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return how far the scores of a row can lie apart, as far as these tell; 0 if all are one."""
+    largest = max(abs(new - old) for old, new in zip(before, after, strict=True))
+    return largest if largest and _are_shares(before, after) else _find_range(before, after)
+
+
+def _are_shares(before: Sequence[float], after: Sequence[float]) -> bool:
+    return min(*before, *after) >= 0 and max(*before, *after) <= 1
+
+
+def _find_range(before: Sequence[float], after: Sequence[float]) -> float:
+    return max(*before, *after) - min(*before, *after)
+
+
+UNSEEN = 0.05
+"""The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
+
+
+def find_worst_loss(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return what a row may lose at most: of shares the mean score before, of others the range of those seen."""
+    return math.fsum(before) / len(before) if _are_shares(before, after) else _find_range(before, after)
+
+
+def count_rows_for_rare(worst: float, limit: float) -> int:
+    """Return how many rows show a rare failure that makes the mean lose as much as a limit.
+
+    A failure of one row in a hundred, which loses all of the score, costs 1 % of the mean; fewer than 299 rows may well
+    hold none of them. Then no interval of the rows' changes knows of it.
+
+    Args:
+        worst: what a row may lose (`find_worst_loss`).
+        limit: on the loss of the mean, 0 or more.
+
+    Source: (1 - limit / worst)^n <= 5 %.
+    """
+    if limit >= worst:
+        return 1
+    return math.ceil(math.log(UNSEEN) / math.log1p(-limit / worst)) if limit else MOST_ROWS + 1
+
+
+def count_rows_to_tell(
+    before: Sequence[float], after: Sequence[float], limit: float, *, is_lower_better: bool
+) -> int | None:
+    """Return how many rows would tell whether the mean lost less than a limit, if the others are like these.
+
+    Args:
+        limit: on the loss, 0 or more.
+
+    Returns:
+        None if nobody has so many.
+
+    The interval of `compare_means` is as wide as the room beside the limit at so many rows n, which solves
+    room² n² = z² (variance n + scope²); rare failures may take more (`count_rows_for_rare`).
+    """
+    changes = [new - old for old, new in zip(before, after, strict=True)]
+    mean = math.fsum(changes) / len(changes)
+    variance = math.fsum((one - mean) ** 2 for one in changes) / len(changes)
+    room = abs(limit - (mean if is_lower_better else -mean))
+    if not room:
+        return None
+    z2, scope = quantile_of(CONFIDENCE) ** 2, _find_scope(before, after)
+    part = z2 * variance
+    needed = math.ceil((part + math.sqrt(part**2 + 4 * room**2 * z2 * scope**2)) / (2 * room**2))
+    needed = max(needed, count_rows_for_rare(find_worst_loss(before, after), limit))
+    return needed if needed <= MOST_ROWS else None

@@ -231,12 +231,41 @@ class StudyOptions(TargetOptions, total=False):
             read=axes.read_positive,
         ),
     ]
+    truth: Annotated[
+        str | PathLike[str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="NPZ",
+            help="What is right for each row of --inputs, of any type and shape (.npz, .npy or .jsonl), for --metric.",
+        ),
+    ]
     metric: Annotated[
         str,
         Flag(
             group=HelpGroup.DATA,
-            word="FILE.py:SCORE",
-            help="A function of yours, (outputs, labels) -> a score for each row: rows get its mean and its change.",
+            word="NAME",
+            help="Score each row: iou, mae (shootout list metrics), auto, or your own file.py:score. Without --truth "
+            "or --labels, rows are scored against the model's own FP32 outputs.",
+        ),
+    ]
+    scores: Annotated[
+        str,
+        Flag(group=HelpGroup.DATA, word="OUTPUT", help="The output that --labels or --metric NAME go by."),
+    ]
+    max_drop: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.DATA,
+            word="DROP",
+            help="Ship a target only if its metric surely loses less than this: 0.005, or 1% of FP32's (default).",
+        ),
+    ]
+    min_agreement: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.DATA,
+            word="SHARE",
+            help="Without truth: ship a target only if its mean score against FP32's outputs is surely this high: 99%.",
         ),
     ]
     max_error: Annotated[

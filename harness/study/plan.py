@@ -25,6 +25,7 @@ from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
 from shootout.export.request import check_sizes
+from shootout.exported import data_files, truth_files
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
 from shootout.models.user import scoring
@@ -215,6 +216,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     groups = plan_groups(study, here)
     files = [digest for facts in checked.values() for digest in facts.hashes]
     files += [scoring.check(study.metric)] if study.metric else []
+    files += _check_truth(Path(study.truth).expanduser(), study) if study.truth else []
     files += shipped_hashes(targets)
     return Plan(
         study=study,
@@ -227,6 +229,17 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
         interpreters=others,
         planning_s=watch.seconds,
     )
+
+
+def _check_truth(truth: Path, study: Study) -> list[str]:
+    """Return the hash of the truth, once it is known to fit the inputs' rows as far as both files tell.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    counts = data_files.possible_rows(Path(study.inputs).expanduser()) if study.inputs else set[int]()
+    truth_files.check(truth, counts)
+    return [data_files.digest(truth)]
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 from shootout import backends, models, schemes
 from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Target, Value
@@ -202,6 +203,11 @@ def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
     return combined if is_file(model) else [models.get(model).check(parameters) for parameters in combined]
 
 
+def find_scored(metric: str | None, truth: str | None) -> Literal["", "truth", "outputs"]:
+    """Return what the rows of a user's inputs are scored against; see `Request.scored`."""
+    return "" if not metric else "truth" if truth else "outputs"
+
+
 def request(study: Study, point: Point) -> Request:
     """Return what to export for one group; an ONNX file's parameters are the sizes of its free axes.
 
@@ -219,6 +225,8 @@ def request(study: Study, point: Point) -> Request:
         calibration_npz=calibration,
         weights=Path(study.weights) if study.weights else None,
         training=point.scenario is Scenario.TRAIN_STEP,
+        scored=find_scored(study.metric, study.truth),
+        class_scores=(study.scores or "") if study.labels else "",
     )
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))

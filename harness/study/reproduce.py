@@ -17,10 +17,10 @@ _FLAGS = {keyword: flag.name for keyword, flag in flags_of(StudyOptions).items()
 def given(study: Study) -> tuple[str, ...]:
     """Return the options of a study that no arm tells, names and values in turn, "" the value of a flag.
 
-    They are the user's files, other interpreters, and what is looked at beside the times.
+    They are the user's files, what scores their rows, other interpreters, and what is looked at beside the times.
     """
-    files = {name: getattr(study, name) for name in ("inputs", "labels", "calibration", "weights", "metric")}
-    options = [(_FLAGS[name], path) for name, path in files.items() if path]
+    own = ("inputs", "labels", "truth", "calibration", "weights", "metric", "scores", "max_drop", "min_agreement")
+    options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []
     return tuple(word for option in options for word in option)

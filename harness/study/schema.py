@@ -17,6 +17,7 @@ from shootout.constants import MAX_CALL_S, MAX_RESTARTS, MAX_RESTARTS_IN_TIME
 from shootout.contract import Device, Precision, Scenario, Value
 from shootout.errors import UsageError, unknown
 from shootout.stats.goals import Aim, read_goal
+from shootout.stats.paired import find_max_drop, read_share
 from shootout.study import axes
 from shootout.study.target import canonical
 
@@ -99,7 +100,11 @@ class Study(BaseModel):
         pythons: other interpreters to race ours, by the name that targets give them: paths.
         inputs: the user's own data (`exported.data_files`) for a model of their own.
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
-        metric: the user's own, `file.py:score` or `package.module:score`: scores of labelled rows.
+        truth: what is right for each row of these inputs, of any type and shape (`exported.truth_files`), for `metric`.
+        metric: what scores each row: a name (`models.user.metrics`), `auto`, `file.py:score` or `package.module:score`.
+        scores: the output that labels and named metrics go by; None: the first that fits.
+        max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.
+        min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
         calibration: the user's own calibration data.
         weights: of a transformers config: a file of them, or the folder.
         goal: what must be known before a race ends: `baseline`, `best`, `resolve 3%` or `limit 5%`. None: `best`, or
@@ -141,7 +146,11 @@ class Study(BaseModel):
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
     labels: _Path | None = None
+    truth: _Path | None = None
     metric: str | None = None
+    scores: str | None = None
+    max_drop: str | None = None
+    min_agreement: str | None = None
     calibration: _Path | None = None
     weights: _Path | None = None
     goal: Annotated[str | None, AfterValidator(_read_goal)] = None
@@ -286,10 +295,36 @@ def _find_faults(study: Study) -> Iterator[str]:
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
     yield from _find_unused_options(study)
+    yield from _find_metric_faults(study)
     axes_given = [(name, getattr(study, name)) for name in ("model", *axes.WORDS)]
     for name, values in [*axes_given, *study.parameters.items()]:
         if (again := axes.find_repeated(values)) is not None:
             yield f"{name} {values[again]} is asked for 2 times: name each value once"
+
+
+def _find_metric_faults(study: Study) -> Iterator[str]:
+    """Yield what makes no sense of truth, metric and their limits."""
+    words = {"truth (--truth)": study.truth, "max_drop (--max-drop)": study.max_drop}
+    words["min_agreement (--min-agreement)"] = study.min_agreement
+    for word in (name for name, value in words.items() if value is not None and not study.metric):
+        yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
+    if study.scores and not (study.metric or study.labels):
+        yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
+    if study.truth and study.labels:
+        yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
+    if study.truth and not study.inputs:
+        yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
+    if study.min_agreement and (study.truth or study.labels):
+        yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
+    for name, text, read in (
+        ("max_drop", study.max_drop, find_max_drop),
+        ("min_agreement", study.min_agreement, read_share),
+    ):
+        try:
+            if text is not None:
+                read(text, 1.0)
+        except ValueError as error:
+            yield f"{name} {text!r}: {error}"
 
 
 def _find_unused_options(study: Study) -> Iterator[str]:

@@ -170,14 +170,17 @@ def _with_accuracy(found: Fidelity, claim: Claim, keep: Path | None) -> Fidelity
     if report is None:
         return found
 
-    def run(inputs: Arrays) -> Arrays:
+    def call(inputs: Arrays) -> Arrays:
         return call_once(claim.session, inputs, spare)
 
+    run: Callable[[Arrays], Arrays] = call
     if keep:
         from shootout.models.user.scoring import saving  # which hardly any worker needs
 
-        return fidelity.with_accuracy(found, saving(run, keep), report, claim.exported.batch)
-    return fidelity.with_accuracy(found, run, report, claim.exported.batch)
+        run = saving(call, keep)
+    elif report.labels is None:
+        return found
+    return fidelity.with_accuracy(found, run, report, claim.exported.batch, claim.exported.class_scores)
 
 
 def _shape_fault(exported: ExportedModel, outputs: Sequence[Arrays]) -> str | None:

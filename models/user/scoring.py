@@ -1,47 +1,81 @@
-"""Score each row of the report split by a user's own metric, a function of theirs, in a process of its own.
+"""Score each row of the report split by a metric, in a process of its own.
 
-The worker that computes the outputs leaves them in a folder, batch by batch, and never runs the function; nor does the
-process that started it. `python -m shootout.models.user.scoring METRIC FOLDER PARENT_PID` reads them there.
+A metric is a function of the user's own, or one of `metrics` by its name. It compares outputs with the user's truth,
+the labels or, without either, the model's own FP32 outputs.
+
+The worker that computes the outputs leaves them in a folder, call by call, and never runs the metric; nor does the
+process that started it. `python -m shootout.models.user.scoring FOLDER PARENT_PID` reads them there.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from shootout.contract import Array, Arrays
 from shootout.errors import UsageError
+from shootout.exported import truth_files
+from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import child
 from shootout.messages import MOST_SCORE, Scores
-from shootout.models.user import factory, source
+from shootout.models.user import factory, metrics, source
 
-NAMES, SCORES, LABELS, BATCHES = "names.json", "scores.json", "labels", "*.npz"
-"""What the folder holds: the outputs' names, the answer, and a file for each batch with the labels of its rows."""
+NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
+"""What the folder holds: the outputs' names, the answer, what to score by, and a file for each call."""
 LOWER = "lower_is_better"
-"""The function's attribute that says that lower is better."""
-FORM = "expected score(outputs, labels): outputs is a dict of arrays by name; it returns one number for each row"
+"""The function's attribute that says so."""
+AUTO = "auto"
+FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
+_WITH_INPUTS = 3
+
+Score = Callable[[Arrays, Any, Arrays], Any]
+"""Outputs, truth and inputs of one call → a number for each row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """Say what rows are scored by.
+
+    Attributes:
+        metric: a name, `auto`, `file.py:score` or `package.module:score`.
+        truth: the path of the user's truth; "" for the labels, or without these the model's own FP32 outputs.
+        scores: the output that a named metric goes by; "" for the first that fits.
+    """
+
+    metric: str
+    truth: str = ""
+    scores: str = ""
+
+
+def is_own(metric: str) -> bool:
+    """Tell whether a metric is meant as a function of the user's own, not as a name."""
+    return ":" in metric
 
 
 def check(metric: str) -> str:
-    """Hash of a metric's source, which is read and not run.
+    """Return a hash of a metric: of its source, which is read and not run, or of its name.
 
     Raises:
-        UsageError: there is no such file, module or function.
+        UsageError: there is no such name, file, module or function.
     """
+    if not is_own(metric):
+        return metric if metric == AUTO else metrics.find_metric(metric).name
     place = source.find(metric)
     source.definition(place, "scores the rows")
     return place.digest()
 
 
 def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], Arrays]:
-    """`run`, which also leaves what each call gives in the folder."""
+    """Return `run`, which also leaves the outputs of each call in the folder."""
     numbers = count()
 
     def saved(inputs: Arrays) -> Arrays:
@@ -53,66 +87,130 @@ def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], 
     return saved
 
 
-def score(metric: str, folder: Path, labels: Array, timeout_s: float) -> Scores:
+def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: float) -> Scores:
     """Score the outputs that lie in a folder, in a process of its own.
 
     Args:
-        labels: of their rows; the last batch may hold more rows than there are, which don't count.
+        exported: the model whose report split they are of.
         timeout_s: the process is ended after so many seconds.
     """
-    name = source.find(metric).short
-    np.save(folder / LABELS, labels, allow_pickle=False)
-    ending = child.run(__name__, [metric, folder], timeout_s, child.ONE_THREAD)
+    name = source.find(measure.metric).short if is_own(measure.metric) else measure.metric
+    (folder / TASK).write_text(json.dumps({**asdict(measure), "exported": str(exported.folder)}), encoding="utf-8")
+    ending = child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
         found = json.loads((folder / SCORES).read_text(encoding="utf-8"))
-        return Scores(name=name, **{**found, "rows": tuple(found.get("rows", ()))})
+        return Scores(**{"name": name, **found, "rows": tuple(found.get("rows", ()))})
     except (OSError, ValueError, TypeError):
         return Scores(name=name, fault=f"{name} {ending.how}")
 
 
-def score_rows(metric: str, folder: Path) -> dict[str, Any]:
-    """Run the user's function in this process, and return what `score` writes to disk.
+def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> dict[str, Any]:
+    """Return what `score` writes down, in the process that runs the metric.
 
     Raises:
-        UsageError: that raises, or gives something else than a number for each row.
+        UsageError: it raises, or gives something else than a number for each row.
     """
-    place = source.find(metric)
-    function = factory.find_function(place)
+    against: Literal["truth", "outputs"]
+    against, calls = "truth", _read_calls(measure, folder, exported)
+    if not measure.truth and exported.has_own_report_outputs:
+        against = "outputs"
+    name, lower, function = measure.metric, False, None
     found: list[Array] = []
-    for outputs, labels in _read_batches(folder):
-        rows = np.asarray(factory.call(place, lambda given=(outputs, labels): function(*given)))  # type: ignore[misc]
-        if rows.shape != labels.shape[:1] or rows.dtype.kind not in "biuf":
-            got = f"{rows.dtype}{list(rows.shape)}"
-            raise UsageError(f"{place.short} gave {got} for {len(labels)} rows: {FORM}")
+    for outputs, truth, inputs in calls:
+        if function is None:
+            name, lower, function = _open_metric(measure, outputs, truth, against)
+        size = len(next(iter(inputs.values())))
+        rows = np.asarray(function(outputs, truth, inputs))
+        if rows.shape != (size,) or rows.dtype.kind not in "biuf":
+            raise UsageError(f"{name} gave {rows.dtype}{list(rows.shape)} for {size} rows: {FORM}")
         rows = rows.astype(np.float64)
-        if (odd := rows[~(np.abs(rows) < MOST_SCORE)]).size:
-            raise UsageError(f"{place.short} gave {odd[0]:g} for a row, which is no score")
+        if (odd := np.flatnonzero(~(np.abs(rows) < MOST_SCORE))).size:
+            at = sum(map(len, found)) + int(odd[0])
+            raise UsageError(f"{name} gave {rows[odd[0]]:g} for row {at} of those it scores, which is no score")
         found.append(rows)
-    return {"rows": np.concatenate(found).tolist(), LOWER: bool(getattr(function, LOWER, False))}
+    return {"name": name, "against": against, "rows": np.concatenate(found).tolist(), LOWER: lower}
 
 
-def _read_batches(folder: Path) -> Iterator[tuple[dict[str, Array], Array]]:
-    """Yield the outputs of each batch by name, and its labels, without the rows that fill up the last one."""
-    labels, names, first = (
-        np.load(folder / f"{LABELS}.npy"),
-        json.loads((folder / NAMES).read_text(encoding="utf-8")),
-        0,
-    )
-    for path in sorted(folder.glob(BATCHES)):
+def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) -> tuple[str, bool, Score]:
+    """Return a metric's name for people, whether lower is better, and the function.
+
+    Raises:
+        UsageError: the user's module can't be imported, or the name doesn't fit outputs and truth.
+    """
+    if is_own(measure.metric):
+        place = source.find(measure.metric)
+        own = factory.find_function(place)
+        takes_inputs = _count_arguments(own) >= _WITH_INPUTS
+
+        def call_own(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
+            given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
+            return factory.call(place, lambda: own(*given))
+
+        return place.short, bool(getattr(own, LOWER, False)), call_own
+    word = measure.metric
+    if word == AUTO:
+        word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth))
+    metric = metrics.find_metric(word)
+
+    def call_named(outputs: Arrays, truth: Any, _inputs: Arrays) -> Any:
+        return metric.score(*metrics.pick(outputs, truth, measure.scores or None, metric))
+
+    return word, metric.lower_is_better, call_named
+
+
+def _count_arguments(function: Callable[..., Any]) -> int:
+    try:
+        kinds = [one.kind for one in inspect.signature(function).parameters.values()]
+    except (TypeError, ValueError):
+        return 0
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+
+
+def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
+    named = arrays if isinstance(arrays, dict) else {"": arrays}
+    return {
+        name: (array.shape, array.dtype.name) if isinstance(array, np.ndarray) else ((len(array),), "object")
+        for name, array in named.items()
+    }
+
+
+def _read_calls(
+    measure: Measure, folder: Path, exported: ExportedModel
+) -> Iterator[tuple[dict[str, Array], Any, Arrays]]:
+    """Yield outputs by name, truth and inputs of each call, without the rows that fill the last one up."""
+    names, report = json.loads((folder / NAMES).read_text(encoding="utf-8")), exported.report()
+    assert report is not None, "outputs were kept of its report split"
+    truth = truth_files.read(Path(measure.truth)) if measure.truth else None
+    own = exported.report_outputs() if not measure.truth and exported.has_own_report_outputs else None
+    for number, path in enumerate(sorted(folder.glob(CALLS))):
+        here = np.arange(number * exported.batch, min((number + 1) * exported.batch, len(report.rows)))
         with np.load(path, allow_pickle=False) as stored:
             outputs = {name: stored[f"arr_{index}"] for index, name in enumerate(names)}
-        here = labels[first : first + len(next(iter(outputs.values())))]
-        first += len(here)
-        yield {name: array[: len(here)] for name, array in outputs.items()}, here
+        right: Any
+        if truth is not None:
+            right = truth_files.take_rows(truth, report.rows[here])
+        elif own is not None:
+            right = {name: array[here] for name, array in own.items()}
+        else:
+            right = None if report.labels is None else report.labels[here]
+        inputs = {name: array[here] for name, array in report.inputs.items()}
+        yield {name: _cut(array, exported.batch, len(here)) for name, array in outputs.items()}, right, inputs
+
+
+def _cut(array: Array, batch: int, rows: int) -> Array:
+    """Drop the rows that fill a call up; an output whose first axis isn't the batch stays whole."""
+    return array[:rows] if array.shape[:1] == (batch,) else array
 
 
 def main() -> None:
     """Score one folder; what goes wrong is the answer."""
-    child.leave_with(int(sys.argv[3]))
+    child.leave_with(int(sys.argv[2]))
     os.dup2(2, 1)  # what the user's code prints is nobody's answer
-    metric, folder = sys.argv[1], Path(sys.argv[2])
+    folder = Path(sys.argv[1])
+    task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     try:
-        found = score_rows(metric, folder)
+        exported = open_exported(Path(task.pop("exported")))
+        found = score_rows(Measure(**task), folder, exported)
     except UsageError as error:
         found = {"fault": str(error)}
     (folder / SCORES).write_text(json.dumps(found), encoding="utf-8")

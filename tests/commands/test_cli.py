@@ -60,7 +60,7 @@ def test_show_needs_no_framework(finished: Path):
 def test_list_names_what_there_is(tmp_path: Path):
     done = here("list", "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert set(done.data) == {"studies", "models", "backends", "modes", "schemes", "options"}
+    assert set(done.data) == {"studies", "models", "backends", "modes", "schemes", "options", "metrics"}
     assert done.data["modes"]["torch-compile"] == "+aoti, +cudagraphs (cuda)"
     assert "k-quant" in done.data["schemes"]["onnxruntime int4"]
     assert "cpu:native" in done.data["backends"]["openvino"]

@@ -17,7 +17,7 @@ from shootout.decide.decision import Decision, decide
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
-from shootout.results.document import Metric, Row
+from shootout.results.document import Metric, MetricChange, Row
 from shootout.stats.verdicts import Standing, Verdict
 
 TODAY = date(2026, 11, 22)
@@ -88,13 +88,13 @@ def test_a_loss_of_accuracy_counts_by_its_interval_at_the_shared_level(drops: in
         ),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=True), "0.5"),
-            *("unknown", "lower is better in m.py:f: score its negative to limit it"),
+            *("unknown", "lower is better in m.py:f: limit it with max-metric"),
         ),
         (
             *(Metric(name="m.py:f", value=1.0, rows=40, lower_is_better=False), "0.5"),
             *("unknown", "all 40 rows have the same score"),
         ),
-        (None, "0.5", "unknown", "no score of yours is measured"),
+        (None, "0.5", "unknown", "no metric is measured"),
     ],
 )
 def test_the_users_own_score_counts_by_its_interval(
@@ -103,6 +103,53 @@ def test_the_users_own_score_counts_by_its_interval(
     scored = row("own", 500, fidelity=fidelity(metric=scores))
     (finding,) = made(question(scored), min_metric=limit).of(scored.arm).limits
     assert (finding.standing, finding.reason) == (standing, reason)
+
+
+SCORED = {"name": "iou", "value": 0.8, "low": 0.78, "high": 0.82, "rows": 900, "lower_is_better": False}
+
+
+def lost(low: float, high: float, **fields: Any) -> Metric:
+    """A metric that changed so, with an interval of 95 %."""
+    change = MetricChange(against="a", value=(low + high) / 2, low=low, high=high, sd=0.1, rows=900)
+    return Metric(**{**SCORED, **fields, "change": change})
+
+
+@pytest.mark.parametrize(
+    ("metric", "limit", "standing"),
+    [
+        (lost(-0.004, 0.001), "0.02", "met"),
+        (lost(-0.06, -0.04), "0.02", "broken"),
+        (lost(-0.03, 0.001), "0.02", "unknown"),
+        (lost(0.04, 0.06, lower_is_better=True), "0.02", "broken"),
+        (lost(-0.06, -0.04, lower_is_better=True), "0.02", "met"),
+    ],
+)
+def test_what_a_metric_may_lose_goes_by_its_direction(metric: Metric, limit: str, standing: str):
+    scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=metric))
+    (finding,) = made(question(scored), max_metric_drop=limit).of(scored.arm).limits
+    assert finding.standing == standing
+
+
+def test_a_metric_of_which_lower_is_better_has_a_limit_of_its_own():
+    scored = row("own", 500, fidelity=fidelity(metric=Metric(**{**SCORED, "lower_is_better": True})))
+    (finding,) = made(question(scored), max_metric="0.9").of(scored.arm).limits
+    assert finding.standing == "met"
+
+
+@pytest.mark.parametrize(("limit", "standing"), [("75%", "met"), ("85%", "broken"), ("80%", "unknown")])
+def test_agreement_with_fp32_s_own_outputs_has_an_interval(limit: str, standing: str):
+    scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=Metric(**SCORED, against="outputs")))
+    (finding,) = made(question(scored), min_agreement=limit).of(scored.arm).limits
+    assert finding.standing == standing
+
+
+def test_a_metric_takes_the_place_of_the_accuracy_of_labels_that_may_be_dummies():
+    """Labels say that nothing is lost, the metric that much is."""
+    right = dict.fromkeys((FAST.arm, ROUGH.arm), "1" * 500)
+    bad = lost(-0.3, -0.2, limit=0.008)
+    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=bad)})
+    (finding,) = made(question(FAST, rough, right=right)).of(rough.arm).limits
+    assert (finding.limit, finding.implied, finding.standing) == (Limit.METRIC_DROP, True, "broken")
 
 
 @pytest.mark.parametrize(

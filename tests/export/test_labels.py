@@ -49,7 +49,7 @@ def test_few_rows_serve_both():
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])
 def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
-    split = input_sets.read_labelled(*files(tmp_path, rows, CLASSES), SPECS)
+    split = input_sets.read_split(*files(tmp_path, rows, CLASSES), SPECS)
     assert np.array_equal(split.report["x"], ROWS[::2])
 
 
@@ -65,7 +65,7 @@ def test_rows_and_sets_are_read_alike(tmp_path: Path, rows: np.ndarray):
 )
 def test_what_does_not_fit_is_refused(tmp_path: Path, rows: np.ndarray, classes: np.ndarray, name: str, says: str):
     with pytest.raises(UsageError) as caught:
-        input_sets.read_labelled(*files(tmp_path, rows, classes, name), SPECS)
+        input_sets.read_split(*files(tmp_path, rows, classes, name), SPECS)
     assert says in str(caught.value)
 
 
@@ -98,11 +98,51 @@ def test_inputs_without_a_common_batch_axis_have_no_rows():
         input_sets.common_batch(specs)
 
 
-@pytest.mark.parametrize(("shape", "says"), [((2, 3, 4), "class scores"), ((2, 2), "labels must be from 0 to 1")])
-def test_labels_must_fit_the_first_output(shape: tuple[int, ...], says: str):
+LABEL, SCORES = (
+    TensorSpec(name="label", shape=(2,), dtype="int64"),
+    TensorSpec(name="probabilities", shape=(2, 3), dtype="float32"),
+)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "named", "says"),
+    [
+        (
+            [TensorSpec(name="y", shape=(2, 3, 4), dtype="float32")],
+            "",
+            r"of class scores \[2, classes\]; got 'y'",
+        ),
+        ([TensorSpec(name="y", shape=(2, 2), dtype="float32")], "", "labels must be from 0 to 1"),
+        ([LABEL, SCORES], "label", "output 'label' to be class scores .* name another with --scores"),
+    ],
+)
+def test_labels_must_fit_an_output(outputs: list[TensorSpec], named: str, says: str):
     split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
     with pytest.raises(UsageError, match=says):
-        split.check([TensorSpec(name="y", shape=shape, dtype="float32")])
+        split.find_class_scores(outputs, named)
+
+
+def test_the_class_scores_are_found_behind_a_label_output():
+    """As every file of scikit-learn, LightGBM and XGBoost has one."""
+    split = input_sets.split_rows({"x": ROWS}, CLASSES, SPECS)
+    assert split.find_class_scores([LABEL, SCORES]) == "probabilities"
+
+
+def test_rows_without_labels_are_shared_out_for_a_metric(tmp_path: Path):
+    split = input_sets.split_rows({"x": ROWS}, None, SPECS)
+    assert np.array_equal(split.report_rows, np.arange(0, 50, 2))
+    assert "the metric on every other of the 50 rows" in split.notes[0]
+    path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
+    np.savez(tmp_path / "data.npz", x=ROWS)
+    asked = Request(model=str(path), parameters={"n": 4}, inputs_npz=tmp_path / "data.npz", scored="outputs")
+    (found,) = obtain_all([asked])
+    assert not isinstance(found, ShootoutError), found
+    report = found.report()
+    assert report is not None
+    assert report.labels is None
+    assert found.selection() is None
+    (own,) = found.report_outputs().values()
+    assert own.shape == (25, 3)
 
 
 FACTORY = """
@@ -137,8 +177,10 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
     assert onnx.notes[-1].startswith("accuracy on every other")
     weights, found = torch.weights(), torch.report()
     assert found is not None
-    right = fidelity.rightly(lambda one: {"y": one["input"] @ weights["weight"].T + weights["bias"]}, found, 3)
-    assert (len(right), right.all()) == (32, True)
+    counted = fidelity.with_accuracy(
+        fidelity.NOTHING, lambda one: {"y": one["input"] @ weights["weight"].T + weights["bias"]}, found, 3, "y"
+    )
+    assert counted.right == "1" * 32
 
 
 def test_labels_among_the_inputs_need_no_file_of_their_own(tmp_path: Path):
@@ -146,7 +188,7 @@ def test_labels_among_the_inputs_need_no_file_of_their_own(tmp_path: Path):
     np.savez(tmp_path / "both.npz", x=ROWS, labels=CLASSES)
     asked = Request(model=str(path), batch=2, inputs_npz=tmp_path / "both.npz")
     assert labels_of(asked) == tmp_path / "both.npz"
-    split = input_sets.read_labelled(tmp_path / "both.npz", tmp_path / "both.npz", SPECS)
+    split = input_sets.read_split(tmp_path / "both.npz", tmp_path / "both.npz", SPECS)
     assert np.array_equal(split.report_labels, CLASSES[::2])
     _, given = files(tmp_path, ROWS, CLASSES)
     with pytest.raises(UsageError, match=r"both\.npz holds labels, and --labels gives some too"):

@@ -148,7 +148,7 @@ def test_the_report_split_gives_digits_its_accuracy(exported_models: ExportedByN
     assert report
     found = compare(outputs_of(exported, Artifact.FORWARD), exported.reference_outputs())
     run = forward(np, weights, exported.parameters)
-    assert (with_accuracy(found, run, report, exported.batch).accuracy or 0) >= 0.95
+    assert (with_accuracy(found, run, report, exported.batch, exported.class_scores).accuracy or 0) >= 0.95
     assert exported_models["residual_mlp"].report() is None
 
 

@@ -22,7 +22,7 @@ from shootout.exported.fidelity import (
     with_shared,
     worst_error,
 )
-from shootout.exported.model import LabelledRows
+from shootout.exported.model import ReportRows
 
 Y = (TensorSpec(name="y", shape=(2, 3), dtype="float32"),)
 RIGHT = np.array([[1.0, 2.0, 3.0], [6.0, 5.0, 4.0]])
@@ -185,8 +185,8 @@ def test_accuracy_counts_every_row_once_whatever_the_batch(batch: int):
         seen.append(len(x["x"]))
         return {"y": x["x"]}
 
-    report = LabelledRows(inputs=inputs, labels=labels)
-    found = with_accuracy(NOTHING, run, report, batch)
+    report = ReportRows(inputs=inputs, rows=np.arange(7), labels=labels)
+    found = with_accuracy(NOTHING, run, report, batch, "y")
     assert set(seen) == {batch}
     assert found.accuracy == pytest.approx(6 / 7)
     assert (len(found.right), found.right.count("0")) == (7, 1)

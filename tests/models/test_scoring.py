@@ -1,37 +1,49 @@
-"""The user's own metric: found without being run, run in a process of its own, and what it may not give."""
+"""Metrics, the user's own and by name: run in a process of their own, on any truth, and what they may not give."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.onnx_made import linear
 
-from shootout.errors import UsageError
-from shootout.exported.fidelity import rightly
-from shootout.exported.model import LabelledRows
+from shootout.contract import Arrays
+from shootout.errors import ShootoutError, UsageError
+from shootout.export.client import Request, obtain_all
+from shootout.exported.fidelity import rows
+from shootout.exported.model import ExportedModel
 from shootout.messages import Scores
 from shootout.models.user import scoring
+from shootout.models.user.scoring import Measure
 
 METRIC = """
 import os
 print("chatter")
 
-def margin(outputs, labels):
-    assert list(outputs) == ["scores", "boxes/0"] and len(outputs["boxes/0"]) == len(labels)
-    return outputs["scores"][:, 0] + labels + (os.getppid() == int(os.environ["TESTS"]))
+def margin(outputs, truth):
+    return outputs["y"][:, 0] + truth + (os.getppid() == int(os.environ["TESTS"]))
 
 margin.lower_is_better = True
 
-def few(outputs, labels): return [1.0]
-def nan(outputs, labels): return labels * float("nan")
-def huge(outputs, labels): return labels * 1e200
-def word(outputs, labels): return ["good"] * len(labels)
-def late(outputs, labels): return 1 / 0
-def leaves(outputs, labels): os._exit(3)
+def by_name(outputs, truth, inputs):
+    assert inputs["x"].shape == (len(truth["words"]), 4)
+    return [len(word) + shift for word, shift in zip(truth["words"], truth["shift"])]
+
+def own(outputs, truth):
+    return abs(outputs["y"] - truth["y"]).max(axis=1)
+
+def few(outputs, truth): return [1.0]
+def nan(outputs, truth): return truth * float("nan")
+def huge(outputs, truth): return truth * 1e200
+def word(outputs, truth): return ["good"] * len(truth)
+def late(outputs, truth): return 1 / 0
+def leaves(outputs, truth): os._exit(3)
 """
-LABELS = np.arange(5)
+ROWS = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+TRUTH = np.arange(5.0)
 
 
 @pytest.fixture
@@ -41,47 +53,106 @@ def metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "metric.py"
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> ExportedModel:
+    """Of 5 rows in batches of 2, with the model's own outputs for them."""
+    folder = tmp_path_factory.mktemp("scored")
+    path = linear(folder / "mine.onnx", ("n", 4), ("n", 3))
+    np.savez(folder / "data.npz", x=ROWS)
+    (found,) = obtain_all(
+        [Request(model=str(path), parameters={"n": 2}, inputs_npz=folder / "data.npz", scored="outputs")]
+    )
+    assert not isinstance(found, ShootoutError), found
+    return found
+
+
 @pytest.fixture
-def outputs(tmp_path: Path) -> Path:
-    """Of 5 rows in batches of 2, the last one filled up with row 0; what is kept is what the accuracy is of."""
-    folder = tmp_path / "outputs"
+def outputs(tmp_path: Path, exported: ExportedModel) -> Path:
+    """What a worker leaves: zeros for each call, the last one filled up with row 0."""
+    folder, report = tmp_path / "outputs", exported.report()
     folder.mkdir()
-    report = LabelledRows(inputs={"x": np.arange(10.0, 15.0)[:, None]}, labels=LABELS)
-    rightly(scoring.saving(lambda inputs: {"scores": inputs["x"], "boxes/0": inputs["x"]}, folder), report, 2)
+    assert report is not None
+
+    def run(inputs: Arrays) -> Arrays:
+        return {"y": np.zeros((len(inputs["x"]), 3), np.float32)}
+
+    call = scoring.saving(run, folder)
+    for first in range(0, 5, 2):
+        call({name: rows(array, first, 2) for name, array in report.inputs.items()})
     return folder
 
 
-def test_every_row_is_scored_once_in_a_process_of_its_own(metric: Path, outputs: Path):
-    found = scoring.score(f"{metric}:margin", outputs, LABELS, 60.0)
-    assert found == Scores(name="metric.py:margin", rows=(11.0, 13.0, 15.0, 17.0, 19.0), lower_is_better=True)
+@pytest.fixture
+def truth(tmp_path: Path) -> Path:
+    np.save(tmp_path / "truth.npy", TRUTH)
+    return tmp_path / "truth.npy"
+
+
+def test_every_row_is_scored_once_in_a_process_of_its_own(
+    metric: Path, outputs: Path, exported: ExportedModel, truth: Path
+):
+    found = scoring.score(Measure(metric=f"{metric}:margin", truth=str(truth)), outputs, exported, 60.0)
+    assert found == Scores(name="metric.py:margin", rows=(1.0, 2.0, 3.0, 4.0, 5.0), lower_is_better=True)
+
+
+def test_ragged_truth_and_inputs_reach_a_metric_by_name(
+    metric: Path, outputs: Path, exported: ExportedModel, tmp_path: Path
+):
+    lines = [{"words": "x" * number, "shift": 10 * number} for number in range(5)]
+    (tmp_path / "truth.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    measure = Measure(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.jsonl"))
+    assert scoring.score_rows(measure, outputs, exported)["rows"] == [0.0, 11.0, 22.0, 33.0, 44.0]
+
+
+def test_without_truth_outputs_are_scored_against_the_models_own(metric: Path, outputs: Path, exported: ExportedModel):
+    found = scoring.score_rows(Measure(metric=f"{metric}:own"), outputs, exported)
+    assert found["against"] == "outputs"
+    assert found["rows"] == pytest.approx(np.abs(exported.report_outputs()["y"]).max(axis=1).tolist())
+
+
+def test_a_metric_by_name_scores_against_truth(outputs: Path, exported: ExportedModel, tmp_path: Path):
+    np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
+    found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npz")), outputs, exported)
+    assert (found["rows"], found["name"], found[scoring.LOWER]) == ([2.0] * 5, "mae", True)
+
+
+def test_auto_proposes_a_metric_and_names_it(outputs: Path, exported: ExportedModel, tmp_path: Path):
+    np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
+    found = scoring.score_rows(Measure(metric="auto", truth=str(tmp_path / "truth.npz")), outputs, exported)
+    assert found["name"] == "mae"
 
 
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
-        ("few", r"gave float64\[1\] for 2 rows: expected score\(outputs, labels\)"),
-        ("nan", "gave nan for a row"),
-        ("huge", r"gave 1e\+200 for a row, which is no score"),
+        ("few", r"gave float64\[1\] for 2 rows: expected score\(outputs, truth\)"),
+        ("nan", "gave nan for row 0"),
+        ("huge", r"gave 1e\+200 for row 1 of those it scores, which is no score"),
         ("word", r"gave <U4\[2\] for 2 rows"),
-        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 15\)"),
+        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 21\)"),
     ],
 )
-def test_what_is_no_score_is_a_fault_that_says_so(metric: Path, outputs: Path, function: str, fault: str):
-    np.save(outputs / scoring.LABELS, LABELS)
+def test_what_is_no_score_is_a_fault_that_says_so(
+    metric: Path, outputs: Path, exported: ExportedModel, truth: Path, function: str, fault: str
+):
     with pytest.raises(UsageError, match=fault):
-        scoring.score_rows(f"{metric}:{function}", outputs)
+        scoring.score_rows(Measure(metric=f"{metric}:{function}", truth=str(truth)), outputs, exported)
 
 
-def test_one_that_ends_its_process_is_a_fault(metric: Path, outputs: Path):
-    found = scoring.score(f"{metric}:leaves", outputs, LABELS, 60.0)
+def test_one_that_ends_its_process_is_a_fault(metric: Path, outputs: Path, exported: ExportedModel, truth: Path):
+    found = scoring.score(Measure(metric=f"{metric}:leaves", truth=str(truth)), outputs, exported, 60.0)
     assert (found.rows, found.fault) == ((), "metric.py:leaves exited with code 3; its last words: chatter")
 
 
 def test_a_metric_is_found_without_running_it_and_told_from_a_changed_one(metric: Path):
     before = scoring.check(f"{metric}:margin")
-    metric.write_text(METRIC.replace("+ labels", "- labels"))
+    metric.write_text(METRIC.replace("+ truth +", "- truth +"))
     assert scoring.check(f"{metric}:margin") != before
     with pytest.raises(UsageError, match="did you mean 'margin'"):
         scoring.check(f"{metric}:margn")
-    with pytest.raises(UsageError, match=r"say which function scores the rows, as in metric\.py:margin"):
-        scoring.check(str(metric))
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match="unknown metric 'iuo': did you mean 'iou'"):
+        scoring.check("iuo")
+    assert scoring.check("auto") == "auto"

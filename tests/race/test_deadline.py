@@ -26,6 +26,7 @@ from shootout.journal import journal
 from shootout.journal.journal import Journal
 from shootout.journal.records import not_run
 from shootout.messages import Loaded, RateStep, Scope, Scores, Tuned, Turn, Verified
+from shootout.models.user.scoring import Measure
 from shootout.race import pace, restart
 from shootout.race.arm_process import TOO_LATE, ArmProcess
 from shootout.race.live_arm import LiveArm
@@ -356,40 +357,45 @@ def test_an_arm_that_hung_is_begun_behind_the_others_when_the_run_goes_on(
     assert spawned[count:] == drawn[count:], "it has played, so the order is drawn again"
 
 
+MEASURE = Measure(metric="m.py:cost")
+
+
 @pytest.mark.parametrize(("left_s", "limit_s"), [(1e3, 300.0), (10.0, 5.0 + GRACE_S), (-9.0, 0.0)])
-def test_nor_is_a_users_own_metric(left_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has an arm's part of the time, as an answer has."""
     limits: list[float] = []
 
-    def score(metric: str, folder: Path, labels: object, timeout_s: float) -> Scores:
+    def score(measure: Measure, folder: Path, exported: object, timeout_s: float) -> Scores:
         limits.append(timeout_s)
-        return Scores(name=metric, fault=f"{metric} hung")
+        return Scores(name=measure.metric, fault=f"{measure.metric} hung")
 
     monkeypatch.setattr("shootout.race.arm_process.score", score)
     end = Told(lambda: left_s)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
     process: Any = None
-    built: Any = None
+    built: Any = SimpleNamespace(exported=None)
     player = ArmProcess(process, built, stage, first=True)
     if left_s > 0:
-        assert player._score_outputs(Path("outputs"), np.arange(3)).fault == "m.py:cost hung"
+        assert player._score_outputs(Path("outputs"), MEASURE).fault == "m.py:cost hung"
     else:
         with pytest.raises(SkippedArm, match=r"--max-time was over while m\.py:cost scored its outputs") as found:
-            player._score_outputs(Path("outputs"), np.arange(3))
+            player._score_outputs(Path("outputs"), MEASURE)
         assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert limits == [limit_s]
 
 
 def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "shootout.race.arm_process.score", lambda metric, *_: Scores(name=metric, fault=f"{metric} hung")
+        "shootout.race.arm_process.score",
+        lambda measure, *_: Scores(name=measure.metric, fault=f"{measure.metric} hung"),
     )
     monkeypatch.setattr("shootout.race.arm_process.Deadline", lambda _: Told(lambda: -1.0))
     end = Told(lambda: 10.0)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, metric="m.py:cost")
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
     absent: Any = None
+    built: Any = SimpleNamespace(exported=None)
     with pytest.raises(Hung) as found:
-        ArmProcess(absent, absent, stage, first=True)._score_outputs(Path("outputs"), np.arange(3))
+        ArmProcess(absent, built, stage, first=True)._score_outputs(Path("outputs"), MEASURE)
     assert found.value.why.kind is NotRunKind.NOT_REACHED
     assert found.value.why.reason == "--max-time left it no more time: m.py:cost hung"
 
@@ -397,14 +403,17 @@ def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: py
 @pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
 def test_the_calls_of_the_report_split_are_waited_for(first: bool, calls: int) -> None:
     end = Told(lambda: 100.0)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, max_error=0.0, metric="")
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, max_error=0.0, measure=None)
     limits: list[float] = []
 
     def ask(command: str, limit_s: float, **_: object) -> None:
         limits.append(limit_s)
         raise Hung("hung")
 
-    process, built = SimpleNamespace(ask=ask), SimpleNamespace(exported=SimpleNamespace(report_calls=30))
+    process, built = (
+        SimpleNamespace(ask=ask),
+        SimpleNamespace(exported=SimpleNamespace(report_calls=30, has_report=True)),
+    )
     player = ArmProcess(process, built, stage, first=first)  # type: ignore[arg-type]
     with pytest.raises(Hung):
         player.verify()  # of one second each, as far as is known

@@ -23,7 +23,7 @@ from shootout.clock import Deadline
 from shootout.constants import BLOCK_NS, LEAD_IN_CALLS, LEAD_IN_NS, SHORT_CALL_NS
 from shootout.contract import Arm, NotRun, NotRunKind, Scenario, Target
 from shootout.errors import UsageError
-from shootout.exported.model import LabelledRows
+from shootout.exported.model import ReportRows
 from shootout.host import environment
 from shootout.host.placement import Placement, place
 from shootout.journal import journal, samples
@@ -31,6 +31,7 @@ from shootout.journal.journal import Journal
 from shootout.journal.records import Failure, Line, Played, Rounds
 from shootout.journal.run_folder import _find_obstacle
 from shootout.messages import Loaded, Scope, Scores, Tuned, Turn
+from shootout.models.user.scoring import Measure
 from shootout.race import arm_process, launcher, restart, runner
 from shootout.race.arm_process import ArmProcess
 from shootout.race.queue import block_medians
@@ -319,7 +320,11 @@ def labelled_exported() -> Any:
         error_bound=lambda *_, **__: (1.0, 0.0),
         is_judged=lambda *_: True,
         report_calls=3,
-        report=lambda: LabelledRows(inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, labels=np.array([1, 0, 0])),
+        class_scores="y",
+        has_report=True,
+        report=lambda: ReportRows(
+            inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, rows=np.arange(3), labels=np.array([1, 0, 0])
+        ),
     )
 
 
@@ -335,13 +340,13 @@ def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
     monkeypatch.setattr(worker_main, "Rechecks", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(verification, "CHECKS", ())
 
-    def score(metric: str, folder: Path, labels: Any, *_: Any, **__: Any) -> Scores:
+    def score(measure: Measure, folder: Path, exported: Any, *_: Any, **__: Any) -> Scores:
         kept.extend(np.load(path)["arr_0"].tolist() for path in sorted(folder.glob("*.npz")))
-        return Scores(name=metric, rows=tuple(map(float, labels)))
+        return Scores(name=measure.metric, rows=tuple(map(float, exported.report().labels)))
 
     monkeypatch.setattr(arm_process, "score", score)
     process: Any = SimpleNamespace(ask=lambda command, _, **given: worker_main.answer(worker, command, given))
-    stage = launcher.Launcher(built={}, placement=place(1), logs=tmp_path, metric="m.py:f")
+    stage = launcher.Launcher(built={}, placement=place(1), logs=tmp_path, measure=Measure(metric="m.py:f"))
     verified = ArmProcess(process, built, stage, first=first).verify()
     assert kept == ([[[0, 1]], [[2, 3]], [[5, 4]]] if first else [])
     told: list[Any] = []
@@ -355,7 +360,7 @@ def test_the_users_own_metric_scores_the_labelled_rows_in_the_first_restart(
 
 
 @pytest.mark.parametrize("has_report", [True, False])
-def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
+def test_a_metric_goes_to_the_launcher_and_is_refused_without_rows_of_the_user_s_own(
     has_report: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     stages, world = list[dict[str, Any]](), planted.ByBatch()
@@ -367,6 +372,6 @@ def test_a_metric_goes_to_the_stage_and_is_refused_where_no_row_is_labelled(
         "_prepare_groups",
         lambda _, groups: {group.record.name: {arm.label: one for arm in group.playing} for group in groups},
     )
-    with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --labels"):
+    with nullcontext() if has_report else pytest.raises(UsageError, match="and digits has none here: give --inputs"):
         planted.run(tmp_path / "run", planted.study(1, crossover=None, metric="m.py:f"))
-    assert {given["metric"] for given in stages} == ({"m.py:f"} if has_report else set())
+    assert [given["measure"] for given in stages] == ([Measure(metric="m.py:f")] if has_report else [])

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from shootout.stats.paired import bound_mean, compare_means, compare_right
+from shootout.stats.paired import (
+    bound_mean,
+    compare_means,
+    compare_right,
+    count_rows_for_rare,
+    count_rows_to_tell,
+    find_max_drop,
+    find_worst_loss,
+    read_share,
+)
 
 
 def rows(both: int, lost: int, won: int, neither: int) -> tuple[str, str]:
@@ -58,6 +69,70 @@ def test_scores_of_0_and_1_have_the_interval_of_the_accuracys_change(lost: int, 
     assert found
     wanted = compare_right(*("".join(str(int(one)) for one in rows) for rows in (before, after)))
     assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
+
+
+def planted(kind: str, count: int, loss: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Scores before and after a loss in the mean of so much, shape (rows,) each."""
+    if kind == "noise":
+        before = rng.beta(18, 2, count)
+        return before, before - loss + rng.normal(0, 0.01, count)
+    if kind == "errors":
+        before = rng.lognormal(-2, 1, count)
+        return -before, -before * (1 + rng.lognormal(math.log(loss / 0.223) - 0.72, 1.2, count))
+    if kind == "rare":  # hardly a row, but all of its score
+        before = rng.beta(18, 2, count)
+        return before, np.where(rng.random(count) < loss / 0.9, 0.0, before)
+    before = (rng.random(count) < 0.9).astype(float)
+    return before, np.where(rng.random(count) < loss / 0.9, 0.0, before)
+
+
+@pytest.mark.parametrize("kind", ["noise", "errors", "rare", "flips"])
+@pytest.mark.parametrize("count", [30, 100, 1_000])
+def test_a_loss_at_the_limit_is_rarely_admitted(kind: str, count: int):
+    """However rare the loss: in about 5 % of 400 draws at most."""
+    rng = np.random.default_rng(count)
+    for limit in (0.01, 0.03):
+        false = 0
+        for _ in range(400):
+            before, after = (one.tolist() for one in planted(kind, count, limit, rng))
+            found = compare_means(before, after)
+            is_enough = count >= count_rows_for_rare(find_worst_loss(before, after), limit)
+            false += found is not None and is_enough and -found.low < limit
+        assert false <= 0.08 * 400, (limit, false)
+
+
+def test_harmless_noise_is_admitted_by_as_many_rows_as_are_told():
+    rng = np.random.default_rng(7)
+    before = rng.beta(18, 2, 100)
+    after = before + rng.normal(0, 0.004, 100)
+    needed = count_rows_to_tell(before.tolist(), after.tolist(), 0.009, is_lower_better=False)
+    assert needed == pytest.approx(299, abs=5), "of a failure of one row in a hundred, which costs 1 %"
+    before = rng.beta(18, 2, needed)
+    found = compare_means(before.tolist(), (before + rng.normal(0, 0.004, needed)).tolist())
+    assert found
+    assert -found.low < 0.009
+
+
+@pytest.mark.parametrize(("limit", "rows"), [(0.01, 299), (0.03, 99), (0.5, 5), (1.0, 1), (2.0, 1)])
+def test_so_many_rows_show_a_rare_failure(limit: float, rows: int):
+    assert count_rows_for_rare(1.0, limit) == rows
+
+
+@pytest.mark.parametrize(("text", "limit"), [("0.005", 0.005), ("1%", 0.008), (" 2 % ", 0.016), ("0", 0.0)])
+def test_a_drop_is_in_the_metrics_unit_or_a_share(text: str, limit: float):
+    assert find_max_drop(text, -0.8) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "nan", "inf", "1pp"])
+def test_a_drop_that_is_none_is_refused(text: str):
+    with pytest.raises(ValueError, match="expected a drop"):
+        find_max_drop(text, 1.0)
+
+
+def test_an_agreement_is_a_share():
+    assert (read_share("99%"), read_share("0.5")) == (0.99, 0.5)
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        read_share("99")
 
 
 def test_a_mean_that_did_not_change_is_not_known_to_the_last_digit():

@@ -51,7 +51,8 @@ def exported(reference: Arrays | None = None) -> Any:
         is_judged=lambda *_: True,
         reference_outputs=lambda: [RIGHT, RIGHT],
         shared_outputs=lambda: reference and [reference, reference],
-        report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, labels=np.array([1, 1, 0])),
+        class_scores="y",
+        report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, rows=np.arange(3), labels=np.array([1, 1, 0])),
     )
 
 

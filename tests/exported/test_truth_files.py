@@ -1,0 +1,69 @@
+"""Truth of any type and shape: read, taken by rows, and refused with the place of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shootout.errors import UsageError
+from shootout.exported import truth_files
+
+
+def test_arrays_keep_their_names_and_a_single_file_has_none(tmp_path: Path):
+    np.savez(tmp_path / "truth.npz", boxes=np.zeros((3, 2, 4)), names=np.array(["a", "b", "c"]))
+    np.save(tmp_path / "truth.npy", np.arange(3))
+    truth_files.check(tmp_path / "truth.npz", {3})
+    found = truth_files.take_rows(truth_files.read(tmp_path / "truth.npz"), np.array([2, 0]))
+    assert (found["boxes"].shape, found["names"].tolist()) == ((2, 2, 4), ["c", "a"])
+    assert truth_files.take_rows(truth_files.read(tmp_path / "truth.npy"), np.array([1])).tolist() == [1]
+
+
+def test_lines_may_be_ragged(tmp_path: Path):
+    path = tmp_path / "truth.jsonl"
+    path.write_text("\n".join(json.dumps({"boxes": [[0, 0, 1, 1]] * count, "count": count}) for count in range(3)))
+    truth_files.check(path, {3})
+    found = truth_files.take_rows(truth_files.read(path), np.array([2, 0]))
+    assert found["boxes"] == [[[0, 0, 1, 1]] * 2, []]
+    assert found["count"].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"mask": np.zeros((4, 2))}, "'mask': expected an entry for each of the 3 rows of the inputs, got 4 entries"),
+        ({"mask": np.float64(1)}, "got a single number"),
+        ({"mask": np.array([[1.0, 2], [3, np.nan], [5, 6]])}, "NaN in 1 rows, the first is 1"),
+        ({"mask": np.array([{}, {}, {}], dtype=object)}, "not an .npz of plain arrays"),
+    ],
+)
+def test_truth_that_does_not_fit_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], says: str):
+    np.savez(tmp_path / "truth.npz", **arrays)  # type: ignore[arg-type]
+    with pytest.raises(UsageError) as caught:
+        truth_files.check(tmp_path / "truth.npz", {3})
+    assert says in str(caught.value)
+
+
+def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    np.save(tmp_path / "truth.npy", np.zeros((3, 100)))
+    monkeypatch.setattr(truth_files, "MOST_BYTES", 1000)
+    monkeypatch.setattr(truth_files, "read", None)
+    with pytest.raises(UsageError, match="give fewer rows"):
+        truth_files.check(tmp_path / "truth.npy", {3})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("1\n{", "line 2: expected JSON"),
+        ('{"a": 1}\n{"b": 1}', "line 2: expected the names of line 1"),
+        ("1\n2", "got 2 entries"),
+    ],
+)
+def test_lines_that_do_not_fit_are_refused(tmp_path: Path, text: str, says: str):
+    (tmp_path / "truth.jsonl").write_text(text)
+    with pytest.raises(UsageError, match=says):
+        truth_files.check(tmp_path / "truth.jsonl", {3})
