@@ -175,7 +175,7 @@ def _own_files(module: str) -> Iterable[Path]:
     file = Path(str(sys.modules[module].__file__))
     folder = file.parent
     if sys.modules[module].__package__ == OWN_PACKAGE:
-        return [file]  # those beside it count for everybody
+        return [file]  # the files beside it count for every adapter
     if module.startswith(f"{OWN_PACKAGE}."):
         return [one for end in ("*.py", "*.txt") for one in folder.glob(end) if one.name not in LOADERS]
     if "." not in module and file.name != "__init__.py":

@@ -33,7 +33,7 @@ MISSING = {
         "install its driver (https://github.com/intel/linux-npu-driver) and join the group render, which may use it",
     ),
 }
-"""Why a device isn't there, and what to do."""
+"""The reason that a device isn't there, and the fix."""
 DEVICE = PLUGINS[Device.CPU]
 IR = "model.xml"
 DEFAULT = "default"

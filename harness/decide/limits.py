@@ -91,19 +91,19 @@ class _Asked:
         return self.candidate.row
 
 
-def wanted_limits(policy: Policy, row: Row) -> dict[Limit, float]:
+def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
     """Return the policy's limits and, if it has none on what outputs are worth, that they be as good as plain FP32's.
 
-    A metric that the run was given decides that; else the accuracy.
+    A metric that the run was given decides that, with the run's own limit; else the accuracy.
     """
     if FIDELITY & policy.limits.keys():
         return dict(policy.limits)
-    metric = row.fidelity.metric if row.fidelity else None
-    if metric is None:
+    if not any(play.cell.by_metric for play in candidate.plays):
         return {**policy.limits, Limit.DROP: MARGIN}
-    if metric.against == "outputs":
+    metric = _metric_of(candidate)
+    if metric and metric.against == "outputs" and metric.limits != "drop":
         return {**policy.limits, Limit.AGREEMENT: 1.0 if metric.limit is None else metric.limit}
-    return {**policy.limits, Limit.METRIC_DROP: 0.0 if metric.limit is None else metric.limit}
+    return {**policy.limits, Limit.METRIC_DROP: (metric.limit if metric else None) or 0.0}
 
 
 def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple[Finding, ...]:
@@ -112,7 +112,7 @@ def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple
     Args:
         candidates: how many there are in all, which share the chance of an error.
     """
-    wanted = wanted_limits(policy, candidate.row)
+    wanted = wanted_limits(policy, candidate)
     alpha = ALPHA / max(candidates * len(wanted), 1)
     return tuple(
         judge_figure(
@@ -130,7 +130,7 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
     is_most = LIMITS[limit].side == "most"
     standing = judge_limit(figure.low, figure.high, wanted, at_most=is_most)
     best = figure.low if is_most else figure.high
-    excess = abs(best - wanted) / wanted if standing is Standing.BROKEN and best is not None else None
+    excess = abs(best - wanted) / wanted if standing is Standing.BROKEN and best is not None and wanted else None
     unknown = standing is Standing.UNKNOWN
     return Finding(
         limit=limit,
@@ -309,7 +309,7 @@ def _bound_error(asked: _Asked) -> Bounds:
 
 
 def _bound_agreement(asked: _Asked) -> Bounds:
-    metric = _metric_of(asked)
+    metric = _metric_of(asked.candidate)
     if metric and metric.against == "outputs":
         return _bound_own_agreement(metric, asked)
     shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
@@ -326,8 +326,8 @@ def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
     return _bound_mean_score(metric, asked)
 
 
-def _metric_of(asked: _Asked) -> Metric | None:
-    plays = (play.row.fidelity.metric for play in asked.candidate.plays if play.row.fidelity)
+def _metric_of(candidate: Candidate) -> Metric | None:
+    plays = (play.row.fidelity.metric for play in candidate.plays if play.row.fidelity)
     return next((one for one in plays if one), None)
 
 
@@ -340,7 +340,7 @@ def _bound_most_metric(asked: _Asked) -> Bounds:
 
 
 def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
-    metric = _metric_of(asked)
+    metric = _metric_of(asked.candidate)
     if metric is None:
         return Bounds(reason="no metric is measured", needs=WITH_METRIC)
     if metric.lower_is_better is not is_lower_better:
@@ -362,7 +362,7 @@ def _bound_metric_drop(asked: _Asked) -> Bounds:
     """Return what the mean score lost against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
     if is_plain(asked.row):
         return Bounds(value=0.0, low=0.0, high=0.0)
-    metric = _metric_of(asked)
+    metric = _metric_of(asked.candidate)
     if metric is None:
         return Bounds(reason="no metric is measured", needs=WITH_METRIC)
     if (change := metric.change) is None:

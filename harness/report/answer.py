@@ -223,8 +223,8 @@ def tell_metric(metric: Metric) -> str:
 def _tell_metric_standing(metric: Metric) -> str:
     """Return why a metric doesn't admit a target, and what would tell."""
     if metric.standing is Standing.BROKEN:
-        least = metric.against == "outputs" and metric.change is None
-        return f"under the limit of {metric.limit:.2g}" if least else f"loses more than {metric.limit:.2g}"
+        is_least = metric.limits == "agreement"
+        return f"under the limit of {metric.limit:.2g}" if is_least else f"loses more than {metric.limit:.2g}"
     if metric.standing is Standing.UNKNOWN:
         more = metric.rows_needed - metric.rows if metric.rows_needed else 0
         return f"limit {metric.limit:.2g}: " + (f"about {more:,} more rows would tell" if more > 0 else "can't tell")

@@ -54,7 +54,7 @@ def right_rows(group: Group) -> dict[tuple[str, str], str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricLimits:
-    """What the user lets a target lose.
+    """Hold what the user lets a target lose.
 
     Attributes:
         max_drop: of the mean score against plain FP32's, as `stats.paired.find_max_drop` reads it; "" for the default.
@@ -121,7 +121,8 @@ def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores], lim
         return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _reference_of(row, record, alike)
-    change = compare_means(scores[against].rows, mine.rows) if against else None
+    lower = mine.lower_is_better
+    change = compare_means(scores[against].rows, mine.rows, is_lower_better=lower) if against else None
     of_share = (0.0, 1.0) if mine.against == "outputs" and all(0 <= score <= 1 for score in mine.rows) else None
     low, high = bound_mean(mine.rows, ends=of_share) or (None, None)
     metric = Metric(
@@ -133,7 +134,7 @@ def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores], lim
         lower_is_better=mine.lower_is_better,
         against=mine.against,
         change=MetricChange(against=against, **asdict(change)) if against and change else None,
-        worst=find_worst_loss(scores[against].rows, mine.rows) if against else None,
+        worst=find_worst_loss(scores[against].rows, mine.rows, is_lower_better=lower) if against else None,
     )
     if not is_exact(row.precision, row.scheme, row.file):
         metric = _judge_metric(metric, mine.rows, scores[against].rows if against else None, limits)
@@ -150,23 +151,33 @@ def _judge_metric(
         before: plain FP32's; None if it has none.
     """
     if metric.against == "outputs" and limits.min_agreement and not metric.lower_is_better:
-        limit = read_share(limits.min_agreement)
-        standing = judge_limit(metric.low, metric.high, limit, at_most=False)
-        low, high = metric.low or 0.0, metric.high or 0.0
-        needed = count_rows_needed(metric.rows, (high - low) / 2, (low + high) / 2 - limit)
-    elif before is not None and (limits.max_drop or metric.against == "truth"):
+        return _judge_agreement(metric, read_share(limits.min_agreement))
+    if before is not None and (limits.max_drop or metric.against == "truth"):
         limit = find_max_drop(limits.max_drop or DEFAULT_DROP, math.fsum(before) / len(before))
-        if (change := metric.change) is None:
-            return metric.model_copy(update={"limit": limit, "standing": Standing.UNKNOWN})
-        low, high = (change.low, change.high) if metric.lower_is_better else (-change.high, -change.low)
+        return _judge_drop(metric, mine, before, limit)
+    return metric
+
+
+def _judge_agreement(metric: Metric, limit: float) -> Metric:
+    standing, needed = judge_limit(metric.low, metric.high, limit, at_most=False), None
+    if standing is Standing.UNKNOWN and metric.low is not None and metric.high is not None:
+        middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2
+        needed = count_rows_needed(metric.rows, reach, middle - limit)
+    found = {"limits": "agreement", "limit": limit, "standing": standing, "rows_needed": needed}
+    return metric.model_copy(update=found)
+
+
+def _judge_drop(metric: Metric, mine: Sequence[float], before: Sequence[float], limit: float) -> Metric:
+    standing, needed, lower = Standing.UNKNOWN, None, metric.lower_is_better
+    if change := metric.change:
+        low, high = (change.low, change.high) if lower else (-change.high, -change.low)
         standing = judge_limit(low, high, limit, at_most=True)
-        if standing is Standing.MET and len(mine) < count_rows_for_rare(find_worst_loss(before, mine), limit):
+        if standing is Standing.MET and len(mine) < count_rows_for_rare(metric.worst or 0.0, limit):
             standing = Standing.UNKNOWN
-        needed = count_rows_to_tell(before, mine, limit, is_lower_better=metric.lower_is_better)
-    else:
-        return metric
-    is_open = standing is Standing.UNKNOWN
-    return metric.model_copy(update={"limit": limit, "standing": standing, "rows_needed": needed if is_open else None})
+        if standing is Standing.UNKNOWN:
+            needed = count_rows_to_tell(before, mine, limit, is_lower_better=lower)
+    found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
+    return metric.model_copy(update=found)
 
 
 def _find_score_fault(scores: Scores) -> str:

@@ -66,6 +66,7 @@ class Cell:
         withheld: why no verdict on an arm may be given, whatever stands of the group.
         again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
         resume: the command that goes on with the run; "" where that isn't known.
+        by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
     """
 
     group: str
@@ -83,12 +84,13 @@ class Cell:
     withheld: Callable[[str], str | None]
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
     resume: str = ""
+    by_metric: bool = False
 
     def admits(self, row: Row) -> Admitted | None:
         """Return why a row may be shipped without a word about its error; None: it may not."""
         if is_plain(row):
             return "fp32"
-        if any(one.fidelity and one.fidelity.metric for one in self.rows):  # labels may be dummies beside it
+        if self.by_metric:  # labels may be dummies beside it
             metric = row.fidelity.metric if row.fidelity else None
             return "metric" if metric and metric.standing is Standing.MET else None
         change = row.fidelity.accuracy_change if row.fidelity else None
@@ -176,6 +178,7 @@ def _make_cell(
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),
         again=partial(_race_again_options, group, ()),
+        by_metric=any(line.scores for line in group.checked.values()),
     )
 
 

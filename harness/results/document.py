@@ -71,8 +71,8 @@ class Metric(Part):
         rows: how many have one.
         change: null of the plain FP32 arm, if that has no scores, and if both have one score for all rows.
         worst: what a row may lose at most, as far as the scores tell; null without `change`.
-        limit: the most that the mean may lose against plain FP32, or the least agreement with FP32's outputs, in the
-            metric's unit; null if there is none.
+        limits: what `limit` is on: the `drop` against plain FP32's mean, or the `agreement` with FP32's outputs.
+        limit: the most drop, or the least agreement, in the metric's unit; null if there is none.
         standing: how the interval stands to the limit; null without a limit.
         rows_needed: about how many rows would tell, if that is unknown.
     """
@@ -86,6 +86,7 @@ class Metric(Part):
     against: Literal["truth", "outputs"] = "truth"
     change: MetricChange | None = None
     worst: float | None = None
+    limits: Literal["drop", "agreement"] | None = None
     limit: float | None = None
     standing: Standing | None = None
     rows_needed: int | None = None

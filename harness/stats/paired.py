@@ -125,11 +125,11 @@ class MeanChange:
 
 
 MOST_ROWS = 10_000_000
-"""Nobody is asked for more rows than that."""
+"""More rows than that are not asked for."""
 
 
 def count_rows_needed(rows: int, reach: float, room: float) -> int | None:
-    """Return how many rows shrink an interval's reach to the room beside the limit; None if nobody has so many."""
+    """Return how many rows shrink an interval's reach to the room beside the limit; None for over `MOST_ROWS`."""
     needed = math.ceil(rows * (reach / room) ** 2) if room else None
     return needed if needed and needed <= MOST_ROWS else None
 
@@ -155,8 +155,13 @@ def bound_mean(
     return middle - reach, middle + reach
 
 
-def compare_means(before: Sequence[float], after: Sequence[float]) -> MeanChange | None:
+def compare_means(
+    before: Sequence[float], after: Sequence[float], *, is_lower_better: bool = False
+) -> MeanChange | None:
     """Compare two models' scores of the same rows; None if all scores are one: nothing tells what others do.
+
+    Args:
+        is_lower_better: the scores are errors, whose tails are heavy whatever their range.
 
     Raises:
         ValueError: they aren't about the same number of rows, or about none.
@@ -168,7 +173,7 @@ def compare_means(before: Sequence[float], after: Sequence[float]) -> MeanChange
     if len(before) != len(after) or not before:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
     changes = [new - old for old, new in zip(before, after, strict=True)]
-    scope = _find_scope(before, after)
+    scope = _find_scope(before, after, is_lower_better=is_lower_better)
     if not scope:
         return None
     total = len(changes) + 2
@@ -180,10 +185,11 @@ def compare_means(before: Sequence[float], after: Sequence[float]) -> MeanChange
     return MeanChange(value=value, low=middle - reach, high=middle + reach, sd=sd, rows=len(changes))
 
 
-def _find_scope(before: Sequence[float], after: Sequence[float]) -> float:
+def _find_scope(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool) -> float:
     """Return how far the scores of a row can lie apart, as far as these tell; 0 if all are one."""
     largest = max(abs(new - old) for old, new in zip(before, after, strict=True))
-    return largest if largest and _are_shares(before, after) else _find_range(before, after)
+    is_share = not is_lower_better and _are_shares(before, after)
+    return largest if largest and is_share else _find_range(before, after)
 
 
 def _are_shares(before: Sequence[float], after: Sequence[float]) -> bool:
@@ -198,9 +204,10 @@ UNSEEN = 0.05
 """The chance that rows show nothing of a failure which is rare and costs a row all of its score."""
 
 
-def find_worst_loss(before: Sequence[float], after: Sequence[float]) -> float:
+def find_worst_loss(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool = False) -> float:
     """Return what a row may lose at most: of shares the mean score before, of others the range of those seen."""
-    return math.fsum(before) / len(before) if _are_shares(before, after) else _find_range(before, after)
+    is_share = not is_lower_better and _are_shares(before, after)
+    return math.fsum(before) / len(before) if is_share else _find_range(before, after)
 
 
 def count_rows_for_rare(worst: float, limit: float) -> int:
@@ -229,7 +236,7 @@ def count_rows_to_tell(
         limit: on the loss, 0 or more.
 
     Returns:
-        None if nobody has so many.
+        None for over `MOST_ROWS`.
 
     The interval of `compare_means` is as wide as the room beside the limit at so many rows n, which solves
     room² n² = z² (variance n + scope²); rare failures may take more (`count_rows_for_rare`).
@@ -240,8 +247,8 @@ def count_rows_to_tell(
     room = abs(limit - (mean if is_lower_better else -mean))
     if not room:
         return None
-    z2, scope = quantile_of(CONFIDENCE) ** 2, _find_scope(before, after)
+    z2, scope = quantile_of(CONFIDENCE) ** 2, _find_scope(before, after, is_lower_better=is_lower_better)
     part = z2 * variance
     needed = math.ceil((part + math.sqrt(part**2 + 4 * room**2 * z2 * scope**2)) / (2 * room**2))
-    needed = max(needed, count_rows_for_rare(find_worst_loss(before, after), limit))
+    needed = max(needed, count_rows_for_rare(find_worst_loss(before, after, is_lower_better=is_lower_better), limit))
     return needed if needed <= MOST_ROWS else None

@@ -30,7 +30,7 @@ from shootout.messages import MOST_SCORE, Scores
 from shootout.models.user import factory, metrics, source
 
 NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
-"""What the folder holds: the outputs' names, the answer, what to score by, and a file for each call."""
+"""The folder's files: the outputs' names, the answer, what to score by, and one for each call."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 AUTO = "auto"

@@ -146,10 +146,26 @@ def test_agreement_with_fp32_s_own_outputs_has_an_interval(limit: str, standing:
 def test_a_metric_takes_the_place_of_the_accuracy_of_labels_that_may_be_dummies():
     """Labels say that nothing is lost, the metric that much is."""
     right = dict.fromkeys((FAST.arm, ROUGH.arm), "1" * 500)
-    bad = lost(-0.3, -0.2, limit=0.008)
+    bad = lost(-0.3, -0.2, limits="drop", limit=0.008)
     rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=bad)})
     (finding,) = made(question(FAST, rough, right=right)).of(rough.arm).limits
     assert (finding.limit, finding.implied, finding.standing) == (Limit.METRIC_DROP, True, "broken")
+
+
+def test_a_metric_that_failed_leaves_nothing_to_the_labels():
+    right = dict.fromkeys((FAST.arm, ROUGH.arm), "1" * 500)
+    asked = question(FAST, ROUGH, right=right, by_metric=True)
+    (finding,) = made(asked).of(ROUGH.arm).limits
+    assert (finding.limit, finding.standing, finding.reason) == (Limit.METRIC_DROP, "unknown", "no metric is measured")
+    assert made(asked).chosen == FAST.arm
+
+
+@pytest.mark.parametrize(("limit", "standing"), [(0.02, "broken"), (0.0, "broken"), (0.5, "met")])
+def test_a_drop_that_a_run_without_truth_allows_is_no_agreement(limit: float, standing: str):
+    bad = lost(0.04, 0.06, lower_is_better=True, against="outputs", limits="drop", limit=limit)
+    rough = ROUGH.model_copy(update={"fidelity": fidelity(metric=bad)})
+    (finding,) = made(question(FAST, rough)).of(rough.arm).limits
+    assert (finding.limit, finding.standing) == (Limit.METRIC_DROP, standing)
 
 
 @pytest.mark.parametrize(

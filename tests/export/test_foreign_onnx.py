@@ -59,15 +59,18 @@ def ran(names: set[str], folder: Path) -> dict[str, Result]:
     return {one.name: one for one in found}
 
 
+def require_agreement(names: set[str], folder: Path) -> None:
+    found = {name: (one.file, dict(one.backends)) for name, one in ran(names, folder).items()}
+    assert found == dict.fromkeys(names, (AGREES, dict.fromkeys(BACKENDS, AGREES)))
+
+
 def test_foreign_models_run_and_agree(tmp_path: Path):
-    found = ran(QUICK, tmp_path)
-    assert {one.file: dict(one.backends) for one in found.values()} == {AGREES: dict.fromkeys(BACKENDS, AGREES)}
+    require_agreement(QUICK, tmp_path)
 
 
 @pytest.mark.slow
 def test_more_foreign_models_run_and_agree(tmp_path: Path):
-    found = ran(AGREED - QUICK, tmp_path)
-    assert {one.file: dict(one.backends) for one in found.values()} == {AGREES: dict.fromkeys(BACKENDS, AGREES)}
+    require_agreement(AGREED - QUICK, tmp_path)
 
 
 def test_foreign_models_that_prove_nothing_are_refused(tmp_path: Path):

@@ -108,6 +108,7 @@ def cell(*rows: Row, within: float = 0.02, known: Mapping[frozenset[str], float]
         "goes_on": False, "most_restarts": 60, "restart_s": 9.0, "restarts_needed": lambda *_: 32,
         "rows": with_ratios(rows, within), "crossovers": (), "compare": compare, "unvouched": None,
         "withheld": lambda _: None, "again": again,
+        "by_metric": any(one.fidelity and one.fidelity.metric for one in rows),
     }  # fmt: skip
     return Cell(**{**facts, **changes})
 
