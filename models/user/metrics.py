@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +28,8 @@ MOST_DB = 200.0
 """The PSNR of a row without error; infinity has no mean."""
 LEAST_SHARE = 1e-10
 """A probability counts as at least this, else one zero makes a divergence infinite."""
+CACHED_VALUES = 1 << 15
+"""Divergences of a large map are computed for so many values at a time, which a cache holds."""
 MOST_CLASSES = 1000
 """`propose` takes an output with more columns for an embedding."""
 _PROBABILITY_SLACK = 0.01
@@ -395,20 +398,41 @@ def _score_kl(name: str, output: Array, truth: Any) -> Array:
     axes = _class_axes(output.ndim)
     if isinstance(truth, list) or truth.shape != output.shape or not axes or output.shape[axes[0]] < 2:
         raise _refuse_shape(name, f"of the output's shape {list(output.shape)}, with two classes at least", truth)
-    shares, expected = (_find_shares(scores, axes[0]) for scores in (output, truth))
-    logs = np.log(np.maximum(expected, LEAST_SHARE)) - np.log(np.maximum(shares, LEAST_SHARE))
-    return np.asarray((expected * logs).sum(axis=axes[0]).reshape(len(output), -1).mean(axis=1))
+    are_shares = [_are_shares(scores, axes[0]) for scores in (output, truth)]
+    scores, wanted = (
+        np.moveaxis(array, axes[0], 1).reshape(len(array), array.shape[axes[0]], -1) for array in (output, truth)
+    )
+    places = max(CACHED_VALUES // scores.shape[1], 1)
+    sums = np.zeros(len(output))
+    for row, first in product(range(len(output)), range(0, scores.shape[2], places)):
+        pair = (array[row, :, first : first + places] for array in (scores, wanted))
+        (_, logs), (expected, differences) = (_find_shares(*one) for one in zip(pair, are_shares, strict=True))
+        differences -= logs
+        differences *= expected
+        sums[row] += differences.sum()
+    return sums / scores.shape[2]
 
 
-def _find_shares(scores: Array, axis: int) -> Array:
-    """Return the probabilities of class scores along an axis: as they are, or by a softmax."""
-    scores = scores.astype(np.float64)
-    sums = scores.sum(axis=axis, keepdims=True)
-    if (scores < -_PROBABILITY_SLACK).any() or (np.abs(sums - 1) > _SUM_SLACK).any():
-        shares = np.exp(scores - scores.max(axis=axis, keepdims=True))
-    else:
-        shares = np.maximum(scores, 0)
-    return np.asarray(shares / shares.sum(axis=axis, keepdims=True))
+def _are_shares(scores: Array, axis: int) -> bool:
+    """Return whether class scores are probabilities rather than logits, but for what a quantized softmax may miss."""
+    if (scores < -_PROBABILITY_SLACK).any():
+        return False
+    return not bool((np.abs(scores.sum(axis=axis, dtype=np.float64) - 1) > _SUM_SLACK).any())
+
+
+def _find_shares(scores: Array, are_shares: bool) -> tuple[Array, Array]:
+    """Return probabilities (classes, places) by class scores, and their logarithms."""
+    values = scores.astype(np.float64, order="C")
+    if are_shares:
+        shares = np.maximum(values, 0, out=values)
+        shares /= shares.sum(axis=0)
+        return shares, np.log(np.maximum(shares, LEAST_SHARE))
+    values -= values.max(axis=0)
+    shares = np.exp(values)
+    sums = shares.sum(axis=0)
+    shares /= sums
+    values -= np.log(sums)
+    return shares, np.maximum(values, math.log(LEAST_SHARE), out=values)
 
 
 def _score_accuracy(name: str, output: Array, truth: Any) -> Array:
@@ -756,7 +780,8 @@ METRICS: Mapping[str, MetricFamily] = MappingProxyType(
             ),
             MetricFamily(
                 name="boxes",
-                help="Give the F1 of a row's boxes, matched one to one at an intersection over union of IOU (0.5).",
+                help="Give the F1 of a row's boxes, matched one to one at an intersection over union of IOU (0.5); a "
+                f"score below {LOWEST_SCORE} counts as no box.",
                 score=_score_boxes,
                 parameter=Parameter(
                     letter="IOU",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shootout.errors import UsageError
-from shootout.models.user.metrics import LOWEST_SCORE, METRICS, MOST_DB, find_metric, pick, propose
+from shootout.models.user.metrics import CACHED_VALUES, LOWEST_SCORE, METRICS, MOST_DB, find_metric, pick, propose
 
 NAN = float("nan")
 RNG = np.random.default_rng(7)
@@ -217,6 +217,12 @@ def test_kl_by_hand_and_scipy():
     logits, others = RNG.normal(size=(2, 20, 6)) * 3
     theirs = special.rel_entr(special.softmax(others, 1), special.softmax(logits, 1)).sum(1)
     np.testing.assert_allclose(score("kl", logits, others), theirs)
+    maps, others = RNG.normal(size=(2, 2, 3, 40, 300)) * 3  # more than a block, and the last one is shorter
+    assert maps[0].size > CACHED_VALUES
+    theirs = special.rel_entr(special.softmax(others, 1), special.softmax(maps, 1)).sum(1).mean((1, 2))
+    np.testing.assert_allclose(score("kl", maps, others), theirs)
+    tokens, wanted = (array.reshape(2, 3, -1).swapaxes(1, 2) for array in (maps, others))
+    np.testing.assert_allclose(score("kl", tokens, wanted), theirs)
 
 
 def test_a_probability_of_zero_costs_much_but_not_everything():
