@@ -294,6 +294,7 @@ class Capabilities:
         options: its own knobs. Of several that cover a name, the first one that is for the target counts.
         rest: what its quantized models compute in otherwise, if not BF16 (GPU) or FP32 (CPU); schemes may tell.
         variables: of the environment that it needs too (see `placement.passed_on`); one may end in `*`.
+        classical: whether it reads ONNX files with operators of `ai.onnx.ml`, such as ensembles of trees.
     """
 
     consumes: tuple[Artifact, ...]
@@ -306,6 +307,7 @@ class Capabilities:
     options: tuple[Option, ...] = ()
     rest: Rests = field(default_factory=dict)
     variables: tuple[str, ...] = ()
+    classical: bool = False
 
     @property
     def devices(self) -> frozenset[Device]:

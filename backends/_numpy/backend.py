@@ -57,6 +57,7 @@ class NumpyAdapter:
         consumes=(Artifact.FORWARD, Artifact.ONNX),
         targets=frozenset({(Device.CPU, Precision.FP32)}),
         native=frozenset({Device.CPU}),
+        classical=True,
     )
 
     def probe(self, device: Device) -> Availability:

@@ -120,6 +120,7 @@ class OnnxRuntimeAdapter:
             | {(Device.CUDA, precision) for precision in ON_CUDA}
         ),
         native=frozenset({Device.CPU, Device.CUDA}),
+        classical=True,
         modes=frozenset({"", providers.MODE, providers.PLUGIN_MODES}),
         cuda_modes=frozenset({providers.MODE}),
         schemes=SCHEMES,

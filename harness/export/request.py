@@ -87,6 +87,7 @@ class ExportJob:
         file: path of a user's ONNX file, "" for other models.
         contents: hashes of the file and of those beside it that hold its weights, by name.
         holds: the precisions other than FP32 that the file holds itself.
+        classical: the file's operators of `ai.onnx.ml`.
         source_sha256: of the source of a user's own model, "" for other models.
         libraries: versions of what that source imports, by package.
         data: hashes of the request's files by field (see DATA); "" for calibration data that can't be read, which the
@@ -104,6 +105,7 @@ class ExportJob:
     file: str = ""
     contents: Mapping[str, str] = field(default_factory=dict)
     holds: tuple[Precision, ...] = ()
+    classical: tuple[str, ...] = ()
     source_sha256: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
@@ -231,7 +233,7 @@ def _file_job(request: Request) -> ExportJob:
         raise UsageError(f"--weights is for a transformers config: {request.model} holds its own")
     check_sizes(request)
     with _explaining_errors(path := path_of(request.model)):
-        from shootout.exported.onnx_files import external_files, header, own_precisions
+        from shootout.exported.onnx_files import classical_operators, external_files, header, own_precisions
 
         files = {path.name: path, **external_files(path)}
         contents = {name: sha256(file) for name, file in files.items()}
@@ -240,6 +242,7 @@ def _file_job(request: Request) -> ExportJob:
         file=str(path),
         contents=contents,
         holds=own_precisions(header(path)),
+        classical=classical_operators(header(path)),
     )
 
 
@@ -436,7 +439,8 @@ def from_json(stored: Mapping[str, Any]) -> ExportJob:
     paths = {name: Path(asked[name]) for name in DATA if asked[name]}
     request = Request(**{**asked, **paths, "device": Device(asked["device"]), "needs": tuple(asked["needs"])})
     base = from_json(stored["base"]) if stored["base"] else None
-    return ExportJob(**{**stored, "request": request, "base": base, "holds": tuple(map(Precision, stored["holds"]))})
+    told = {"holds": tuple(map(Precision, stored["holds"])), "classical": tuple(stored["classical"])}
+    return ExportJob(**{**stored, **told, "request": request, "base": base})
 
 
 def error_to_json(error: ShootoutError) -> dict[str, Any]:

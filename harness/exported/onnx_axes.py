@@ -186,7 +186,14 @@ def require_tensor_outputs(model: ModelProto) -> None:
     Raises:
         ModelError: names the output and what it is.
     """
+    maps = {name for node in model.graph.node if node.op_type == "ZipMap" for name in node.output}
     for info in model.graph.output:
+        if info.name in maps:
+            raise ModelError(
+                f"output {info.name!r} is a list of maps (ZipMap); only tensors can be measured: convert the model "
+                'again without it, as in skl2onnx.to_onnx(model, X[:1], options={"zipmap": False}) or '
+                "onnxmltools.convert_lightgbm(…, zipmap=False)"
+            )
         _require_tensor("output", info)
 
 

@@ -27,6 +27,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
+from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import Array, Arrays, Precision
 from shootout.errors import ModelError, UsageError, one_line
 from shootout.exported.model import INLINE_BYTES
@@ -321,6 +322,11 @@ def _main_nodes(model: ModelProto) -> Iterator[Iterable[NodeProto]]:
     yield model.graph.node
     for function in model.functions:
         yield function.node
+
+
+def classical_operators(model: ModelProto) -> tuple[str, ...]:
+    """Return the operators of ONNX's classical models (`ai.onnx.ml`: trees, scalers, encoders), in the nodes' order."""
+    return tuple(dict.fromkeys(node.op_type for node in every_node(model) if node.domain == CLASSICAL_DOMAIN))
 
 
 def parameter_count(model: ModelProto) -> int:

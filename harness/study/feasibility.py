@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shootout import backends, models, schemes
+from shootout.constants import CLASSICAL_DOMAIN
 from shootout.contract import (
     Arm,
     Artifact,
@@ -50,6 +51,7 @@ class Here:
         memory_bytes: what the machine can give.
         file_bytes: size of each of the user's ONNX files, in place of a parameter count.
         holds: the precisions other than FP32 that each of them holds itself.
+        classical: the operators of `ai.onnx.ml` in each of them.
     """
 
     available: Available
@@ -58,6 +60,7 @@ class Here:
     memory_bytes: int
     file_bytes: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
+    classical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def first(self, model: str) -> Describe:
         """Return what a backend's bare name means for this model."""
@@ -99,6 +102,8 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     consumes = capabilities.consumes
     if Artifact.NONE not in consumes and (why := _check_label(arm, here.holds.get(arm.model, ()))):
         return why
+    if (operators := here.classical.get(arm.model)) and (why := _check_classical(capabilities, operators)):
+        return why
     scheme = schemes.parse(arm.target.scheme, own=own_words(capabilities))
     if scheme.variant and arm.file:
         reason = f"{scheme.variant} is made of the first file alone"
@@ -130,6 +135,18 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     why = f"{Path(arm.model).name} holds {kinds} itself, so no row of it can promise {target.precision.upper()}"
     native = replace(target, precision=Precision.NATIVE, scheme="")
     return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
+
+
+def _check_classical(can: Capabilities, operators: Sequence[str]) -> NotRun | None:
+    """Explain why a backend can't read a file with these operators of `ai.onnx.ml`, in the same words for each."""
+    if can.classical:
+        return None
+    trees = any(name.startswith("TreeEnsemble") for name in operators)
+    what = (
+        f"tree models ({CLASSICAL_DOMAIN})" if trees else f"the operators {', '.join(operators)} ({CLASSICAL_DOMAIN})"
+    )
+    able = " or ".join(name for name in backends.names() if backends.capabilities(name).classical)
+    return NotRun(NotRunKind.UNFIT, f"{what} need {able}", f"race it with --backends {able.replace(' or ', ',')}")
 
 
 def _check_shipped(arm: Arm) -> NotRun | None:

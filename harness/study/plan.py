@@ -207,6 +207,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
         memory_bytes=environment.memory_available_bytes(),
         file_bytes={model: facts.file_bytes for model, facts in checked.items()},
         holds={model: facts.holds for model, facts in checked.items()},
+        classical={model: facts.classical for model, facts in checked.items()},
     )
     refuse_unknown_names(study, every[0], here)  # which takes no time; to look whether a backend works takes seconds
     with Stopwatch() as watch:

@@ -306,6 +306,9 @@ def test_what_is_not_a_numeric_tensor_is_refused(tmp_path: Path):
     sequence = helper.make_tensor_sequence_value_info("y", F32, None)
     with pytest.raises(ModelError, match="output 'y' is a sequence; only tensors can be measured"):
         take(write(tmp_path / "s.onnx", nodes, [value("x", (1,))], [sequence]), tmp_path)
+    zipped = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", classlabels_int64s=[0])
+    with pytest.raises(ModelError, match=r"output 'y' is a list of maps \(ZipMap\).*\{\"zipmap\": False\}"):
+        take(write(tmp_path / "z.onnx", [zipped], [value("x", (1, 1))], [sequence]), tmp_path)
     with pytest.raises(ModelError, match="output 'y' has type STRING; supported: bool, double, float,"):
         take(unary(tmp_path / "t.onnx", "Cast", F32, TensorProto.STRING, to=TensorProto.STRING), tmp_path)
     with pytest.raises(ModelError, match="input 'x' has type STRING"):

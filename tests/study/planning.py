@@ -26,6 +26,7 @@ def groups(
     memory: int = 10**12,
     file_bytes: int = 0,
     holds: tuple[Precision, ...] = (),
+    classical: tuple[str, ...] = (),
 ) -> list[PlannedGroup]:
     known = (*ALL, "spin", "openvino", "ncnn")
     available: Mapping[tuple[str, Device], Availability] = {
@@ -39,6 +40,7 @@ def groups(
         memory_bytes=memory,
         file_bytes=dict.fromkeys(asked.model, file_bytes),
         holds=dict.fromkeys(asked.model, holds),
+        classical=dict.fromkeys(asked.model, classical),
     )
     return plan_groups(asked, here)
 

@@ -139,6 +139,21 @@ def test_a_file_with_precisions_of_its_own_runs_native_and_promises_nothing_else
     assert found.record.comparisons == 1, "both are the file in full precision"
 
 
+@pytest.mark.parametrize(
+    ("operators", "what"),
+    [
+        (("Scaler", "TreeEnsembleClassifier"), "tree models (ai.onnx.ml)"),
+        (("Scaler", "SVMClassifier"), "the operators Scaler, SVMClassifier (ai.onnx.ml)"),
+    ],
+)
+def test_a_file_of_a_classical_model_is_skipped_in_the_same_words_by_all_that_do_not_read_it(operators, what):
+    others = ("openvino:cpu:int8", "ncnn", "torch-eager", "tensorrt:cuda:fp16")
+    (found,) = groups(study("onnxruntime", "numpy", *others, model="forest.onnx"), classical=operators)
+    assert [arm.target.backend for arm in found.building] == ["onnxruntime", "numpy", "onnxruntime"]
+    assert {why.reason for why in found.skips.values()} == {f"{what} need numpy or onnxruntime"}
+    assert not found.request_of(found.playing[0]).module, "no torch program is tried"
+
+
 def test_native_is_for_files_and_for_devices_that_can():
     (file,) = groups(study("onnxruntime:cpu:native", "torch-eager:cuda:native", model="a.onnx"))
     assert {label: why.reason for label, why in file.skips.items()} == {
