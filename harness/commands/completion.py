@@ -20,6 +20,7 @@ from shootout.decide.policy import Objective
 from shootout.errors import ShootoutError, UsageError
 from shootout.export.client import is_file
 from shootout.export.request import path_of
+from shootout.exported import table_files
 from shootout.formats.files import FORMATS
 from shootout.models.base import Choice
 from shootout.models.user.metrics import METRICS
@@ -283,7 +284,6 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     **dict.fromkeys(("baseline", "arm"), lambda word, _: _complete_targets(word)),
     "candidate": lambda word, _: (*_complete_targets(word), *_complete_files(word, ".onnx")),
     "metric": lambda word, _: (*METRICS, "auto", *_complete_functions(word)),
-    "truth": lambda word, _: _complete_files(word, ".npz", ".npy", ".jsonl"),
     "parameters": _complete_axes,
     "shapes": _complete_shapes,
     "options": lambda word, _: _complete_options(word),
@@ -294,7 +294,10 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "allow": lambda word, _: _complete_list(lambda _: map(str, Precision), word),
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all",),
-    **dict.fromkeys(("inputs", "calibration", "labels"), lambda word, _: _complete_files(word, ".npz", ".npy")),
+    **dict.fromkeys(
+        ("inputs", "calibration", "labels", "truth"),
+        lambda word, _: _complete_files(word, ".npz", ".npy", *table_files.SUFFIXES),
+    ),
     "policy": lambda word, _: _complete_files(word, schema.SUFFIX),
     "objective": lambda *_: map(str, Objective),
     "to": lambda word, _: _complete_files(word, *FORMATS),

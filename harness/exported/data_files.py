@@ -1,7 +1,8 @@
 """Read a user's data in the one form that every command takes: an array for each input, with or without labels.
 
-A file of data is an .npz, a folder of .npy files by name, or one .npy for a model of one input. Arrays are rows, sets
-of the model's own shape, or one such set. The arrays' headers show what doesn't fit before any numbers are read.
+A file of data is an .npz, a folder of .npy files by name, one .npy for a model of one input, or a table of rows (see
+`table_files`). Arrays are rows, sets of the model's own shape, or one such set. The arrays' headers show what doesn't
+fit before any numbers are read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.lib import format as npy
 
 from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported import table_files
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, sha256
 
@@ -84,12 +86,13 @@ def holds_labels(path: Path) -> bool:
 
 
 def check(path: Path, specs: Sequence[TensorSpec]) -> int | None:
-    """Refuse data that don't fit the inputs, by their headers alone; raises as `read_sets`, but for NaN.
+    """Refuse data that don't fit the inputs; raises as `read_sets`. Of arrays it reads the headers alone, so no NaN.
 
     Returns:
         The rows of all sets together; None if no input has the batch first.
     """
-    forms = _match_forms(path, specs, read_headers(path))
+    is_table = table_files.is_table(path)
+    forms = _open_data(path, specs)[0] if is_table else _match_forms(path, specs, read_headers(path))
     return next((form.rows for form in forms.values() if form.rows is not None), None)
 
 
@@ -104,11 +107,13 @@ def possible_rows(path: Path) -> set[int]:
 
 
 def refuse_nan(path: Path) -> None:
-    """Refuse data that hold NaN.
+    """Refuse data that hold NaN. A table may hold it in columns that the model doesn't take, so `check` tells.
 
     Raises:
         UsageError: they do, or can't be read; says where.
     """
+    if table_files.is_table(path):
+        return
     for name, array in _read_each(path):
         if name != LABELS:
             _refuse_nan(path, name, array)
@@ -153,7 +158,7 @@ def read_labels(path: Path) -> Array:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Read all arrays by name.
+    """Read all arrays by name, of a table the columns that are such.
 
     Raises:
         UsageError: they can't be read, or hold pickled objects.
@@ -163,6 +168,11 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
     """Yield the arrays by name, one after the other; raises as `read_arrays`."""
+    if table_files.is_table(path):
+        table = table_files.read(path)
+        columns = table if isinstance(table, Mapping) else {_NAMELESS.format(0): table}
+        yield from ((name, column) for name, column in columns.items() if isinstance(column, np.ndarray))
+        return
     with _explaining_errors(path):
         if path.is_dir():
             yield from ((file.stem, np.load(file, allow_pickle=False)) for file in _files_in(path))
@@ -175,11 +185,14 @@ def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
 
 def _refuse_nan(path: Path, name: str, array: Array) -> None:
     if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
-        raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {count} places")
+        where = f", the first in row {table_files.find_gaps(array)[0]}" if array.ndim else ""
+        raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {count} places{where}")
 
 
 def read_headers(path: Path) -> dict[str, TensorSpec]:
     """Shape and dtype of all arrays by name; raises as `read_arrays`."""
+    if table_files.is_table(path):
+        return {name: _header_of(name, array) for name, array in _read_each(path)}
     with _explaining_errors(path):
         if path.is_dir():
             return {file.stem: _read_header(file.stem, file.open("rb")) for file in _files_in(path)}
@@ -229,13 +242,17 @@ def _explaining_errors(path: Path) -> Iterator[None]:
 
 def _open_data(path: Path, specs: Sequence[TensorSpec]) -> tuple[dict[str, _Form], dict[str, Array]]:
     """Open the data; return each input's form, and the arrays by the inputs' names, after refusing NaN."""
-    named = _stored_names(path, specs, found := read_arrays(path))
+    found = table_files.fit(path, specs) if table_files.is_table(path) else read_arrays(path)
+    named = _stored_names(path, specs, found)
     arrays = {name: found[stored] for name, stored in named.items()}
-    headers = {name: TensorSpec(name=name, shape=one.shape, dtype=one.dtype.name) for name, one in found.items()}
-    forms = _match_forms(path, specs, headers)
+    forms = _match_forms(path, specs, {name: _header_of(name, array) for name, array in found.items()})
     for name, array in arrays.items():
         _refuse_nan(path, name, array)
     return forms, arrays
+
+
+def _header_of(name: str, array: Array) -> TensorSpec:
+    return TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
 
 
 def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, object]) -> dict[str, str]:

@@ -122,7 +122,10 @@ class InputOptions(TypedDict, total=False):
         Flag(group=HelpGroup.WHAT, word="N,N", help="Batch sizes: 1,8 or '1..64 x2'.", read=axes.read_counts),
     ]
     inputs: Annotated[
-        str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Your own inputs, for a model of your own.")
+        str | PathLike[str],
+        Flag(
+            group=HelpGroup.DATA, word="FILE", help="Your own inputs, for a model of your own: .npz, .parquet, .jsonl."
+        ),
     ]
     calibration: Annotated[
         str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Your own inputs for quantization.")
@@ -235,8 +238,8 @@ class StudyOptions(TargetOptions, total=False):
         str | PathLike[str],
         Flag(
             group=HelpGroup.DATA,
-            word="NPZ",
-            help="What is right for each row of --inputs, of any type and shape (.npz, .npy or .jsonl), for --metric.",
+            word="FILE",
+            help="What is right for each row of --inputs, of any type and shape, for --metric: .npz, .parquet, .jsonl.",
         ),
     ]
     metric: Annotated[

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from shootout.errors import UsageError
@@ -35,7 +37,7 @@ def test_lines_may_be_ragged(tmp_path: Path):
     [
         ({"mask": np.zeros((4, 2))}, "'mask': expected an entry for each of the 3 rows of the inputs, got 4 entries"),
         ({"mask": np.float64(1)}, "got a single number"),
-        ({"mask": np.array([[1.0, 2], [3, np.nan], [5, 6]])}, "NaN in 1 rows, the first is 1"),
+        ({"mask": np.array([[1.0, 2], [3, np.nan], [5, 6]])}, "none or NaN in 1 rows, the first is 1"),
         ({"mask": np.array([{}, {}, {}], dtype=object)}, "not an .npz of plain arrays"),
     ],
 )
@@ -54,6 +56,27 @@ def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: p
         truth_files.check(tmp_path / "truth.npy", {3})
 
 
+def test_ten_gigabytes_of_truth_are_refused_at_once(tmp_path: Path):
+    """Sparse files: only the header is on the disk, and nothing may be read."""
+    array, lines = tmp_path / "truth.npy", tmp_path / "truth.jsonl"
+    with array.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (3, 10**9)})
+        file.truncate(12 * 10**9)
+    lines.touch()
+    os.truncate(lines, 10**10)
+    for path in (array, lines):
+        with pytest.raises(UsageError, match=r"at most .* MB"):
+            truth_files.check(path, {3})
+
+
+def test_truth_may_be_columns_of_a_parquet_file(tmp_path: Path):
+    rows = [{"text": "ab", "boxes": [[0.0, 1.0]]}, {"text": "", "boxes": []}, {"text": "c", "boxes": [[2.0, 3.0]]}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "truth.parquet")
+    truth_files.check(tmp_path / "truth.parquet", {3})
+    found = truth_files.take_rows(truth_files.read(tmp_path / "truth.parquet"), np.array([1, 2]))
+    assert found == {"text": ["", "c"], "boxes": [[], [[2.0, 3.0]]]}
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -61,6 +84,8 @@ def test_too_much_truth_is_refused_by_its_headers(tmp_path: Path, monkeypatch: p
         ("1\n{", "line 2: expected JSON"),
         ('{"a": 1}\n{"b": 1}', "line 2: expected the names of line 1"),
         ("1\n2", "got 2 entries"),
+        ("[1]\n[2, NaN]\n[3]", "none or NaN in 1 rows, the first is 1"),
+        ('{"a": [[1], null]}\n{"a": [[2]]}\n{"a": []}', "none or NaN in 1 rows, the first is 0"),
     ],
 )
 def test_lines_that_do_not_fit_are_refused(tmp_path: Path, text: str, says: str):

@@ -1,0 +1,134 @@
+"""Rows of inputs in Parquet and JSON Lines: columns by name, features in order, and what is no row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from shootout.contract import Array, TensorSpec
+from shootout.errors import UsageError
+from shootout.exported import data_files, table_files
+
+X = TensorSpec(name="x", shape=(2, 3), dtype="float32")
+IDS = TensorSpec(name="ids", shape=(2,), dtype="int32")
+ROWS = [{"id": f"r{at}", "x": [at, 0.5, 1], "ids": at} for at in range(4)]
+
+
+def write(path: Path, rows: list[dict[str, Any]], schema: Any = None) -> Path:
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    else:
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), path)
+    return path
+
+
+@pytest.fixture(params=["rows.jsonl", "rows.parquet"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    found: Path = tmp_path / request.param
+    return found
+
+
+def test_columns_become_the_inputs_of_their_names(path: Path):
+    write(path, ROWS)
+    assert data_files.check(path, (X, IDS)) == 4
+    sets = data_files.read_sets(path, (X, IDS))
+    assert [(one["x"].dtype.name, one["ids"].dtype.name) for one in sets] == [("float32", "int32")] * 2
+    assert sets[1]["x"].tolist() == [[2, 0.5, 1], [3, 0.5, 1]]
+    assert data_files.possible_rows(path) == {4}
+
+
+def test_fixed_size_lists_and_deeper_ones_are_arrays(tmp_path: Path):
+    cube = TensorSpec(name="x", shape=(1, 2, 2, 1), dtype="float32")
+    kind = pyarrow.list_(pyarrow.list_(pyarrow.list_(pyarrow.float32(), 1)), 2)
+    rows = [{"x": [[[1.0], [2.0]], [[3.0], [4.0]]]}] * 3
+    write(tmp_path / "rows.parquet", rows, pyarrow.schema([("x", kind)]))
+    assert data_files.read_rows(tmp_path / "rows.parquet", (cube,))["x"].shape == (3, 2, 2, 1)
+
+
+def test_columns_of_a_number_are_the_features_of_the_only_input_in_order(path: Path):
+    write(path, [{"size": 3, "age": 0.5, "open": True, "labels": at} for at in range(4)])
+    assert data_files.read_rows(path, (X,))["x"].tolist() == [[3, 0.5, 1]] * 4
+    assert data_files.holds_labels(path)
+    with pytest.raises(UsageError, match=r"or 4 columns of a number, its features in order; got 3 columns: size, age"):
+        data_files.check(path, (TensorSpec(name="x", shape=(1, 4), dtype="float32"),))
+
+
+def test_a_column_of_a_number_fits_an_input_of_one_feature(path: Path):
+    write(path, ROWS)
+    specs = [TensorSpec(name="ids", shape=(1, 1), dtype="float32")]
+    assert data_files.read_rows(path, specs)["ids"].tolist() == [[0], [1], [2], [3]]
+
+
+def test_lines_without_names_are_rows_of_the_only_input(tmp_path: Path):
+    (tmp_path / "rows.jsonl").write_text("[1, 2, 3]\n[4, 5, 6]\n")
+    assert data_files.read_rows(tmp_path / "rows.jsonl", (X,))["x"].tolist() == [[1, 2, 3], [4, 5, 6]]
+    with pytest.raises(UsageError, match=r"expected an object with \['x', 'ids'\] in each line"):
+        data_files.check(tmp_path / "rows.jsonl", (X, IDS))
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"x": [1.0, 2.0]}, r"column 'x': row 2 is \[2\], row 0 is \[3\]; expected \[3\] in every row"),
+        (
+            {"x": [1.0, None, 3.0]},
+            "column 'x': expected a value for each row, got none or NaN in 1 rows, the first is 2",
+        ),
+        ({"x": None}, "the first is 2"),
+        ({"ids": None}, "column 'ids': expected a value for each row, got none or NaN in 1 rows, the first is 2"),
+        ({"ids": 2**40}, "column 'ids': expected int32, got whole numbers from 0 to 1099511627776"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_told_by_its_number(path: Path, row: dict[str, Any], says: str):
+    write(path, [*ROWS[:2], {**ROWS[2], **row}, ROWS[3]])
+    with pytest.raises(UsageError, match=says):
+        data_files.check(path, (X, IDS))
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([{"x": [1, 2, 3], "id": 1}], r"expected columns \['x', 'ids'\]; \['ids'\] missing, got x, id"),
+        ([{"x": ["1", "2", "3"], "ids": 1}], r"column 'x': expected numbers, got .* in row 0"),
+        ([{"x": "abc", "ids": 1}], "column 'x': expected numbers, got 'abc' in row 0"),
+        ([{"x": [1, 2, 3], "ids": 1.5}], "column 'ids': expected int32, got float64"),
+        ([{"x": [1, 2], "ids": 1}], r"column 'x': expected \[3\] in every row, got \[2\]"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(path: Path, rows: list[dict[str, Any]], says: str):
+    with pytest.raises(UsageError, match=says):
+        data_files.check(write(path, rows), (X, IDS))
+
+
+def test_what_is_too_large_is_refused_by_the_footer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A column of equal numbers takes a few bytes on the disk."""
+    column = pyarrow.array(np.zeros(100_000))
+    pyarrow.parquet.write_table(pyarrow.table({"x": column}), tmp_path / "rows.parquet")
+    assert (tmp_path / "rows.parquet").stat().st_size < 10_000
+    monkeypatch.setattr(table_files, "MOST_BYTES", 400_000)
+    with pytest.raises(UsageError, match="0 MB of numbers; at most 0 MB: give fewer rows"):
+        table_files.read(tmp_path / "rows.parquet")
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path):
+    (tmp_path / "rows.parquet").touch()
+    for size in (0, 10**10):
+        (tmp_path / "rows.parquet").touch()
+        with (tmp_path / "rows.parquet").open("r+b") as file:
+            file.truncate(size)
+        with pytest.raises(UsageError, match="as Parquet"):
+            table_files.read(tmp_path / "rows.parquet")
+    with pytest.raises(UsageError, match=r"can't read .*none\.parquet: No such file"):
+        table_files.read(tmp_path / "none.parquet")
+
+
+def test_gaps_of_arrays_and_lists():
+    column: Array = np.array([[1.0, 2], [np.nan, 3]])
+    assert table_files.find_gaps(column).tolist() == [1]
+    assert table_files.find_gaps(["a", {"b": [1, None]}, []]).tolist() == [1]
+    assert table_files.find_gaps(np.arange(3)).tolist() == []
