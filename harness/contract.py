@@ -5,6 +5,7 @@ Imports NumPy at most, so that any worker can load it. What `load` returns is in
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -362,6 +363,27 @@ class BoundStanding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OutputError:
+    """Compare one output with the reference's, over all input buffers.
+
+    Attributes:
+        relative_l2: as `Fidelity` has it; None when it has NaN or infinity, 0 of integers.
+        mismatches: integer or boolean elements that differ.
+        row: the number of the row that is furthest off, from 0: of the user's data, or of the inputs that are timed.
+    """
+
+    name: str
+    relative_l2: float | None
+    mismatches: int = 0
+    row: int = 0
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Return what sorts outputs by their errors; (0, 0) of one without any."""
+        return math.inf if self.relative_l2 is None else self.relative_l2, self.mismatches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
     """Compare outputs with the reference outputs, over all input buffers; float outputs unless said otherwise.
 
@@ -382,6 +404,7 @@ class Fidelity:
             one.
         standing: to that error bound (see `ExportedModel.is_judged`, and `--max-error`).
         gradient_l2: of a training step, the worst gradient's error for the middle buffer; `relative_l2` is no smaller.
+        by_output: in the model's order; empty of older runs.
     """
 
     max_abs: float | None
@@ -396,3 +419,9 @@ class Fidelity:
     right: str = ""
     error_bound: float | None = None
     standing: BoundStanding = BoundStanding.MET
+    by_output: tuple[OutputError, ...] = ()
+
+    @property
+    def worst_output(self) -> OutputError | None:
+        """Return the output that is furthest off; None of an older run."""
+        return max(self.by_output, key=lambda one: one.rank, default=None)

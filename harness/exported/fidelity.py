@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from shootout.constants import FIDELITY_MARGIN, USEFUL_BOUND
-from shootout.contract import Array, Arrays, BoundStanding, Fidelity, TensorSpec
+from shootout.contract import Array, Arrays, BoundStanding, Fidelity, OutputError, TensorSpec
 from shootout.exported.model import ReportRows
 
 ALIKE = 1e-5
@@ -44,26 +44,60 @@ def check_outputs(specs: Sequence[TensorSpec], outputs: Arrays) -> str | None:
     return None
 
 
-def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays]) -> Fidelity:
-    """Compare the outputs of every buffer with the reference's, in its order and with its names and shapes."""
+def compare(outputs: Sequence[Arrays], reference_outputs: Sequence[Arrays], batch: int = 1) -> Fidelity:
+    """Compare the outputs of every buffer with the reference's, in its order and with its names and shapes.
+
+    Args:
+        batch: rows of a buffer.
+    """
     pairs = [
         (got[name], right)
         for got, wanted in zip(outputs, reference_outputs, strict=True)
         for name, right in wanted.items()
     ]
+    by_output = tuple(
+        _compare_output(name, [one[name] for one in outputs], [one[name] for one in reference_outputs], batch)
+        for name in reference_outputs[0]
+    )
     floats = [(_flat_float64(got), _flat_float64(right)) for got, right in pairs if right.dtype.kind == "f"]
-    mismatches = sum(int(np.count_nonzero(got != right)) for got, right in pairs if right.dtype.kind != "f")
-    error = worst_error(outputs, reference_outputs)
-    if error is None:
-        return dataclasses.replace(NOTHING, mismatches=mismatches)
+    mismatches = sum(one.mismatches for one in by_output)
+    errors = [one.relative_l2 for one in by_output if one.relative_l2 is not None]
+    if len(errors) < len(by_output):
+        return dataclasses.replace(NOTHING, mismatches=mismatches, by_output=by_output)
     return Fidelity(
         max_abs=max((float(np.max(np.abs(got - right), initial=0.0)) for got, right in floats), default=0.0),
-        relative_l2=error,
+        relative_l2=max(errors, default=0.0),
         sqnr_db=_sqnr_db(floats),
         cosine=_cosine_similarity(floats),
         top1_agreement=_top1_agreement(outputs, reference_outputs),
         mismatches=mismatches,
+        by_output=by_output,
     )
+
+
+def _compare_output(name: str, outputs: Sequence[Array], reference: Sequence[Array], batch: int) -> OutputError:
+    """Compare one output for every buffer, and find the row that is furthest off in the worst buffer."""
+    if reference[0].dtype.kind != "f":
+        counts = [int(np.count_nonzero(got != right)) for got, right in zip(outputs, reference, strict=True)]
+        worst = int(np.argmax(counts))
+        row = worst * batch + _find_worst_row(outputs[worst] != reference[worst], batch)
+        return OutputError(name=name, relative_l2=0.0, mismatches=sum(counts), row=row)
+    norms = [_l2_norm(_flat_float64(got) - _flat_float64(right)) for got, right in zip(outputs, reference, strict=True)]
+    worst = int(np.argmax(norms))  # the first NaN, if there is one
+    row = worst * batch + _find_worst_row(outputs[worst].astype(np.float64) - reference[worst], batch)
+    size = _root_mean_square([_l2_norm(one) for one in reference])
+    error = _relative_error(norms[worst], size) if all(map(math.isfinite, norms)) else None
+    return OutputError(name=name, relative_l2=error, row=row)
+
+
+def _find_worst_row(wrong: Array, batch: int) -> int:
+    """Return the row of a buffer that is furthest off, by how much each element of an output is wrong.
+
+    The first one if axis 0 isn't the batch.
+    """
+    if wrong.shape[:1] != (batch,):
+        return 0
+    return int(np.square(wrong.reshape(batch, -1), dtype=np.float64).sum(axis=1).argmax())
 
 
 def worst_error(outputs: Iterable[Arrays], reference_outputs: Sequence[Arrays]) -> float | None:
@@ -174,26 +208,33 @@ def gate(
     if found.mismatches and is_judged:
         return f"{found.mismatches} integer or boolean output elements differ from the reference's"
     if found.relative_l2 is None:
-        overflow = "the output has NaN or infinity" + (
+        overflow = f"{_name_worst_output(found) or 'the output'} has NaN or infinity" + (
             "" if error_bound else ": this model overflows in this precision"
         )
         return overflow if is_judged or error_bound is not None else None
+    of_output = f" of {worst}" if (worst := _name_worst_output(found)) else ""
+    told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
     if is_real and not is_judged and found.relative_l2 > max(USEFUL_BOUND, max_error):
-        return f"relative L2 error {found.relative_l2:.2g} is nearer to that of zeros than to none"
+        return f"{told} nearer to that of zeros than to none"
     if not is_judged or (max_error and found.relative_l2 <= max_error):
         error_bound = math.inf
     if error_bound is None:
         return "no error bound is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > error_bound:
-        return f"relative L2 error {found.relative_l2:.2g} is above the {error_bound:.2g} that this precision explains"
+        return f"{told} above the {error_bound:.2g} that this precision explains"
     if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND:
-        return (
-            f"relative L2 error {found.relative_l2:.2g} is nearer to that of zeros than to none: this precision may "
-            f"explain {error_bound:.2g}, which proves nothing above {USEFUL_BOUND}"
-        )
+        explained = f"this precision may explain {error_bound:.2g}, which proves nothing above {USEFUL_BOUND}"
+        return f"{told} nearer to that of zeros than to none: {explained}"
     if least and found.relative_l2 <= least:
-        return f"relative L2 error {found.relative_l2:.2g} is that of floats (up to {least:.2g}): nothing was rounded"
+        return f"{told} that of floats (up to {least:.2g}): nothing was rounded"
     return None
+
+
+def _name_worst_output(found: Fidelity) -> str:
+    """Return `output 'mask'` if the worst error is that of one of several outputs, else ""."""
+    worst = found.worst_output
+    is_its = worst is not None and len(found.by_output) > 1 and worst.relative_l2 == found.relative_l2
+    return f"output {worst.name!r}" if worst and is_its else ""
 
 
 def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> BoundStanding:

@@ -292,6 +292,16 @@ class ExportedModel:
             labels = stored[LABELS] if LABELS in stored.files else None
             return ReportRows(inputs=self._inputs_in(stored), rows=stored[ROWS], labels=labels)
 
+    def number_row(self, row: int) -> int:
+        """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
+        if not self.has_report:
+            return row
+        with np.load(self.folder / REPORT, allow_pickle=False) as stored:
+            numbers = stored[ROWS]
+        is_halved = len(numbers) > 1 and numbers[1] - numbers[0] == 2
+        known = row % max(len(numbers), 1)  # the first rows fill up the last buffer
+        return 2 * known + 1 if is_halved else known
+
     @property
     def has_own_report_outputs(self) -> bool:
         """Return whether the model's own outputs for the report split are there, for a metric without truth."""

@@ -99,6 +99,12 @@ def error_of(fidelity: FidelityFigures) -> str:
     return f"{told} {UNCHECKED}" if fidelity.standing is BoundStanding.NOT_JUDGED else told
 
 
+def tell_place(fidelity: FidelityFigures) -> str:
+    """Name the output and the row that are furthest off; nothing if nothing is, or an older run doesn't tell."""
+    worst = fidelity.worst_output
+    return f"{worst.name}, row {worst.row}" if worst and worst.rank > (0, 0) else ""
+
+
 def share(value: float) -> str:
     """Write a share of rows, to the tenth of a percent."""
     return f"{value:.1%}"
@@ -207,6 +213,7 @@ COLUMNS = (
     Column(name="ceiling.gbs", header="GB/s", show=lambda value: f"{value:.3g}"),
     Column(name="", header="proven", show=proven, left=True),
     Column(name="fidelity", header="error", show=error_of),
+    Column(name="fidelity", header="worst at", show=tell_place, left=True),
     Column(name="fidelity.shared_l2", header="to own file", show=error),
     Column(name="fidelity.accuracy", header="accuracy", show=share),
     Column(

@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.ceilings.remembered import Ceilings, ceilings_of_run
-from shootout.contract import Device, NotRunKind, Scenario, Value
+from shootout.contract import Device, NotRunKind, OutputError, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
-from shootout.report.columns import Cell, ends_of, make_table
-from shootout.report.screen import name_targets
+from shootout.report.columns import Cell, ends_of, error, make_table
+from shootout.report.screen import fold, name_targets
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Row
 from shootout.results.time_spent import STEPS
@@ -34,6 +34,8 @@ _NEARLY = 0.9
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
+MOST_OUTPUTS = 8
+"""So many outputs are listed with their errors; `--json` has all."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
 
 
@@ -71,6 +73,21 @@ def fold_reasons(reasons: Iterable[Reason], *, full: bool = True) -> Iterator[tu
         sharing.setdefault((outcome, reason, fix), []).append(subject)
     for (outcome, reason, fix), arms in sharing.items():
         yield outcome, f"{outcome}: {name_targets(arms, full=full)}: {reason}" + (f". Fix: {fix}" if fix else "")
+
+
+def tell_errors_by_output(rows: Iterable[Row]) -> Iterator[str]:
+    """List each output's error, the worst first, and the row that is furthest off; of models with several outputs."""
+    for row in rows:
+        errors = row.fidelity.by_output if row.fidelity else ()
+        wrong = sorted((one for one in errors if one.rank > (0, 0)), key=lambda one: one.rank, reverse=True)
+        if len(errors) > 1 and wrong:
+            yield f"{row.arm}, error by output: {', '.join(fold(map(_tell_error_of_output, wrong), MOST_OUTPUTS))}."
+
+
+def _tell_error_of_output(one: OutputError) -> str:
+    told = "NaN or infinity" if one.relative_l2 is None else error(one.relative_l2)
+    differing = f"{counted(one.mismatches, 'element')} that differ" if one.mismatches else told
+    return f"{one.name} {differing} (row {one.row})"
 
 
 def tell_crossovers(document: Document) -> list[Text]:

@@ -170,8 +170,8 @@ _RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit", "rati
 RACE = (
     *_RACE_SHARED,
     *("idle", "compute", "of peak", "GB/s"),
-    *("proven", "error", "accuracy", "metric", "metric change", "size", "installed", "memory at most", "build"),
-    *("load", "ready"),
+    *("proven", "error", "worst at", "accuracy", "metric", "metric change", "size", "installed"),
+    *("memory at most", "build", "load", "ready"),
 )
 """The columns of a race; those without any figure are left out."""
 RACE_FIRST = (*_RACE_SHARED, "error", "accuracy", "metric")
@@ -179,7 +179,7 @@ RACE_FIRST = (*_RACE_SHARED, "error", "accuracy", "metric")
 COSTS_ANSWER = ("target", "time", "size", "to own fp32")
 COSTS = (
     *COSTS_ANSWER,
-    *("to baseline", "error", "to own file", "accuracy", "change (points)", "metric", "metric change"),
+    *("to baseline", "error", "worst at", "to own file", "accuracy", "change (points)", "metric", "metric change"),
     *("proven", "int ops", "quantizer", "of peak", "GB/s", "memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
@@ -261,6 +261,7 @@ def tell_group(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> lis
     """Write the lines below the group's table: why not faster, what is out and why, how far to trust it."""
     measured = [row for row in _list_rows(rows) if row.end_to_end]
     parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
+    parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
     parts += _tell_setbacks([row for row in rows if row.reason], full=full)
     return [*parts, *map(Text, notes.tell_trust(summary, measured, full=full) if measured else ())]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from shootout.constants import USEFUL_BOUND
-from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, NotRun, NotRunKind, Scenario
+from shootout.contract import COULD_RUN, Arm, Array, BoundStanding, Fidelity, NotRun, NotRunKind, Scenario
 from shootout.journal.records import Checked, LoadTestResult, Played
 from shootout.journal.samples import SINGLE, Samples
 from shootout.messages import GpuCost, OnGpu, Scope
@@ -95,13 +95,19 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
     errors = [line.fidelity for line in lines]
     agreements = [error.top1_agreement for error in errors]
     least = None if None in agreements else min((one for one in agreements if one is not None), default=None)
-    worst = asdict(max(errors, key=lambda error: math.inf if error.relative_l2 is None else error.relative_l2))
+    line = max(errors, key=lambda error: math.inf if error.relative_l2 is None else error.relative_l2)
+    worst = {field.name: getattr(line, field.name) for field in fields(Fidelity)}
     del worst["right"]
     accuracy = next((error.accuracy for error in errors if error.accuracy is not None), None)
     figures: dict[str, Any] = {
         key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in worst.items()
     }
-    return FidelityFigures(**(figures | {"top1_agreement": least, "accuracy": accuracy, "probe": probe}))
+    by_output = tuple(
+        replace(one, relative_l2=None) if one.relative_l2 is not None and not math.isfinite(one.relative_l2) else one
+        for one in line.by_output
+    )
+    figures |= {"top1_agreement": least, "accuracy": accuracy, "by_output": by_output}
+    return FidelityFigures(**figures, probe=probe)
 
 
 def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:

@@ -128,7 +128,7 @@ def call_once(session: Session, inputs: Arrays, slot: int = 0) -> Arrays:
 
 
 def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: bool, keep: Path | None) -> Evidence:
-    errors = fidelity.compare(outputs, claim.exported.reference_outputs())
+    errors = fidelity.compare(outputs, claim.exported.reference_outputs(), claim.exported.batch)
     stepped, step_fault = errors, None
     if claim.exported.trained:
         session = cast("TrainingSession", claim.session)
@@ -136,7 +136,8 @@ def _gather_evidence(claim: Claim, outputs: Sequence[Arrays], with_accuracy: boo
     counted = _with_accuracy(stepped, claim, keep) if with_accuracy else stepped
     executed, target = claim.session.executed, claim.arm.target
     error_bound, least = claim.exported.error_bound(target, claim.rests, is_whole=is_mostly_labelled(executed, target))
-    with_bound = replace(counted, error_bound=error_bound)
+    by_output = tuple(replace(one, row=claim.exported.number_row(one.row)) for one in counted.by_output)
+    with_bound = replace(counted, error_bound=error_bound, by_output=by_output)
     reference = claim.exported.shared_outputs()
     compared = fidelity.with_shared(with_bound, outputs, reference) if reference else with_bound
     return Evidence(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from shootout.export import client, input_sets
 from shootout.export.client import Request, obtain_all
 from shootout.export.request import labels_of
 from shootout.exported import fidelity
+from shootout.exported.model import ExportedModel
 from shootout.study import plan
 
 SPECS = (TensorSpec(name="x", shape=(2, 4), dtype="float32"),)
@@ -45,6 +48,17 @@ def test_few_rows_serve_both():
     split = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS)
     assert np.array_equal(split.report["x"], split.other["x"])
     assert "too few to share out" in split.notes[0]
+
+
+@pytest.mark.parametrize("count", [5, 34, 50])
+def test_a_row_of_an_input_buffer_has_its_number_in_the_users_data(tmp_path: Path, count: int):
+    specs = (replace(SPECS[0], shape=(4, 4)),)
+    split = input_sets.split_rows({"x": ROWS[:count]}, None, specs)
+    split.save(tmp_path)
+    exported: Any = SimpleNamespace(folder=tmp_path, has_report=True)
+    for number, row in enumerate(row for buffer in split.buffers(specs) for row in buffer["x"]):
+        assert np.array_equal(ROWS[ExportedModel.number_row(exported, number)], row)
+    assert ExportedModel.number_row(SimpleNamespace(has_report=False), 7) == 7  # type: ignore[arg-type] # drawn
 
 
 @pytest.mark.parametrize("rows", [ROWS, ROWS.reshape(25, 2, 4)])

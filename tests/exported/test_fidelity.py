@@ -51,6 +51,44 @@ def test_an_integer_row_as_exact_as_fp32_was_never_rounded():
     assert "nothing was rounded" in (gate(found, 0.1, least=1e-5) or "")
 
 
+def test_each_output_has_its_own_error_and_its_worst_row():
+    rng = np.random.default_rng(0)
+    reference = [{"a": rng.normal(size=(4, 5)), "b": rng.normal(size=(4, 2, 3)), "ids": np.arange(4)} for _ in range(3)]
+    outputs = [{name: array.copy() for name, array in one.items()} for one in reference]
+    outputs[0]["a"][1] += 0.1
+    outputs[2]["a"][3] += 0.2
+    outputs[1]["b"][2, 1] *= 2
+    outputs[1]["ids"][[1, 3]] = 9
+    found = compare(outputs, reference, batch=4)
+    assert [(one.name, one.row, one.mismatches) for one in found.by_output] == [
+        ("a", 11, 0),
+        ("b", 6, 0),
+        ("ids", 5, 2),
+    ]
+    sizes = {name: np.sqrt(np.mean([np.square(one[name]).sum() for one in reference])) for name in ("a", "b")}
+    expected = [np.sqrt(5 * 0.2**2) / sizes["a"], np.linalg.norm(reference[1]["b"][2, 1]) / sizes["b"], 0.0]
+    assert [one.relative_l2 for one in found.by_output] == pytest.approx(expected)
+    assert found.relative_l2 == max(one.relative_l2 or 0.0 for one in found.by_output)
+    assert found.worst_output is max(found.by_output, key=lambda one: one.relative_l2 or 0.0)
+
+
+def test_an_output_without_a_batch_axis_tells_the_buffer():
+    reference = [{"y": np.ones((5, 2))} for _ in range(3)]
+    outputs = [{"y": one["y"].copy()} for one in reference]
+    outputs[2]["y"][4] = 3
+    assert [one.row for one in compare(outputs, reference, batch=1).by_output] == [2]
+
+
+def test_the_output_at_fault_is_named_if_there_are_several():
+    reference = [{"fine": np.ones((1, 2)), "wild": np.ones((1, 2))}]
+    odd = compare([{"fine": np.ones((1, 2)), "wild": np.array([[1.0, np.inf]])}], reference)
+    assert [one.relative_l2 for one in odd.by_output] == [0.0, None]
+    assert "output 'wild' has NaN or infinity" in (gate(odd, 0.1) or "")
+    off = compare([{"fine": np.ones((1, 2)), "wild": np.full((1, 2), 1.2)}], reference)
+    assert "of output 'wild' 0.2 is above" in (gate(off, 0.1) or "")
+    assert "output 'y'" not in (gate(compare([{"y": 2 * RIGHT}], [{"y": RIGHT}]), 0.1) or "")
+
+
 def test_the_worst_buffer_and_output_counts_by_itself():
     reference_outputs = [{"big": np.full((1, 2), 1e6), "small": np.array([[1.0, 2.0]])} for _ in range(2)]
     outputs = [{name: array.copy() for name, array in one.items()} for one in reference_outputs]
@@ -87,7 +125,7 @@ def test_nan_and_infinity_fail_the_gate(bad: float):
     got = RIGHT.copy()
     got[0, 0] = bad
     found = compare([{"y": got}], [{"y": RIGHT}])
-    assert found == NOTHING
+    assert replace(found, by_output=()) == NOTHING
     assert "NaN or infinity" in str(gate(found, 1e-5))
     assert "overflows in this precision" in str(gate(found, None))
 

@@ -313,7 +313,14 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
     assert set(measured) == ROW | {"group", "rss_loaded_bytes", "cpus", "os_threads", "built_nodes_by_precision", "gpu"}
     assert set(measured["end_to_end"]) == set(measured["compute"]) == TIMING | {"confidence"}
     assert set(measured["end_to_end"]["ratio"]) == set(found["control"]["ratio"]) == RATIO | {"sd", "reason"}
-    assert set(measured["fidelity"]) == FIDELITY | {"mismatches", "shared_l2", "gradient_l2", "error_bound", "standing"}
+    assert set(measured["fidelity"]) == FIDELITY | {
+        "mismatches",
+        "shared_l2",
+        "gradient_l2",
+        "error_bound",
+        "standing",
+        "by_output",
+    }
     json.dumps(found, allow_nan=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.text import Text
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
-from shootout.contract import BoundStanding, NotRunKind
+from shootout.contract import BoundStanding, NotRunKind, OutputError
 from shootout.exported.fidelity import NOTHING
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
@@ -21,7 +22,7 @@ from shootout.race.recording import Recorder
 from shootout.report import table
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
-from shootout.results.document import Document, Row
+from shootout.results.document import Document, Row, as_json
 from shootout.stats.verdicts import Verdict
 
 HEAVY = replace(EXECUTED, artifact_bytes=3_000_000)
@@ -48,9 +49,9 @@ def row(found: Document) -> Row:
     return next(one for one in found.rows if one.arm == B.label)
 
 
-def printed(found: Document) -> str:
+def printed(found: Document, *, full: bool = False) -> str:
     console = Console(width=160, record=True, file=open("/dev/null", "w"), highlight=False)  # noqa: PTH123, SIM115
-    console.print(table.render(found, 160))
+    console.print(table.render(found, 160, full=full))
     return console.export_text()
 
 
@@ -61,6 +62,28 @@ def test_an_overflow_in_one_restart_is_the_worst_error(tmp_path: Path):
     figures = row(document(tmp_path, *lines, ended())).fidelity
     assert figures is not None
     assert figures.relative_l2 is None
+
+
+def test_errors_by_output_are_told_on_request_and_infinite_ones_are_null(tmp_path: Path):
+    errors = (
+        OutputError(name="box", relative_l2=0.02, row=3),
+        OutputError(name="class", relative_l2=0.3, row=17),
+        OutputError(name="id", relative_l2=0.0, mismatches=2, row=5),
+    )
+    fidelity = replace(EXACT, relative_l2=0.3, by_output=errors)
+    found = document(tmp_path, *race(fidelity=fidelity), ended())
+    stored = as_json(row(found))["fidelity"]["by_output"]
+    assert stored == [
+        {"name": e.name, "relative_l2": e.relative_l2, "mismatches": e.mismatches, "row": e.row} for e in errors
+    ]
+    text = printed(found, full=True)
+    assert "class, row 17" in text
+    assert "error by output: class 3.0e-01 (row 17), box 2.0e-02 (row 3), id 2 elements that differ (row 5)." in text
+    assert "row 17" not in printed(found)
+    endless = replace(fidelity, relative_l2=math.inf, by_output=(replace(errors[1], relative_l2=math.inf),))
+    worst = row(document(tmp_path, *race(fidelity=endless), ended())).fidelity
+    assert worst
+    assert (worst.relative_l2, worst.by_output[0].relative_l2) == (None, None)
 
 
 def test_the_agreement_is_the_least_of_all_restarts_and_not_that_of_the_worst_error(tmp_path: Path):

@@ -52,6 +52,7 @@ def exported(reference: Arrays | None = None) -> Any:
         reference_outputs=lambda: [RIGHT, RIGHT],
         shared_outputs=lambda: reference and [reference, reference],
         class_scores="y",
+        number_row=lambda row: 2 * row + 1,
         report=lambda: SimpleNamespace(inputs={"x": np.zeros((3, 1))}, rows=np.arange(3), labels=np.array([1, 1, 0])),
     )
 
@@ -75,6 +76,23 @@ def test_an_arm_that_is_true_has_no_fault_and_its_figures():
     found = verify(claim(together=lambda: [[RIGHT, RIGHT]] * 2), with_accuracy=False)
     assert (found.fault, found.executed) == (None, ACCOUNT)
     assert (found.fidelity.relative_l2, found.fidelity.accuracy) == (0.0, None)
+
+
+def test_the_worst_row_has_its_number_in_the_users_data():
+    class Odd(Session):
+        def execute(self, staged: Arrays) -> Arrays:
+            return off_by(1e-4) if self.slot else RIGHT
+
+        def stage(self, inputs: Arrays, slot: int = 0) -> Arrays:
+            self.slot = slot
+            return inputs
+
+        def fetch(self, raw: Any) -> Arrays:
+            return raw  # type: ignore[no-any-return]
+
+    (found,) = verify(claim(Odd()), with_accuracy=False).fidelity.by_output
+    assert (found.name, found.row) == ("y", 3)
+    assert found.relative_l2 == pytest.approx(1e-4, rel=1e-2)
 
 
 def test_an_error_in_any_buffer_closes_the_gate():
