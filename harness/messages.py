@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -193,6 +193,9 @@ class Scores:
         rows: a score for each row.
         lower_is_better: else higher is.
         fault: why there are none.
+        output: the output that is scored, if the model has several; "" for a metric of the user's own.
+        parts: by part of the data (`class 7`), the score of each row that has some of it, by the row's number.
+        other_outputs: the scores of the other outputs that the truth has.
     """
 
     name: str
@@ -200,6 +203,9 @@ class Scores:
     rows: tuple[float, ...] = ()
     lower_is_better: bool = False
     fault: str = ""
+    output: str = ""
+    parts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    other_outputs: tuple[Scores, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -327,6 +327,7 @@ def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
 
 
 def _metric_of(candidate: Candidate) -> Metric | None:
+    """Return the metric of the output that stands worst in the run."""
     plays = (play.row.fidelity.metric for play in candidate.plays if play.row.fidelity)
     return next((one for one in plays if one), None)
 
@@ -350,7 +351,14 @@ def _bound_directed_metric(asked: _Asked, *, is_lower_better: bool) -> Bounds:
 
 
 def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
-    """Return the mean score, with the interval that the shared chance of an error leaves it."""
+    """Return the mean score of the worst output, with the interval that the shared chance of an error leaves it."""
+    found = [_bound_output(one, asked) for one in (metric, *metric.other_outputs)]
+    if metric.lower_is_better:
+        return max(found, key=lambda one: math.inf if one.high is None else one.high)
+    return min(found, key=lambda one: -math.inf if one.low is None else one.low)
+
+
+def _bound_output(metric: Metric, asked: _Asked) -> Bounds:
     if metric.low is None or metric.high is None:
         return Bounds(value=metric.value, reason=f"all {counted(metric.rows, 'row')} have the same score")
     middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
@@ -359,12 +367,21 @@ def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
 
 
 def _bound_metric_drop(asked: _Asked) -> Bounds:
-    """Return what the mean score lost against plain FP32, in pairs of rows; of plain FP32 itself it is none."""
+    """Return what the mean score lost against plain FP32, in pairs of rows; of plain FP32 itself it is none.
+
+    Of several outputs it is what the worst lost: by the policy's limit, or else by their own limits in the run.
+    """
     if is_plain(asked.row):
         return Bounds(value=0.0, low=0.0, high=0.0)
     metric = _metric_of(asked.candidate)
     if metric is None:
         return Bounds(reason="no metric is measured", needs=WITH_METRIC)
+    others = metric.other_outputs if Limit.METRIC_DROP in asked.policy.limits else ()
+    found = [_bound_drop_of_output(one, asked) for one in (metric, *others)]
+    return max(found, key=lambda one: math.inf if one.high is None else one.high)
+
+
+def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     if (change := metric.change) is None:
         return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
     sign = 1.0 if metric.lower_is_better else -1.0

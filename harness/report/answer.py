@@ -189,6 +189,8 @@ def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
     """List the accuracy or error of an arm that isn't plain FP32."""
     if ship.metric:
         yield tell_metric(ship.metric)
+        if lost := tell_lost_part(ship.metric):
+            yield lost
     elif ship.accuracy is not None:
         yield f"accuracy {ship.accuracy:.1%}{tell_accuracy_change(ship.accuracy_change)}"
     if text := tell_error_of_ship(ship, row):
@@ -211,13 +213,20 @@ def tell_accuracy_change(change: AccuracyChange | None) -> str:
 
 def tell_metric(metric: Metric) -> str:
     """Return `iou 0.940 (+0.001, 95 %: 0 to +0.002)`; without truth, the score against FP32's own outputs."""
-    told = f"{metric.name} {metric.value:.4g}"
+    told = f"{metric.name}{f' of {metric.output}' if metric.output else ''} {metric.value:.4g}"
     if metric.against == "outputs":
         bounds = "" if metric.low is None or metric.high is None else f" (95 %: {metric.low:.4g} to {metric.high:.4g})"
         return f"{told} against FP32's own outputs{bounds}"
     if change := metric.change:
         return f"{told} ({change.value:+.2g}, 95 %: {change.low:+.2g} to {change.high:+.2g})"
     return told
+
+
+def tell_lost_part(metric: Metric) -> str:
+    """Return `loses most in class 7: 0.97 to 0.12 (31 rows)`, or "" if no part of the data lost more than others."""
+    if not (part := metric.loses_most):
+        return ""
+    return f"loses most in {part.name}: {part.before:.2g} to {part.after:.2g} ({counted(part.rows, 'row')})"
 
 
 def _tell_metric_standing(metric: Metric) -> str:
@@ -316,7 +325,8 @@ def _tell_passed(answer: Answer) -> Iterator[str]:
 def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
     """Tell what it does to the outputs."""
     if change.metric:
-        return ", ".join(filter(None, [tell_metric(change.metric), _tell_metric_standing(change.metric)]))
+        metric = change.metric
+        return ", ".join(filter(None, [tell_metric(metric), _tell_metric_standing(metric), tell_lost_part(metric)]))
     if change.accuracy_change:
         return f"accuracy{tell_accuracy_change(change.accuracy_change)}"
     return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"

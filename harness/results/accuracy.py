@@ -15,7 +15,16 @@ from shootout.constants import BIAS_FLOOR
 from shootout.contract import SCALED, Scenario
 from shootout.journal.records import Checked, Played
 from shootout.messages import MOST_SCORE, Scores
-from shootout.results.document import AccuracyChange, FrontRow, GroupSummary, Metric, MetricChange, Quantized, Row
+from shootout.results.document import (
+    AccuracyChange,
+    FrontRow,
+    GroupSummary,
+    Metric,
+    MetricChange,
+    MetricPart,
+    Quantized,
+    Row,
+)
 from shootout.results.explain import explain
 from shootout.results.group import Group
 from shootout.schemes import shown_as
@@ -27,6 +36,7 @@ from shootout.stats.paired import (
     count_rows_for_rare,
     count_rows_needed,
     count_rows_to_tell,
+    find_lost_part,
     find_max_drop,
     find_worst_loss,
     read_share,
@@ -76,11 +86,7 @@ def add_accuracy(
     """
     record = group.record
     right = {label: kept for (_, label), kept in right_rows(group).items()}
-    scores = {
-        label: replace(line.scores, fault=_find_score_fault(line.scores))
-        for label, line in group.checked.items()
-        if line.scores
-    }
+    scores = {label: _list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
     compared = [_add_metric(_add_change(row, record, right), record, scores, limits) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
@@ -112,33 +118,61 @@ def _add_change(row: Row, record: GroupRecord, right: Mapping[str, str]) -> Row:
     return row.model_copy(update={"fidelity": replace(row.fidelity, accuracy_change=change)})
 
 
-def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Scores], limits: MetricLimits) -> Row:
-    """Add the mean score and how it changed; or a note if there are no scores."""
+def _list_outputs(scores: Scores) -> list[Scores]:
+    """Return the scores of each output, with a fault if they are none."""
+    return [replace(one, fault=_find_score_fault(one)) for one in (scores, *scores.other_outputs)]
+
+
+def _add_metric(row: Row, record: GroupRecord, scores: Mapping[str, Sequence[Scores]], limits: MetricLimits) -> Row:
+    """Add the mean score and how it changed, of several outputs the worst; or a note if there are no scores."""
     mine = scores.get(row.arm)
     if not row.fidelity or not mine:
         return row
-    if mine.fault:
-        return row.model_copy(update={"notes": (*row.notes, f"metric: {mine.fault}")})
+    if fault := next((one.fault for one in mine if one.fault), ""):
+        return row.model_copy(update={"notes": (*row.notes, f"metric: {fault}")})
+    found = []
+    for number, one in enumerate(mine):
+        others = {arm: known[number] for arm, known in scores.items() if len(known) == len(mine)}
+        found.append(_measure_metric(row, record, one, others, limits))
+    worst, *better = sorted(found, key=_rank_metric)
+    metric = worst.model_copy(update={"other_outputs": tuple(better)})
+    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
+
+
+def _rank_metric(metric: Metric) -> tuple[int, float]:
+    """Return how well an output stands to its limit, the worst first; among those that stand alike, by what it lost."""
+    order = (Standing.BROKEN, Standing.UNKNOWN, None, Standing.MET)
+    lost = metric.change.value * (1 if metric.lower_is_better else -1) if metric.change else 0.0
+    return order.index(metric.standing), -lost / metric.limit if metric.limit else -lost
+
+
+def _measure_metric(
+    row: Row, record: GroupRecord, mine: Scores, scores: Mapping[str, Scores], limits: MetricLimits
+) -> Metric:
+    """Return the mean score of one output, how it changed, and how it stands to the limit."""
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _reference_of(row, record, alike)
-    lower = mine.lower_is_better
-    change = compare_means(scores[against].rows, mine.rows, is_lower_better=lower) if against else None
+    before, lower = scores[against] if against else None, mine.lower_is_better
+    change = compare_means(before.rows, mine.rows, is_lower_better=lower) if before else None
     of_share = (0.0, 1.0) if mine.against == "outputs" and all(0 <= score <= 1 for score in mine.rows) else None
     low, high = bound_mean(mine.rows, ends=of_share) or (None, None)
+    lost = find_lost_part(before.parts, mine.parts) if before else None
     metric = Metric(
         name=mine.name,
         value=math.fsum(mine.rows) / len(mine.rows),
         low=low,
         high=high,
         rows=len(mine.rows),
-        lower_is_better=mine.lower_is_better,
+        lower_is_better=lower,
         against=mine.against,
         change=MetricChange(against=against, **asdict(change)) if against and change else None,
-        worst=find_worst_loss(scores[against].rows, mine.rows, is_lower_better=lower) if against else None,
+        worst=find_worst_loss(before.rows, mine.rows, is_lower_better=lower) if before else None,
+        output=mine.output,
+        loses_most=MetricPart(**asdict(lost)) if lost else None,
     )
-    if not is_exact(row.precision, row.scheme, row.file):
-        metric = _judge_metric(metric, mine.rows, scores[against].rows if against else None, limits)
-    return row.model_copy(update={"fidelity": replace(row.fidelity, metric=metric)})
+    if is_exact(row.precision, row.scheme, row.file):
+        return metric
+    return _judge_metric(metric, mine.rows, before.rows if before else None, limits)
 
 
 def _judge_metric(
@@ -184,7 +218,8 @@ def _find_score_fault(scores: Scores) -> str:
     """Return why these scores are none; a journal may be a stranger's."""
     if scores.fault or not scores.rows:
         return scores.fault or f"{scores.name} gave no scores"
-    odd = next((score for score in scores.rows if not abs(score) < MOST_SCORE), None)
+    of_parts = (score for rows in scores.parts.values() for score in rows.values())
+    odd = next((score for score in (*scores.rows, *of_parts) if not abs(score) < MOST_SCORE), None)
     return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is no score"
 
 

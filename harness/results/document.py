@@ -62,6 +62,15 @@ class MetricChange(MeanChange):
     against: str
 
 
+class MetricPart(Part):
+    """The mean score of a part of the data, before and after, over the rows that have some of it."""
+
+    name: str
+    before: float
+    after: float
+    rows: int
+
+
 class Metric(Part):
     """The mean of a metric's scores over the report split, and whether the target may be shipped by it.
 
@@ -75,6 +84,9 @@ class Metric(Part):
         limit: the most drop, or the least agreement, in the metric's unit; null if there is none.
         standing: how the interval stands to the limit; null without a limit.
         rows_needed: about how many rows would tell, if that is unknown.
+        output: the output that is scored, if the model has several; "" for a metric of the user's own.
+        loses_most: the part of the data that lost more than all parts together, significantly; null if none did.
+        other_outputs: the metric of the other outputs that the truth has; none of these stands worse.
     """
 
     name: str
@@ -90,6 +102,9 @@ class Metric(Part):
     limit: float | None = None
     standing: Standing | None = None
     rows_needed: int | None = None
+    output: str = ""
+    loses_most: MetricPart | None = None
+    other_outputs: tuple[Metric, ...] = ()
 
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]

@@ -26,6 +26,12 @@ NO_CLASS = (-100, 255)
 """Class ids that mark a place (a pixel, a token) without a class: PyTorch's and Pascal VOC's."""
 MOST_DB = 200.0
 """The PSNR of a row without error; infinity has no mean."""
+BOX_SIDES = (32, 96)
+"""COCO's small boxes have a smaller area than the square of 32 pixels, its large ones at least that of 96."""
+_USUAL_SIDE = 640
+"""COCO's images are about so many pixels wide; boxes in shares of the image have no pixels."""
+_MOST_SHARE_OF_SIDE = 2.0
+"""Boxes whose coordinates are all smaller are in shares of the image's sides."""
 LEAST_SHARE = 1e-10
 """A probability counts as at least this, else one zero makes a divergence infinite."""
 CACHED_VALUES = 1 << 15
@@ -49,6 +55,8 @@ class NamedMetric:
         unit: "" for a share or for the truth's own unit.
         score: takes one output with the rows along axis 0, and their truth: an array, or a list with one entry a row.
             Returns one float64 a row.
+        split: takes the same, and returns by part of the data (`class 7`) one float64 a row, NaN if the row has none of
+            that part; None if the metric knows no parts.
     """
 
     name: str
@@ -56,6 +64,7 @@ class NamedMetric:
     lower_is_better: bool
     unit: str
     score: Callable[[Array, Any], Array]
+    split: Callable[[Array, Any], Mapping[str, Array]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +90,13 @@ class MetricFamily:
     """A metric before its parameter is known; the attributes that `NamedMetric` has too mean the same.
 
     Attributes:
-        score: takes the metric's name, an output, its truth and the parameter, if one was given.
+        score: takes the metric's name, an output, its truth and the parameter, if one was given; so does `split`.
     """
 
     name: str
     help: str
     score: Callable[..., Array]
+    split: Callable[..., Mapping[str, Array]] | None = None
     lower_is_better: bool = False
     unit: str = ""
     parameter: Parameter | None = None
@@ -121,6 +131,7 @@ def find_metric(word: str) -> NamedMetric:
         lower_is_better=family.lower_is_better,
         unit=family.unit,
         score=partial(_score_rows, full, family.score, given),
+        split=partial(_split_rows, full, family.split, given) if family.split else None,
     )
 
 
@@ -137,10 +148,15 @@ def pick(outputs: Mapping[str, Array], truth: Any, scores: str | None, metric: N
     Raises:
         UsageError: it isn't clear which output or which truth is meant.
     """
+    name = pick_output(outputs, truth, scores, metric)
+    return outputs[name], truth[_pick_truth(name, list(truth), outputs)] if isinstance(truth, Mapping) else truth
+
+
+def pick_output(outputs: Mapping[str, Array], truth: Any, scores: str | None, metric: NamedMetric) -> str:
+    """Return the name of that output."""
     entries = list(truth) if isinstance(truth, Mapping) else None
     kinds = {name: (array.shape, array.dtype.name) for name, array in outputs.items()}
-    name = _pick_output(kinds, entries, scores, _axes_of(metric.name))
-    return outputs[name], truth if entries is None else truth[_pick_truth(name, entries, outputs)]
+    return _pick_output(kinds, entries, scores, _axes_of(metric.name))
 
 
 def propose(
@@ -283,18 +299,32 @@ def _score_rows(
     name: str, score: Callable[..., Array], parameters: tuple[float, ...], output: Array, truth: Any
 ) -> Array:
     """Check what every metric needs, score the rows, and give those with a NaN a NaN."""
-    output = _as_numbers(output)
-    if output.dtype.kind not in "fiub" or not output.ndim:
-        raise UsageError(f"{name}: expected an output of numbers, received {output.dtype}{list(output.shape)}")
-    truth = _as_truth(name, truth)
-    if len(truth) != len(output):
-        raise UsageError(f"{name}: expected truth for {len(output)} rows, received {len(truth)}")
+    output, truth = _check_pair(name, output, truth)
     if not len(output):
         return np.zeros(0)
     with np.errstate(invalid="ignore", over="ignore"):
         rows = score(name, output, truth, *parameters).astype(np.float64)
     truth_gaps = [_has_nan(entry[None])[0] for entry in truth] if isinstance(truth, list) else _has_nan(truth)
     return np.where(_has_nan(output) | np.asarray(truth_gaps), np.nan, rows)
+
+
+def _split_rows(
+    name: str, split: Callable[..., Mapping[str, Array]], parameters: tuple[float, ...], output: Array, truth: Any
+) -> Mapping[str, Array]:
+    """Check the same, and score each part of the rows."""
+    output, truth = _check_pair(name, output, truth)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return split(name, output, truth, *parameters) if len(output) else {}
+
+
+def _check_pair(name: str, output: Array, truth: Any) -> tuple[Array, Array | list[Array]]:
+    output = _as_numbers(output)
+    if output.dtype.kind not in "fiub" or not output.ndim:
+        raise UsageError(f"{name}: expected an output of numbers, received {output.dtype}{list(output.shape)}")
+    truth = _as_truth(name, truth)
+    if len(truth) != len(output):
+        raise UsageError(f"{name}: expected truth for {len(output)} rows, received {len(truth)}")
+    return output, truth
 
 
 def _as_truth(name: str, truth: Any) -> Array | list[Array]:
@@ -435,18 +465,20 @@ def _find_shares(scores: Array, are_shares: bool) -> tuple[Array, Array]:
     return shares, np.maximum(values, math.log(LEAST_SHARE), out=values)
 
 
-def _score_accuracy(name: str, output: Array, truth: Any) -> Array:
+def _find_right(name: str, output: Array, truth: Any) -> tuple[Array, Array]:
+    """Return whether each place's class of highest score is the true one, and the true one."""
     chosen, expected, _ = _pair_classes(name, output, truth)
-    return _average_places(name, chosen == expected, expected >= 0)
+    return chosen == expected, expected
 
 
-def _score_agree(name: str, output: Array, truth: Any) -> Array:
+def _find_alike(name: str, output: Array, truth: Any) -> tuple[Array, Array]:
     if isinstance(truth, list) or not _same_but_ones(output.shape, truth.shape):
         raise _refuse_shape(name, f"of the output's shape {list(output.shape)}", truth)
-    return _score_accuracy(name, output, truth)
+    return _find_right(name, output, truth)
 
 
-def _score_top(name: str, output: Array, truth: Any, most: float = 5) -> Array:
+def _find_near(name: str, output: Array, truth: Any, most: float = 5) -> tuple[Array, Array]:
+    """Return whether each place's true class is among the first, and that class."""
     if output.ndim < 2 or output.dtype.kind != "f":
         raise UsageError(
             f"{name}: expected an output of class scores (rows, classes), received {output.dtype}{list(output.shape)}"
@@ -459,16 +491,35 @@ def _score_top(name: str, output: Array, truth: Any, most: float = 5) -> Array:
     own = np.take_along_axis(scores, np.maximum(expected, 0)[..., None], axis=-1)
     earlier = np.arange(classes) < expected[..., None]
     ranks = ((scores > own) | ((scores == own) & earlier)).sum(axis=-1)
-    return _average_places(name, ranks < most, expected >= 0)
+    return ranks < most, expected
 
 
-def _average_places(name: str, right: Array, known: Array) -> Array:
+FindRight = Callable[..., tuple[Array, Array]]
+"""As `_find_right`, and with the metric's parameter."""
+
+
+def _average_places(find: FindRight, name: str, *given: Any) -> Array:
     """Return the share of right places in each row, of those whose class is known."""
-    right, known = (flags.reshape(len(flags), -1) for flags in (right, known))
+    right, expected = (places.reshape(len(places), -1) for places in find(name, *given))
+    known = expected >= 0
     counts = known.sum(axis=1)
     if not counts.all():
         raise UsageError(f"{name}: expected a class for each row, received a row of truth without one")
     return np.asarray((right & known).sum(axis=1) / counts)
+
+
+def _average_places_by_class(find: FindRight, name: str, *given: Any) -> dict[str, Array]:
+    """Return the same of the places of each true class."""
+    right, expected = (places.reshape(len(places), -1) for places in find(name, *given))
+    return {
+        f"class {int(id_)}": _divide((right & (expected == id_)).sum(axis=1), (expected == id_).sum(axis=1))
+        for id_ in np.unique(expected[expected >= 0])
+    }
+
+
+def _divide(some: Array, all_: Array) -> Array:
+    """Return the share of each row, NaN for none of none."""
+    return np.where(all_ > 0, some / np.maximum(all_, 1), np.nan)
 
 
 def _pair_classes(name: str, output: Array, truth: Any) -> tuple[Array, Array, int | None]:
@@ -545,13 +596,29 @@ def _are_logits(values: Array) -> bool:
 
 
 def _score_iou(name: str, output: Array, truth: Any, threshold: float | None = None) -> Array:
-    hits, sizes = _count_overlap(name, output, truth, threshold)
-    return _average_classes(hits, sizes - hits)
+    found = _count_overlap(name, output, truth, threshold)
+    return _average_classes(found.hits, found.sizes - found.hits)
 
 
 def _score_dice(name: str, output: Array, truth: Any, threshold: float | None = None) -> Array:
-    hits, sizes = _count_overlap(name, output, truth, threshold)
-    return _average_classes(2 * hits, sizes)
+    found = _count_overlap(name, output, truth, threshold)
+    return _average_classes(2 * found.hits, found.sizes)
+
+
+def _split_iou(name: str, output: Array, truth: Any, threshold: float | None = None) -> dict[str, Array]:
+    found = _count_overlap(name, output, truth, threshold)
+    return _split_classes(found, _divide(found.hits, found.sizes - found.hits))
+
+
+def _split_dice(name: str, output: Array, truth: Any, threshold: float | None = None) -> dict[str, Array]:
+    found = _count_overlap(name, output, truth, threshold)
+    return _split_classes(found, _divide(2 * found.hits, found.sizes))
+
+
+def _split_classes(found: Overlap, shares: Array) -> dict[str, Array]:
+    """Return the shares by class, of the rows whose truth has it."""
+    by_class = zip(found.ids, shares.T, found.expected.T, strict=False)
+    return {f"class {id_}": np.where(has, share, np.nan) for id_, share, has in by_class if has.any()}
 
 
 def _average_classes(hits: Array, sizes: Array) -> Array:
@@ -561,14 +628,35 @@ def _average_classes(hits: Array, sizes: Array) -> Array:
     return np.where(present.any(axis=1), sums / np.maximum(present.sum(axis=1), 1), 1.0)
 
 
-def _count_overlap(name: str, output: Array, truth: Any, threshold: float | None) -> tuple[Array, Array]:
-    """Return the places where both sides have a class, and the places of both sides added up, each (rows, classes)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Count places by class, each array (rows, classes).
+
+    Attributes:
+        hits: places where both sides have the class.
+        sizes: the places of both sides added up.
+        expected: whether the truth has the class.
+        ids: of the classes; none for one channel, split at a threshold.
+    """
+
+    hits: Array
+    sizes: Array
+    expected: Array
+    ids: Sequence[int]
+
+
+def _count_overlap(name: str, output: Array, truth: Any, threshold: float | None) -> Overlap:
     _require_values(name, output)
     rows = len(output)
     one_channel = output.dtype.kind in "fb" and (output.ndim < 4 or 1 in (output.shape[1], output.shape[-1]))
     if one_channel and not isinstance(truth, list) and _same_but_ones(output.shape, truth.shape):
         yes, expected = (flags.reshape(rows, -1) for flags in _split_by_threshold(name, output, truth, threshold))
-        return (yes & expected).sum(axis=1)[:, None], (yes.sum(axis=1) + expected.sum(axis=1))[:, None]
+        return Overlap(
+            hits=(yes & expected).sum(axis=1, keepdims=True),
+            sizes=yes.sum(axis=1, keepdims=True) + expected.sum(axis=1, keepdims=True),
+            expected=np.asarray(expected.any(axis=1, keepdims=True)),
+            ids=(),
+        )
     if threshold is not None:
         raise _refuse_shape(name, f"of the output's shape {list(output.shape)} and one channel for a threshold", truth)
     chosen, expected, axis = _pair_classes(name, output, truth)
@@ -576,17 +664,24 @@ def _count_overlap(name: str, output: Array, truth: Any, threshold: float | None
     known = expected >= 0
     if not known.any(axis=1).all():
         raise UsageError(f"{name}: expected a class for each row, received a row of truth without one")
-    classes = output.shape[axis] if axis is not None else 0
+    ids: Array = np.arange(output.shape[axis] if axis is not None else 0)
     if axis is None:  # ids of the model's own, as large as they may be
         both = np.stack([chosen.astype(np.int64), expected])
         ids = np.unique(both)
-        (chosen, expected), classes = np.searchsorted(ids, both), len(ids)
+        chosen, expected = np.searchsorted(ids, both)
+    classes = len(ids)
     firsts = np.arange(rows)[:, None] * classes
 
     def count(places: Array, flags: Array) -> Array:
         return np.bincount((firsts + places)[flags], minlength=rows * classes).reshape(rows, classes)
 
-    return count(expected, known & (chosen == expected)), count(chosen, known) + count(expected, known)
+    counts = count(expected, known)
+    return Overlap(
+        hits=count(expected, known & (chosen == expected)),
+        sizes=count(chosen, known) + counts,
+        expected=counts > 0,
+        ids=ids.tolist(),
+    )
 
 
 def _score_ctc(name: str, output: Array, truth: Any, blank: float = 0) -> Array:
@@ -633,7 +728,22 @@ def _edit_distance(left: Array, right: Array) -> int:
     return int(distances[-1])
 
 
-def _score_boxes(name: str, output: Array, truth: Any, overlap: float = 0.5) -> Array:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedBoxes:
+    """Hold one row's boxes.
+
+    Attributes:
+        boxes: so many the output has.
+        expected: the true boxes.
+        found: which of them an output's box matches.
+    """
+
+    boxes: int
+    expected: Array
+    found: Array
+
+
+def _match_rows(name: str, output: Array, truth: Any, overlap: float) -> list[MatchedBoxes]:
     if output.ndim == 2 and len(output) == 1 and isinstance(truth, np.ndarray) and truth.ndim == 2:
         output, truth = output[:, None], truth[:, None]
     if output.ndim != 3 or output.shape[2] < 4:
@@ -641,25 +751,57 @@ def _score_boxes(name: str, output: Array, truth: Any, overlap: float = 0.5) -> 
             f"{name}: expected an output of boxes (rows, boxes, 4 to 6 of x1 y1 x2 y2 score class), "
             f"received {list(output.shape)}"
         )
-    return np.array([_match_boxes(name, *pair, overlap) for pair in zip(output, truth, strict=True)])
+    return [_match_boxes(name, *pair, overlap) for pair in zip(output, truth, strict=True)]
 
 
-def _match_boxes(name: str, output: Array, truth: Any, overlap: float) -> float:
-    """Return the F1 of one row: boxes matched one to one, the surest first, of the same class if both sides say it."""
+def _match_boxes(name: str, output: Array, truth: Any, overlap: float) -> MatchedBoxes:
+    """Match one row's boxes one to one, the surest first, of the same class if both sides say it."""
     boxes, expected = _read_boxes(name, output), _read_boxes(name, truth, is_truth=True)
+    found = np.zeros(len(expected), bool)
     if not len(boxes) or not len(expected):
-        return float(len(boxes) == len(expected))
+        return MatchedBoxes(boxes=len(boxes), expected=expected, found=found)
     if boxes.shape[1] > 4:
         boxes = boxes[np.argsort(-boxes[:, 4], kind="stable")]
     shares = _find_overlaps(boxes, expected)
     if boxes.shape[1] > 5 and expected.shape[1] > 5:
         shares[boxes[:, None, 5] != expected[None, :, 5]] = 0
-    matches = 0
     for row in np.flatnonzero((shares >= overlap).any(axis=1)):
         if shares[row, nearest := shares[row].argmax()] >= overlap:
-            matches += 1
+            found[nearest] = True
             shares[:, nearest] = -1
-    return 2 * matches / (len(boxes) + len(expected))
+    return MatchedBoxes(boxes=len(boxes), expected=expected, found=found)
+
+
+def _score_boxes(name: str, output: Array, truth: Any, overlap: float = 0.5) -> Array:
+    """Return the F1 of each row; 1 if neither side has a box."""
+    matched = _match_rows(name, output, truth, overlap)
+    sizes = np.array([one.boxes + len(one.expected) for one in matched])
+    return np.where(sizes > 0, [2 * one.found.sum() for one in matched] / np.maximum(sizes, 1), 1.0)
+
+
+def _split_boxes(name: str, output: Array, truth: Any, overlap: float = 0.5) -> dict[str, Array]:
+    """Return the share of true boxes that are found, by their size and class."""
+    matched = _match_rows(name, output, truth, overlap)
+    shares: dict[str, Array] = {}
+    for row, one in enumerate(matched):
+        for part, flags in _name_parts(one.expected).items():
+            shares.setdefault(part, np.full(len(matched), np.nan))[row] = one.found[flags].mean()
+    return shares
+
+
+def _name_parts(boxes: Array) -> dict[str, Array]:
+    """Return which boxes are of each size and class that there is."""
+    areas: Array = np.maximum(boxes[:, 2:4] - boxes[:, :2], 0).prod(axis=1)
+    small, medium = (side**2 for side in BOX_SIDES)
+    names = "under 32² pixels", "of 32² to 96² pixels", "over 96² pixels"
+    if boxes[:, :4].max(initial=0) <= _MOST_SHARE_OF_SIDE:
+        areas = areas * _USUAL_SIDE**2
+        names = "under 0.25 % of the image", "of 0.25 to 2.25 % of the image", "over 2.25 % of the image"
+    flags: tuple[Array, ...] = areas < small, (areas >= small) & (areas < medium), areas >= medium
+    parts = {f"boxes {name}": some for name, some in zip(names, flags, strict=True)}
+    if boxes.shape[1] > 5:
+        parts |= {f"class {id_:g}": boxes[:, 5] == id_ for id_ in np.unique(boxes[:, 5])}
+    return {name: some for name, some in parts.items() if some.any()}
 
 
 def _read_boxes(name: str, entry: Array, *, is_truth: bool = False) -> Array:
@@ -696,17 +838,20 @@ METRICS: Mapping[str, MetricFamily] = MappingProxyType(
             MetricFamily(
                 name="accuracy",
                 help="Give the share of rows (or of a row's places) whose class of highest score is the true one.",
-                score=_score_accuracy,
+                score=partial(_average_places, _find_right),
+                split=partial(_average_places_by_class, _find_right),
             ),
             MetricFamily(
                 name="agree",
                 help="Give the share of rows (or of a row's places) where output and truth have the same first class.",
-                score=_score_agree,
+                score=partial(_average_places, _find_alike),
+                split=partial(_average_places_by_class, _find_alike),
             ),
             MetricFamily(
                 name="top",
                 help="Give the share of rows whose true class is among the K (5) with the highest scores: `top5`.",
-                score=_score_top,
+                score=partial(_average_places, _find_near),
+                split=partial(_average_places_by_class, _find_near),
                 parameter=Parameter(
                     letter="K", expected="K a whole number from 1", read=int, valid=lambda value: value >= 1
                 ),
@@ -740,12 +885,14 @@ METRICS: Mapping[str, MetricFamily] = MappingProxyType(
                 name="iou",
                 help="Give the intersection over union of masks, averaged over classes; one channel is split at T.",
                 score=_score_iou,
+                split=_split_iou,
                 parameter=_THRESHOLD,
             ),
             MetricFamily(
                 name="dice",
                 help="Give the Dice score (F1) of masks, averaged over classes; one channel is split at T.",
                 score=_score_dice,
+                split=_split_dice,
                 parameter=_THRESHOLD,
             ),
             MetricFamily(
@@ -783,6 +930,7 @@ METRICS: Mapping[str, MetricFamily] = MappingProxyType(
                 help="Give the F1 of a row's boxes, matched one to one at an intersection over union of IOU (0.5); a "
                 f"score below {LOWEST_SCORE} counts as no box.",
                 score=_score_boxes,
+                split=_split_boxes,
                 parameter=Parameter(
                     letter="IOU",
                     expected="IOU a number above 0 and up to 1",

@@ -13,13 +13,14 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from shootout.contract import Array, Arrays
 from shootout.errors import UsageError
@@ -36,6 +37,9 @@ LOWER = "lower_is_better"
 AUTO = "auto"
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 _WITH_INPUTS = 3
+LEAST_OF_PART = 5
+"""Rows of a part that show a loss: of fewer, not even the loss of all their scores is significant."""
+_FORM_OF_ANSWER = TypeAdapter(Scores)
 
 Score = Callable[[Arrays, Any, Arrays], Any]
 """Outputs, truth and inputs of one call → a number for each row."""
@@ -98,14 +102,14 @@ def score(measure: Measure, folder: Path, exported: ExportedModel, timeout_s: fl
     (folder / TASK).write_text(json.dumps({**asdict(measure), "exported": str(exported.folder)}), encoding="utf-8")
     ending = child.run(__name__, [folder], timeout_s, child.ONE_THREAD)
     try:
-        found = json.loads((folder / SCORES).read_text(encoding="utf-8"))
-        return Scores(**{"name": name, **found, "rows": tuple(found.get("rows", ()))})
-    except (OSError, ValueError, TypeError):
+        found = _FORM_OF_ANSWER.validate_json((folder / SCORES).read_bytes())
+        return replace(found, name=found.name or name)
+    except (OSError, ValueError):
         return Scores(name=name, fault=f"{name} {ending.how}")
 
 
-def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> dict[str, Any]:
-    """Return what `score` writes down, in the process that runs the metric.
+def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> Scores:
+    """Score the rows in the process that runs the metric.
 
     Raises:
         UsageError: it raises, or gives something else than a number for each row.
@@ -114,25 +118,67 @@ def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> dict[
     against, calls = "truth", _read_calls(measure, folder, exported)
     if not measure.truth and exported.has_own_report_outputs:
         against = "outputs"
-    name, lower, function = measure.metric, False, None
-    found: list[Array] = []
+    found: dict[str, ScoredOutput] = {}
     for outputs, truth, inputs in calls:
-        if function is None:
-            name, lower, function = _open_metric(measure, outputs, truth, against)
-        size = len(next(iter(inputs.values())))
-        rows = np.asarray(function(outputs, truth, inputs))
+        if not found:
+            found = {one.output: one for one in _open_metric(measure, outputs, truth, against)}
+        for one in found.values():
+            one.add(outputs, truth, inputs, len(next(iter(inputs.values()))))
+    first, *others = [one.collect(against) for one in found.values()]
+    return replace(first, other_outputs=tuple(others))
+
+
+@dataclass(kw_only=True)
+class ScoredOutput:
+    """Collect the scores of one output, call by call.
+
+    Attributes:
+        name: the metric's, for people.
+        output: the output's name if the model has several, and the metric is no function of the user's own.
+        split: scores the parts of the rows, if the metric knows any.
+    """
+
+    name: str
+    lower_is_better: bool
+    score: Score
+    split: Callable[[Arrays, Any], Mapping[str, Array]] | None = None
+    output: str = ""
+    rows: list[float] = field(default_factory=list)
+    parts: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def add(self, outputs: Arrays, truth: Any, inputs: Arrays, size: int) -> None:
+        """Score the rows of one call.
+
+        Raises:
+            UsageError: as `score_rows`.
+        """
+        first = len(self.rows)
+        rows = np.asarray(self.score(outputs, truth, inputs))
         if rows.shape != (size,) or rows.dtype.kind not in "biuf":
-            raise UsageError(f"{name} gave {rows.dtype}{list(rows.shape)} for {size} rows: {FORM}")
+            raise UsageError(f"{self.name} gave {rows.dtype}{list(rows.shape)} for {size} rows: {FORM}")
         rows = rows.astype(np.float64)
         if (odd := np.flatnonzero(~(np.abs(rows) < MOST_SCORE))).size:
-            at = sum(map(len, found)) + int(odd[0])
-            raise UsageError(f"{name} gave {rows[odd[0]]:g} for row {at} of those it scores, which is no score")
-        found.append(rows)
-    return {"name": name, "against": against, "rows": np.concatenate(found).tolist(), LOWER: lower}
+            at = first + int(odd[0])
+            raise UsageError(f"{self.name} gave {rows[odd[0]]:g} for row {at} of those it scores, which is no score")
+        self.rows += rows.tolist()
+        for part, scores in (self.split(outputs, truth) if self.split else {}).items():
+            known = {first + int(row): float(scores[row]) for row in np.flatnonzero(~np.isnan(scores))}
+            self.parts.setdefault(part, {}).update(known)
+
+    def collect(self, against: Literal["truth", "outputs"]) -> Scores:
+        """Return all scores, without parts that too few rows have."""
+        return Scores(
+            name=self.name,
+            against=against,
+            output=self.output,
+            rows=tuple(self.rows),
+            lower_is_better=self.lower_is_better,
+            parts={part: rows for part, rows in self.parts.items() if len(rows) >= LEAST_OF_PART},
+        )
 
 
-def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) -> tuple[str, bool, Score]:
-    """Return a metric's name for people, whether lower is better, and the function.
+def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) -> list[ScoredOutput]:
+    """Return what is to be scored, and how.
 
     Raises:
         UsageError: the user's module can't be imported, or the name doesn't fit outputs and truth.
@@ -146,16 +192,37 @@ def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) ->
             given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
             return factory.call(place, lambda: own(*given))
 
-        return place.short, bool(getattr(own, LOWER, False)), call_own
+        return [ScoredOutput(name=place.short, lower_is_better=bool(getattr(own, LOWER, False)), score=call_own)]
     word = measure.metric
     if word == AUTO:
         word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth))
     metric = metrics.find_metric(word)
+    picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
+    if against == "truth" and not measure.scores and isinstance(truth, dict):
+        picked = [name for name in outputs if name in truth] or picked
+    return [_score_by_name(word, metric, name, has_others=len(outputs) > 1) for name in picked]
 
+
+def _score_by_name(word: str, metric: metrics.NamedMetric, output: str, *, has_others: bool) -> ScoredOutput:
     def call_named(outputs: Arrays, truth: Any, _inputs: Arrays) -> Any:
-        return metric.score(*metrics.pick(outputs, truth, measure.scores or None, metric))
+        try:
+            return metric.score(*metrics.pick(outputs, truth, output, metric))
+        except UsageError as error:
+            if not has_others:
+                raise
+            raise UsageError(f"output {output}: {error}; --scores NAME scores one output alone") from error
 
-    return word, metric.lower_is_better, call_named
+    def split_named(outputs: Arrays, truth: Any) -> Mapping[str, Array]:
+        assert metric.split
+        return metric.split(*metrics.pick(outputs, truth, output, metric))
+
+    return ScoredOutput(
+        name=word,
+        lower_is_better=metric.lower_is_better,
+        score=call_named,
+        split=split_named if metric.split else None,
+        output=output if has_others else "",
+    )
 
 
 def _count_arguments(function: Callable[..., Any]) -> int:
@@ -212,8 +279,8 @@ def main() -> None:
         exported = open_exported(Path(task.pop("exported")))
         found = score_rows(Measure(**task), folder, exported)
     except UsageError as error:
-        found = {"fault": str(error)}
-    (folder / SCORES).write_text(json.dumps(found), encoding="utf-8")
+        found = Scores(name="", fault=str(error))
+    (folder / SCORES).write_bytes(_FORM_OF_ANSWER.dump_json(found))
 
 
 if __name__ == "__main__":

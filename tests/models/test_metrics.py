@@ -607,3 +607,61 @@ def test_a_proposal_fits_what_is_then_picked():
 def test_no_metric_is_proposed_for_what_may_be_two_things_or_none(truth):
     with pytest.raises(UsageError, match=r"name one with --metric. Outputs: y float32\[8, 1\]. Truth: t"):
         propose({"y": ((8, 1), "float32")}, {"t": truth})
+
+
+# --- parts of the data ------------------------------------------------------------------------------------------------
+
+
+def split(word: str, output, truth) -> dict[str, list[float]]:
+    metric = find_metric(word)
+    assert metric.split
+    return {part: scores.tolist() for part, scores in metric.split(np.asarray(output), truth).items()}
+
+
+def test_accuracy_has_the_true_classes_for_parts():
+    places = np.eye(3, dtype=np.float32)[[[0, 0, 1, 1], [2, 1, 1, 0]]]
+    found = split("accuracy", places, np.array([[0, 0, 0, 1], [2, -100, 2, 2]]))
+    assert found == {
+        "class 0": [pytest.approx(2 / 3), pytest.approx(NAN, nan_ok=True)],
+        "class 1": [1.0, pytest.approx(NAN, nan_ok=True)],
+        "class 2": [pytest.approx(NAN, nan_ok=True), pytest.approx(1 / 3)],
+    }
+
+
+@pytest.mark.parametrize("word", ["agree", "top1", "iou", "dice"])
+def test_other_metrics_of_classes_have_them_too(word: str):
+    output = np.eye(3, dtype=np.float32)[[[0, 0, 1], [2, 2, 2]]]
+    truth = output if word == "agree" else np.array([[0, 0, 1], [2, 2, 2]])
+    if word in ("iou", "dice"):
+        output = output.transpose(0, 2, 1)[..., None]
+        truth = truth[..., None]
+    none = pytest.approx(NAN, nan_ok=True)
+    assert split(word, output, truth) == {"class 0": [1.0, none], "class 1": [1.0, none], "class 2": [none, 1.0]}
+
+
+def test_a_part_s_iou_is_the_class_s_own():
+    output = np.array([[[[0, 0], [5, 5]]]], np.int64)
+    assert split("iou", output, np.array([[[[0, 5], [5, 5]]]])) == {
+        "class 0": [0.5],
+        "class 5": [pytest.approx(2 / 3)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("scale", "small", "large"),
+    [
+        (1.0, "boxes under 32² pixels", "boxes over 96² pixels"),
+        (1 / 640, "boxes under 0.25 % of the image", "boxes over 2.25 % of the image"),
+    ],
+)
+def test_boxes_have_sizes_and_classes_for_parts(scale: float, small: str, large: str):
+    """Each part's score is the share of its boxes that are found."""
+    truth = np.array([[0.0, 0, 20, 20, 1, 0], [40, 40, 60, 60, 1, 1], [100, 100, 300, 300, 1, 0]])
+    truth[:, :4] *= scale
+    found = split("boxes", truth[None, 1:], truth[None])
+    assert found == {small: [0.5], large: [1.0], "class 0": [0.5], "class 1": [1.0]}
+
+
+@pytest.mark.parametrize("word", ["mae", "cosine", "ctc", "kl", "psnr"])
+def test_metrics_of_values_know_no_parts(word: str):
+    assert find_metric(word).split is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,25 +102,70 @@ def test_ragged_truth_and_inputs_reach_a_metric_by_name(
     lines = [{"words": "x" * number, "shift": 10 * number} for number in range(5)]
     (tmp_path / "truth.jsonl").write_text("\n".join(map(json.dumps, lines)))
     measure = Measure(metric=f"{metric}:by_name", truth=str(tmp_path / "truth.jsonl"))
-    assert scoring.score_rows(measure, outputs, exported)["rows"] == [0.0, 11.0, 22.0, 33.0, 44.0]
+    assert scoring.score_rows(measure, outputs, exported).rows == (0.0, 11.0, 22.0, 33.0, 44.0)
 
 
 def test_without_truth_outputs_are_scored_against_the_models_own(metric: Path, outputs: Path, exported: ExportedModel):
     found = scoring.score_rows(Measure(metric=f"{metric}:own"), outputs, exported)
-    assert found["against"] == "outputs"
-    assert found["rows"] == pytest.approx(np.abs(exported.report_outputs()["y"]).max(axis=1).tolist())
+    assert found.against == "outputs"
+    assert found.rows == pytest.approx(np.abs(exported.report_outputs()["y"]).max(axis=1).tolist())
 
 
 def test_a_metric_by_name_scores_against_truth(outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
     found = scoring.score_rows(Measure(metric="mae", truth=str(tmp_path / "truth.npz")), outputs, exported)
-    assert (found["rows"], found["name"], found[scoring.LOWER]) == ([2.0] * 5, "mae", True)
+    assert (found.rows, found.name, found.lower_is_better) == ((2.0,) * 5, "mae", True)
+
+
+@pytest.fixture
+def two_outputs(outputs: Path) -> Path:
+    """As `outputs`, of a model with two: zeros, and class scores whose first class is the highest."""
+    scores = np.zeros((2, 3), np.float32)
+    scores[:, 0] = 1
+    call = scoring.saving(lambda _: {"load": np.zeros((2, 3), np.float32), "price": scores}, outputs)
+    for _ in range(3):
+        call({})
+    return outputs
+
+
+def test_each_output_that_the_truth_names_is_scored(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
+    """A model's second output may be broken, whatever the first one's score."""
+    np.savez(tmp_path / "truth.npz", load=np.full((5, 3), 2.0), price=np.full((5, 3), 4.0))
+    measure = Measure(metric="mae", truth=str(tmp_path / "truth.npz"))
+    found = scoring.score(measure, two_outputs, exported, 60.0)
+    (other,) = found.other_outputs
+    assert (found.output, other.output, other.name) == ("load", "price", "mae")
+    assert (found.rows, other.rows) == ((2.0,) * 5, pytest.approx((11 / 3,) * 5))
+    alone = scoring.score_rows(replace(measure, scores="price"), two_outputs, exported)
+    assert (alone.output, alone.rows, alone.other_outputs) == ("price", other.rows, ())
+
+
+def test_an_output_that_the_metric_cannot_score_is_named(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
+    np.savez(tmp_path / "truth.npz", load=np.zeros((5, 3)), price=np.zeros((5, 2)))
+    measure = Measure(metric="mae", truth=str(tmp_path / "truth.npz"))
+    with pytest.raises(UsageError, match=r"output price: mae: expected truth.*; --scores NAME scores one output alone"):
+        scoring.score_rows(measure, two_outputs, exported)
+
+
+def test_without_truth_one_output_is_compared(outputs: Path, exported: ExportedModel):
+    assert scoring.score_rows(Measure(metric="rmse"), outputs, exported).other_outputs == ()
+
+
+def test_parts_have_the_rows_of_all_calls(two_outputs: Path, exported: ExportedModel, tmp_path: Path):
+    np.save(tmp_path / "truth.npy", np.array([0] * 5))
+    found = scoring.score(
+        Measure(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price"), two_outputs, exported, 60.0
+    )
+    assert found.parts == {"class 0": dict.fromkeys(range(5), 1.0)}
+    np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 0, 1]))
+    measure = Measure(metric="accuracy", truth=str(tmp_path / "truth.npy"), scores="price")
+    assert scoring.score_rows(measure, two_outputs, exported).parts == {}, "four rows of a class show nothing"
 
 
 def test_auto_proposes_a_metric_and_names_it(outputs: Path, exported: ExportedModel, tmp_path: Path):
     np.savez(tmp_path / "truth.npz", target=np.full((5, 3), 2.0))
     found = scoring.score_rows(Measure(metric="auto", truth=str(tmp_path / "truth.npz")), outputs, exported)
-    assert found["name"] == "mae"
+    assert found.name == "mae"
 
 
 @pytest.mark.parametrize(

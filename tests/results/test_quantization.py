@@ -15,9 +15,10 @@ from shootout.contract import Arm, Executed, Precision, Target
 from shootout.journal.records import Line
 from shootout.messages import Scores
 from shootout.report import table
+from shootout.report.answer import tell_metric
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.study.group import GroupRecord
 
 B32 = Arm(target=Target(backend="b"), model="identity")
@@ -116,6 +117,42 @@ def test_scores_of_the_users_own_are_compared_in_pairs(tmp_path: Path):
     assert change
     assert (change.against, change.value, change.rows) == (B32.label, -0.5, 3)
     assert "-0.5 [" in shown(found)
+
+
+def test_of_several_outputs_the_worst_decides_and_is_named(tmp_path: Path):
+    """The first output keeps its scores, the second loses a tenth of them; then the other way round."""
+    for broken, kept in (("price", "load"), ("load", "price")):
+        lines = []
+        for arm in (B32, B8):
+            made = [
+                Scores(name="iou", output=output, rows=(0.9 - 0.1 * (arm is B8 and output == broken),) * 399 + (0.5,))
+                for output in ("load", "price")
+            ]
+            lines.append(checked(arm, scores=replace(made[0], other_outputs=(made[1],))))
+        found = document(tmp_path / broken, 400, also=lines)
+        metric = row(found).fidelity.metric  # type: ignore[union-attr]
+        assert metric
+        (other,) = metric.other_outputs
+        assert (metric.output, metric.standing) == (broken, Standing.BROKEN)
+        assert (other.output, other.standing) == (kept, Standing.MET)
+        assert tell_metric(metric).startswith(f"iou of {broken} 0.7993 (-0.1, ")
+
+
+def test_the_part_that_loses_most_is_named(tmp_path: Path):
+    before, after = (1.0,) * 100, (1.0,) * 80 + (0.0,) * 20
+    lines = [checked(arm, scores=scored_by_class(rows)) for arm, rows in ((B32, before), (B8, after))]
+    found = document(tmp_path, 400, also=lines)
+    part = row(found).fidelity.metric.loses_most  # type: ignore[union-attr]
+    assert part
+    assert (part.name, part.before, part.after, part.rows) == ("class 4", 1.0, 0.0, 20)
+    assert "loses most in class 4: 1 to 0 (20 rows)" in shown(found)
+
+
+def scored_by_class(rows: Sequence[float]) -> Scores:
+    """Five classes of as many rows each."""
+    each = len(rows) // 5
+    parts = {f"class {id_}": dict(enumerate(rows[each * id_ : each * (id_ + 1)], each * id_)) for id_ in range(5)}
+    return Scores(name="accuracy", rows=tuple(rows), parts=parts)
 
 
 @pytest.mark.parametrize(
