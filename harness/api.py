@@ -315,7 +315,7 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
     """
     limit, options = Deadline(options.get("max_time_s")), _check_options(options)
     with show_progress() as progress:
-        planned, policy = plan_run(name, options)
+        planned, policy = plan_run(name, options, progress)
         out = choose_out(planned, options)
         found = Run(measure_run(planned, policy, out, options, limit, progress))
     failed = [row for row in found.rows if row.outcome == "failed"]

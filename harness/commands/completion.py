@@ -283,6 +283,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "backends": lambda word, _: _complete_list(_complete_targets, word),
     **dict.fromkeys(("baseline", "arm"), lambda word, _: _complete_targets(word)),
     "candidate": lambda word, _: (*_complete_targets(word), *_complete_files(word, ".onnx")),
+    "read": lambda word, _: _complete_functions(word),
     "metric": lambda word, _: (*METRICS, "auto", *_complete_functions(word)),
     "parameters": _complete_axes,
     "shapes": _complete_shapes,

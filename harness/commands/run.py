@@ -63,7 +63,7 @@ def run(
     check_files(to)
     limit = Deadline(options.get("max_time_s"))
     with show_progress() as progress:
-        plan, policy = plan_run(study, options)
+        plan, policy = plan_run(study, options, progress)
         if dry_run:
             given = plan, limit.seconds
             return print_answer(preview.render(*given), preview.as_data(*given), as_json=as_json)
@@ -86,7 +86,7 @@ def run(
     return code
 
 
-def plan_run(study: str, options: RunOptions) -> tuple[Plan, Policy | None]:
+def plan_run(study: str, options: RunOptions, progress: ProgressDisplay | None = None) -> tuple[Plan, Policy | None]:
     """Plan what a run's options ask for, on the machine as they want it; also return the policy that they name.
 
     Raises:
@@ -96,7 +96,7 @@ def plan_run(study: str, options: RunOptions) -> tuple[Plan, Policy | None]:
     policy = None if (given := options.get("policy")) is None else as_policy(given)
     chosen = choose_study_for(policy, study, options) if policy else selection.choose(study, options)
     gpu.choose_gpu(options.get("gpu"), {target.device for target in points.targets_of(chosen)})
-    plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False))
+    plan = make_plan(chosen, options.get("backends", ()), fresh=options.get("fresh", False), progress=progress)
     if policy:
         refuse_several(group.record for group in plan.groups)
         refuse_unpriced_here(policy)

@@ -351,8 +351,11 @@ def with_shapes(request: Request, shapes: Mapping[str, Sequence[int]]) -> Reques
     return replace(request, parameters=sizes, batch=batch)
 
 
-def check_sizes(request: Request) -> None:
+def check_sizes(request: Request) -> int | None:
     """Refuse sizes, data and labels that don't fit a user's file; of other models nothing is known so soon.
+
+    Returns:
+        The rows of the user's inputs, if they are known.
 
     Raises:
         UsageError: an axis has no size, isn't in the file, or gets two; the data have other shapes, or the labels are
@@ -360,7 +363,7 @@ def check_sizes(request: Request) -> None:
         ModelError: it is not an ONNX model.
     """
     if not is_file(request.model) or request.original:
-        return
+        return None
     sizes = axis_sizes_of(request)
     with _explaining_errors(path := path_of(request.model)):
         from shootout.exported import onnx_axes
@@ -369,11 +372,13 @@ def check_sizes(request: Request) -> None:
         onnx_axes.require_tensor_outputs(header(path))
         axes = onnx_axes.axis_sizes(header(path), request.batch, sizes, request.model)
         specs = onnx_axes.input_specs(header(path), axes.sizes)
-    if request.inputs_npz:
-        count, place = data_files.check(request.inputs_npz, specs), labels_of(request)
-        if place:
-            input_sets.common_batch(specs)
-            input_sets.check_labels(place, [count] if count else [])
+    if request.inputs_npz is None:
+        return None
+    count, place = data_files.check(request.inputs_npz, specs), labels_of(request)
+    if place:
+        input_sets.common_batch(specs)
+        input_sets.check_labels(place, [count] if count else [])
+    return count
 
 
 def check_data(request: Request) -> None:

@@ -8,11 +8,12 @@ fit before any numbers are read.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -25,11 +26,15 @@ from shootout.errors import UsageError
 from shootout.exported import table_files
 from shootout.exported.fidelity import rows
 from shootout.exported.model import LABELS, sha256
+from shootout.host.store import READ_ROWS
+from shootout.units import counted
 
 _HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], Any]] = {
     (1, 0): npy.read_array_header_1_0,
     (2, 0): npy.read_array_header_2_0,
 }
+ROWS_FACTS = "facts.json"
+"""Lies beside the rows that a user's function has read; see `models.user.reading`."""
 _NAMELESS = "arr_{}"
 """The names that `numpy.savez` gives to arrays without one, in order."""
 _NOT_ARRAYS = (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error, RuntimeError)
@@ -51,6 +56,24 @@ class _Form:
     count: int
     rows: int | None
     is_rows: bool = False
+
+
+def title(path: Path) -> str:
+    """Return what people know data by: their path, or what was read and by which function."""
+    if path.parent.name.startswith(READ_ROWS):
+        with suppress(OSError, ValueError, KeyError, TypeError):  # a folder of the user's with such a name
+            facts = json.loads((path.parent / ROWS_FACTS).read_text(encoding="utf-8"))
+            return f"{facts['told']} ({counted(facts['files'], 'file')}, {counted(facts['rows'], 'row')})"
+    return str(path)
+
+
+def describe(path: Path) -> str:
+    """Return the arrays with their types and shapes: `x float32[40, 4], labels int64[40]`.
+
+    Raises:
+        UsageError: they can't be read.
+    """
+    return ", ".join(f"{one.name} {one.dtype}[{', '.join(map(str, one.shape))}]" for one in read_headers(path).values())
 
 
 def digest(path: Path) -> str:
@@ -153,7 +176,7 @@ def read_labels(path: Path) -> Array:
     arrays = read_arrays(path)
     found = arrays.get(LABELS, arrays.get(_NAMELESS.format(0)) if len(arrays) == 1 else None)
     if found is None:
-        raise UsageError(f"{path}: expected one array called {LABELS!r}, got {sorted(arrays)}")
+        raise UsageError(f"{title(path)}: expected one array called {LABELS!r}, got {sorted(arrays)}")
     return found.reshape(-1) if found.ndim == 2 and 1 in found.shape else found
 
 
@@ -186,7 +209,7 @@ def _read_each(path: Path) -> Iterator[tuple[str, Array]]:
 def _refuse_nan(path: Path, name: str, array: Array) -> None:
     if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
         where = f", the first in row {table_files.find_gaps(array)[0]}" if array.ndim else ""
-        raise UsageError(f"{path}: input {name!r}: expected numbers, got NaN in {count} places{where}")
+        raise UsageError(f"{title(path)}: input {name!r}: expected numbers, got NaN in {count} places{where}")
 
 
 def read_headers(path: Path) -> dict[str, TensorSpec]:
@@ -262,7 +285,7 @@ def _stored_names(path: Path, specs: Sequence[TensorSpec], found: Mapping[str, o
     if sorted(given) == sorted(_NAMELESS.format(at) for at in range(len(specs))):
         return {name: _NAMELESS.format(at) for at, name in enumerate(expected)}
     if sorted(given) != sorted(expected):
-        raise UsageError(f"{path}: expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}")
+        raise UsageError(f"{title(path)}: expected inputs {sorted(expected)}, got {sorted(given) or sorted(found)}")
     return {name: name for name in expected}
 
 
@@ -280,7 +303,7 @@ def _match_forms(path: Path, specs: Sequence[TensorSpec], headers: Mapping[str, 
     of_rows = {form.rows for form in forms.values() if form.rows is not None}
     of_sets = {form.count for form in forms.values() if form.rows is not None or form.count != 1}
     if len(of_rows) > 1 or len(of_sets) > 1 or 0 in counts.values():
-        raise UsageError(f"{path}: every input needs the same number of rows or sets, at least one; got {told}")
+        raise UsageError(f"{title(path)}: every input needs the same number of rows or sets, at least one; got {told}")
     return forms
 
 
@@ -300,7 +323,7 @@ def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | No
         expected += f", or rows [rows, {', '.join(map(str, shape[1:]))}]" if shape[1:] else ", or rows"
     convert = f"; convert it with .astype({spec.dtype!r})" if found.dtype != spec.dtype else ""
     got = f"{found.dtype}{list(found.shape)}{convert}"
-    raise UsageError(f"{path}: input {spec.name!r}: expected {expected}; got {got}")
+    raise UsageError(f"{title(path)}: input {spec.name!r}: expected {expected}; got {got}")
 
 
 def _split_sets(spec: TensorSpec, array: Array, form: _Form, count: int) -> Array:

@@ -48,7 +48,7 @@ def check(path: Path, counts: Collection[int]) -> None:
             got = f"none or NaN in {len(gaps)} rows, the first is {gaps[0]}"
             raise UsageError(f"{_place(path, name)}: expected a value for each row, got {got}")
     if len(set(lengths.values())) > 1:
-        raise UsageError(f"{path}: every array needs an entry for each row; got {lengths}")
+        raise UsageError(f"{data_files.title(path)}: every array needs an entry for each row; got {lengths}")
 
 
 def read(path: Path) -> Truth:
@@ -61,6 +61,24 @@ def read(path: Path) -> Truth:
         return table_files.read(path)
     arrays = data_files.read_arrays(path)
     return next(iter(arrays.values())) if path.suffix == ".npy" else arrays
+
+
+def describe(path: Path) -> str:
+    """Return the truth's arrays and lists: `mask uint8[40, 8, 8], boxes 40 values`.
+
+    Raises:
+        UsageError: it can't be read.
+    """
+    if not table_files.is_table(path):
+        return data_files.describe(path)
+    truth = table_files.read(path)
+    columns = truth if isinstance(truth, Mapping) else {"": truth}
+    return ", ".join(
+        f"{name} {column.dtype}{[*column.shape]}"
+        if isinstance(column, np.ndarray)
+        else f"{name} {len(column)} values".strip()
+        for name, column in columns.items()
+    )
 
 
 def take_rows(truth: Truth, rows: Array) -> Any:
@@ -94,4 +112,5 @@ def _count_bits(dtype: str) -> int:
 
 
 def _place(path: Path, name: str) -> str:
-    return f"{path}: {name!r}" if name else str(path)
+    shown = data_files.title(path)
+    return f"{shown}: {name!r}" if name else shown

@@ -16,7 +16,7 @@ import shootout
 from shootout import backends, models
 from shootout.export.request import is_file, path_of
 from shootout.exported import data_files
-from shootout.models.user import hfconfig, scoring, source
+from shootout.models.user import hfconfig, reading, scoring, source
 from shootout.study.group import name_model
 from shootout.study.points import points
 from shootout.study.schema import Study
@@ -55,7 +55,10 @@ def pack(study: Study) -> Parcel:
     fields["model"] = [_add_model(name, packed) for name in study.model]
     for name in ("inputs", "labels", "truth", "calibration"):
         if given := getattr(study, name):
-            fields[name] = _add_files(Path(given), data_files.files_of(Path(given).expanduser()), packed)
+            files_of = reading.list_files if name == "inputs" and study.read else data_files.files_of
+            fields[name] = _add_files(Path(given), files_of(Path(given).expanduser()), packed)
+    if study.read:
+        fields["read"] = _add_source(study.read, packed)
     if study.weights:
         fields["weights"] = _add_files(
             Path(study.weights), hfconfig.weight_files(Path(study.weights).expanduser()), packed

@@ -32,10 +32,13 @@ LIMIT, LIMIT_GB = "SHOOTOUT_CACHE_LIMIT", 20.0
 CONVERTER = "litert-converter-"
 """The prefix of a folder that holds a converter; `KEY_DIGITS` hexadecimal digits follow."""
 KEY_DIGITS = 12
+READ_ROWS = "rows-"
+"""The prefix of a folder that holds the rows that a user's function has read."""
 KINDS = {
     "exported models": "exported/" + "[0-9a-f]" * 8 + "*",
     "builds": "exported/built/*",
     "modules given in Python": "exported/program-*",
+    "rows read by functions of yours": f"exported/{READ_ROWS}*",
     "converted models": "exported/tflite/*",
     "what a cluster's jobs were sent": "fleet/" + "[0-9a-f]" * 32,
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,

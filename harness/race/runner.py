@@ -35,6 +35,7 @@ from shootout.race.serving import terms_of
 from shootout.results.group import group_of
 from shootout.stats.verdicts import Rules
 from shootout.study.plan import Plan, PlannedGroup
+from shootout.study.points import rows_of
 from shootout.study.schema import Study
 
 Breach = Callable[[Played, int | None], NotRun | None]
@@ -343,7 +344,8 @@ def _measure_of(study: Study) -> Measure | None:
     """Return what a study's rows are scored by; None for nothing."""
     if not study.metric:
         return None
-    return Measure(metric=study.metric, truth=study.truth or "", scores=study.scores or "")
+    truth = rows_of(study).truth
+    return Measure(metric=study.metric, truth=str(truth or ""), scores=study.scores or "")
 
 
 def rules_to_go_on(rules: Rules, played: int) -> Rules:

@@ -27,12 +27,13 @@ from shootout.constants import (
 )
 from shootout.contract import Arm, Artifact, Scenario
 from shootout.export.request import labels_of
+from shootout.exported import data_files, truth_files
 from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_restarts
 from shootout.study import axes
 from shootout.study.plan import Plan, PlannedGroup
-from shootout.study.points import describe
+from shootout.study.points import describe, rows_of
 from shootout.study.preview import InputPreview, Preview, preview
 from shootout.units import counted, size, span
 
@@ -119,6 +120,8 @@ def as_data(planned: Plan, max_time_s: float | None = None) -> dict[str, Any]:
         "study": planned.study.name,
         "threads": planned.placement.threads,
         "axes": {name: list(values) for name, values in varied(planned.groups).items()},
+        "rows": _describe_inputs(planned),
+        "truth": _describe_truth(planned),
         "cells": len(_list_arms(planned.groups)),
         "goal": planned.study.aims_at,
         "racing_s": planned.racing_s if max_time_s is None else None,
@@ -165,7 +168,13 @@ def varied(groups: Sequence[PlannedGroup]) -> dict[str, tuple[Any, ...]]:
 def render(planned: Plan, max_time_s: float | None = None) -> RenderableType:
     """Render the plan group by group, or by its axes if there are many; `max_time_s` as in `as_data`."""
     lines = _list_groups(planned) if len(planned.groups) <= SHOWN_GROUPS else _as_grid(planned)
-    end = [_tell_measured(planned), _tell_time(planned, max_time_s), _tell_memory(planned), "nothing was measured"]
+    end = [
+        *_tell_rows(planned),
+        _tell_measured(planned),
+        _tell_time(planned, max_time_s),
+        _tell_memory(planned),
+        "nothing was measured",
+    ]
     return Group(*map(Text, [*lines, *end]))
 
 
@@ -227,6 +236,22 @@ def _as_grid(planned: Plan) -> list[str]:
         why = next(iter(out[0].skips.values()))
         lines.append(f"  nothing can run in {len(out):,} groups, such as {out[0].record.name}: {why.reason}")
     return [*lines, _tell_restarts(planned, groups)]
+
+
+def _tell_rows(planned: Plan) -> list[str]:
+    """List what the user's own data hold."""
+    lines = {"rows": _describe_inputs(planned), "truth": _describe_truth(planned)}
+    return [f"{name}: {told}" for name, told in lines.items() if told]
+
+
+def _describe_inputs(planned: Plan) -> str:
+    inputs = rows_of(planned.study).inputs
+    return data_files.describe(inputs) if inputs else ""
+
+
+def _describe_truth(planned: Plan) -> str:
+    truth = rows_of(planned.study).truth
+    return truth_files.describe(truth) if truth else ""
 
 
 def _tell_measured(planned: Plan) -> str:

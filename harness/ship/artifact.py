@@ -27,12 +27,12 @@ from shootout.journal.records import Skip
 from shootout.messages import Progress
 from shootout.ship.arm_to_ship import ArmToShip
 from shootout.study.plan import PlannedGroup
-from shootout.study.points import find_scored
+from shootout.study.points import find_rows, find_scored
 from shootout.study.reproduce import words
 from shootout.study.target import provider
 from shootout.worker import availability
 
-_GIVEN_FILES = ("inputs", "labels", "calibration", "weights")
+_GIVEN_FILES = ("labels", "calibration", "weights")
 
 
 def find_built(source: ArmToShip, progress: Progress) -> Built:
@@ -92,16 +92,17 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
     skips = {line.arm.label: line.why for line in history.of_group(record.name) if isinstance(line, Skip)}
     given = dict(zip(history.header.given[::2], history.header.given[1::2], strict=True))
     files = {name: Path(given[f"--{name}"]) if f"--{name}" in given else None for name in _GIVEN_FILES}
+    rows = find_rows(given.get("--inputs"), given.get("--read"), given.get("--truth"))
     first = next(arm for arm in record.arms if not arm.file)
     request = Request(
         model=first.model,
         parameters=first.parameters,
         batch=first.batch,
-        inputs_npz=files["inputs"],
+        inputs_npz=rows.inputs,
         labels_npz=files["labels"],
         calibration_npz=files["calibration"],
         weights=files["weights"],
-        scored=find_scored(given.get("--metric"), given.get("--truth")),
+        scored=find_scored(given.get("--metric"), rows.truth),
         class_scores=given.get("--scores", "") if files["labels"] else "",
     )
     return PlannedGroup(record=record, request=request, skips=skips)

@@ -127,6 +127,14 @@ class InputOptions(TypedDict, total=False):
             group=HelpGroup.DATA, word="FILE", help="Your own inputs, for a model of your own: .npz, .parquet, .jsonl."
         ),
     ]
+    read: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.DATA,
+            word="FUNCTION",
+            help="Your own file.py:load, which reads the rows of each file in the folder --inputs. It runs once.",
+        ),
+    ]
     calibration: Annotated[
         str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Your own inputs for quantization.")
     ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -28,11 +28,23 @@ from shootout.export.request import check_sizes
 from shootout.exported import data_files, truth_files
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
+from shootout.messages import Progress
 from shootout.models.user import scoring
 from shootout.stats.goals import Aim, read_goal
 from shootout.study.feasibility import Here, find_obstacles, needed_bytes
 from shootout.study.group import FULL, GroupRecord, count_comparisons, family, with_control
-from shootout.study.points import Point, crossover_pairs, describe, group_name, names_of, points, request, targets_of
+from shootout.study.points import (
+    Point,
+    RowFiles,
+    crossover_pairs,
+    describe,
+    group_name,
+    names_of,
+    points,
+    request,
+    rows_of,
+    targets_of,
+)
 from shootout.study.schema import Study
 from shootout.study.target import own_words, parse_targets, provider, refuse_other_models, shipped_hashes
 from shootout.worker import interpreters
@@ -183,16 +195,21 @@ class Plan:
         return sorted({arm.threads for arm in playing}) if self.study.ceilings else []
 
 
-def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -> Plan:
+def make_plan(
+    study: Study, named: Sequence[str] = (), *, fresh: bool = False, progress: Progress | None = None
+) -> Plan:
     """Find out what is available here and plan the cells; `fresh`: probe again what worked here before.
+
+    Args:
+        progress: hears of it if a function of the user's has to read files first.
 
     Raises:
         UsageError: the study asks for something unknown or impossible.
     """
     targets = targets_of(study)
     every = points(study)
-    for point in every:
-        check_sizes(request(study, point))
+    rows = rows_of(study, progress)
+    counts = {check_sizes(request(study, point)) for point in every}
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
     models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
@@ -217,7 +234,7 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     groups = plan_groups(study, here)
     files = [digest for facts in checked.values() for digest in facts.hashes]
     files += [scoring.check(study.metric)] if study.metric else []
-    files += _check_truth(Path(study.truth).expanduser(), study) if study.truth else []
+    files += _check_truth(rows, counts) if rows.truth else []
     files += shipped_hashes(targets)
     return Plan(
         study=study,
@@ -232,15 +249,20 @@ def make_plan(study: Study, named: Sequence[str] = (), *, fresh: bool = False) -
     )
 
 
-def _check_truth(truth: Path, study: Study) -> list[str]:
+def _check_truth(rows: RowFiles, counts: Collection[int | None]) -> list[str]:
     """Return the hash of the truth, once it is known to fit the inputs' rows as far as both files tell.
+
+    Args:
+        counts: of the rows, for each model; None if only its export tells.
 
     Raises:
         UsageError: it doesn't.
     """
-    counts = data_files.possible_rows(Path(study.inputs).expanduser()) if study.inputs else set[int]()
-    truth_files.check(truth, counts)
-    return [data_files.digest(truth)]
+    assert rows.inputs is not None, "a study with truth has inputs"
+    assert rows.truth is not None, "only truth comes here"
+    known = {count for count in counts if count is not None} or data_files.possible_rows(rows.inputs.expanduser())
+    truth_files.check(rows.truth, known)
+    return [data_files.digest(rows.truth)]
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

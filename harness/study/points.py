@@ -17,6 +17,8 @@ from shootout.contract import Arm, Capabilities, Device, Precision, Scenario, Ta
 from shootout.errors import UsageError, unknown
 from shootout.export.request import Request, axis_sizes_of, is_file, with_shapes
 from shootout.host.placement import Threads
+from shootout.messages import Progress
+from shootout.models.user import reading
 from shootout.study import axes
 from shootout.study.group import Pair, name_model, size_of
 from shootout.study.schema import Study, checked
@@ -203,9 +205,46 @@ def _combine_parameters(study: Study, model: str) -> list[dict[str, Value]]:
     return combined if is_file(model) else [models.get(model).check(parameters) for parameters in combined]
 
 
-def find_scored(metric: str | None, truth: str | None) -> Literal["", "truth", "outputs"]:
+def find_scored(metric: str | None, truth: Path | None) -> Literal["", "truth", "outputs"]:
     """Return what the rows of a user's inputs are scored against; see `Request.scored`."""
     return "" if not metric else "truth" if truth else "outputs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFiles:
+    """Where the rows of a user's inputs are, and what is right for them."""
+
+    inputs: Path | None = None
+    truth: Path | None = None
+
+
+def find_rows(inputs: str | None, read: str | None, truth: str | None, progress: Progress | None = None) -> RowFiles:
+    """Return the files that hold a user's rows; a function of the user's reads them first, if it hasn't.
+
+    Raises:
+        UsageError: they can't be read; or the function gives truth, and there is some already.
+    """
+    given = RowFiles(inputs=Path(inputs) if inputs else None, truth=Path(truth).expanduser() if truth else None)
+    if given.inputs is None or read is None:
+        return given
+    found = reading.read_rows(given.inputs, read, progress)
+    if given.truth and found.truth:
+        raise UsageError(f"--truth {truth} and {read} both say what is right: give one of them")
+    return RowFiles(inputs=found.inputs, truth=given.truth or found.truth)
+
+
+def rows_of(study: Study, progress: Progress | None = None) -> RowFiles:
+    """Return the files that hold a study's rows, as `find_rows`.
+
+    Raises:
+        UsageError: as `find_rows`; or the study has labels or a limit that truth contradicts.
+    """
+    found = find_rows(study.inputs, study.read, study.truth, progress)
+    if found.truth and not study.truth:
+        for name, given in (("--labels", study.labels), ("--min-agreement", study.min_agreement)):
+            if given:
+                raise UsageError(f"{study.read} gives truth: leave {name} out, or the truth")
+    return found
 
 
 def request(study: Study, point: Point) -> Request:
@@ -214,18 +253,18 @@ def request(study: Study, point: Point) -> Request:
     Raises:
         UsageError: such a size isn't a whole number, the parameters aren't the model's, or it can't have this batch.
     """
-    inputs = Path(study.inputs) if study.inputs else None
+    rows = rows_of(study)
     calibration = Path(study.calibration) if study.calibration else None
     asked = Request(
         model=point.model,
         parameters=point.parameters,
         batch=point.batch,
-        inputs_npz=inputs,
+        inputs_npz=rows.inputs,
         labels_npz=Path(study.labels) if study.labels else None,
         calibration_npz=calibration,
         weights=Path(study.weights) if study.weights else None,
         training=point.scenario is Scenario.TRAIN_STEP,
-        scored=find_scored(study.metric, study.truth),
+        scored=find_scored(study.metric, rows.truth),
         class_scores=(study.scores or "") if study.labels else "",
     )
     if is_file(point.model):

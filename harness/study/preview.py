@@ -67,7 +67,8 @@ def preview(request: Request) -> Preview:
         return _preview_file(request, calibration)
     if models.is_own(request.model):
         return Preview(
-            calibration=calibration or (f"rows of {request.inputs_npz}" if request.inputs_npz else "its inputs")
+            calibration=calibration
+            or (f"rows of {data_files.title(request.inputs_npz)}" if request.inputs_npz else "its inputs")
         )
     model = models.get(request.model)
     specs = model.inputs(request.parameters, request.batch)
@@ -96,6 +97,7 @@ def _preview_file(request: Request, calibration: str) -> Preview:
         except UsageError as error:  # fails what needs it, and nothing else
             calibration = f"can't be used: {error}"
     given = request.inputs_npz or request.calibration_npz
+    told = given and data_files.title(given)
     ways = {} if given else onnx_inputs.ways(head, specs)
     fixed = type(head)()
     fixed.CopyFrom(head)
@@ -107,12 +109,12 @@ def _preview_file(request: Request, calibration: str) -> Preview:
             InputPreview(
                 text=texts[spec.name],
                 shape=spec.shape,
-                filled=f"from {given}" if given else f"drawn: {ways[spec.name].told}",
+                filled=f"from {told}" if given else f"drawn: {ways[spec.name].told}",
             )
             for spec in specs
         ),
         buffers=None if given else buffer_count(specs),
-        calibration=calibration or (f"rows of {given}" if given else _describe_drawn_sets(specs, axes.batch)),
+        calibration=calibration or (f"rows of {told}" if given else _describe_drawn_sets(specs, axes.batch)),
         notes=axes.notes,
         operators=dict(operators.most_common()),
         parameter_count=onnx_files.parameter_count(head),

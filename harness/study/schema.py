@@ -98,7 +98,8 @@ class Study(BaseModel):
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
-        inputs: the user's own data (`exported.data_files`) for a model of their own.
+        inputs: the user's own data (`exported.data_files`) for a model of their own, or the files that `read` reads.
+        read: the function of the user's that reads these, `file.py:load` (`models.user.reading`).
         labels: the right class of each row of these inputs, for accuracy, where it doesn't lie among them.
         truth: what is right for each row of these inputs, of any type and shape (`exported.truth_files`), for `metric`.
         metric: what scores each row: a name (`models.user.metrics`), `auto`, `file.py:score` or `package.module:score`.
@@ -145,6 +146,7 @@ class Study(BaseModel):
     options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
+    read: str | None = None
     labels: _Path | None = None
     truth: _Path | None = None
     metric: str | None = None
@@ -310,6 +312,8 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
         yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
     if study.scores and not (study.metric or study.labels):
         yield "scores (--scores) names the output that labels or a metric go by: add --labels or --metric"
+    if study.read and not study.inputs:
+        yield "read (--read) reads your own files: give these too, with --inputs images/"
     if study.truth and study.labels:
         yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
     if study.truth and not study.inputs:

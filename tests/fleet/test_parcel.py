@@ -80,6 +80,22 @@ def test_a_users_source_goes_with_what_it_imports_and_nothing_else(here: Path):
     )
 
 
+def test_a_users_files_go_with_the_function_that_reads_them_and_with_their_truth(here: Path, tmp_path: Path):
+    (here / "prep.py").write_text("import crop\ndef load(path): ...\n")
+    (here / "crop.py").write_text("")
+    images = tmp_path / "images"
+    (images / "sub").mkdir(parents=True)
+    for name in ("b.png", "sub/a.png", ".thumbs"):
+        (images / name).write_text(name)
+    linear(here / "net.onnx")
+    (here / "truth.jsonl").write_text("1\n2\n")
+    words = {"inputs": str(images), "read": "prep.py:load", "truth": "truth.jsonl", "metric": "mae"}
+    sent = packed(model="net.onnx", **words)
+    inputs = sent.fields["inputs"]
+    assert sent.names == ("crop.py", "net.onnx", f"{inputs}/b.png", f"{inputs}/sub/a.png", "prep.py", "truth.jsonl")
+    assert (sent.fields["read"], sent.fields["truth"]) == ("prep.py:load", "truth.jsonl")
+
+
 def test_what_lies_elsewhere_keeps_its_name_and_not_its_path(here: Path, tmp_path: Path):
     other = tmp_path / "alice"
     other.mkdir()
