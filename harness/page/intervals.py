@@ -29,7 +29,7 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
-from shootout.report.answer import tell_cost
+from shootout.report.answer import name_metric_verdict, tell_cost
 from shootout.report.columns import known
 from shootout.report.decision import tell_finding, tell_objective
 from shootout.report.screen import name_targets
@@ -250,7 +250,8 @@ def _place_passed(passed: Passed, ship: str, quotient: float) -> DotLine:
         return DotLine(name=short(passed.arm), told=reason, colour=SOFT, value=quotient or None)
     if passed.because == "accuracy":
         ratio = f"{known(passed.ratio)}, " if passed.ratio else ""
-        return _place_ratio(passed.arm, ratio + tell_cost(passed), SOFT, passed.ratio, quotient)
+        cost = name_metric_verdict(passed.metric) if passed.metric else tell_cost(passed)
+        return _place_ratio(passed.arm, ratio + cost, SOFT, passed.ratio, quotient)
     if passed.against != ship:  # what it lost by is a ratio to another arm, and its dot is not
         other = short(passed.against or "")
         told = f"{known(passed.ratio)} × {other}'s time" if passed.ratio else f"slower than {other}"

@@ -25,7 +25,7 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
-from shootout.report.answer import tell_metric
+from shootout.report.answer import name_metric_verdict
 from shootout.report.columns import error
 from shootout.results.accuracy import keeps_accuracy
 from shootout.results.document import Document, Row
@@ -92,7 +92,8 @@ def _key_without_precision(row: Row) -> tuple[object, ...]:
 def judge_outputs(row: Row) -> tuple[str, str]:
     """Return the color for what became of the outputs, and that in words."""
     if row.fidelity and (metric := row.fidelity.metric) and metric.standing:
-        return (EVEN if metric.standing is Standing.MET else BEHIND), tell_metric(metric)
+        colour = {Standing.MET: EVEN, Standing.BROKEN: BEHIND}.get(metric.standing, SOFT)
+        return colour, name_metric_verdict(metric)
     change = row.fidelity.accuracy_change if row.fidelity else None
     if change is None:
         known = row.fidelity is not None and row.fidelity.relative_l2 is not None

@@ -99,7 +99,7 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     yield from labelled(
         "Sure?", [_tell_trust(answer, width - INDENT, measured=measured, complete=document.complete)], width
     )
-    yield from labelled("Not  ", fold(_tell_passed(answer), SHOWN), width)
+    yield from _write_passed(answer, width)
     yield from labelled("Smaller", map(tell_step, answer.smaller), width)
     yield from labelled("Not raced", tell_not_raced([answer], document.rows), width)
     yield from labelled("Would change it", tell_changes(answer.would_change), width)
@@ -211,12 +211,17 @@ def tell_accuracy_change(change: AccuracyChange | None) -> str:
     return f" ({points(change.value)} [{points(change.low)}, {points(change.high)}] points)" if change else ""
 
 
+def name_metric(metric: Metric) -> str:
+    """Return `iou`, or `mae of boxes` if each output has its own."""
+    return f"{metric.name} of {metric.output}" if metric.output else metric.name
+
+
 def tell_metric(metric: Metric) -> str:
     """Return `iou 0.940 (+0.001, 95 %: 0 to +0.002)`; without truth, the score against FP32's own outputs."""
-    told = f"{metric.name}{f' of {metric.output}' if metric.output else ''} {metric.value:.4g}"
+    told = f"{name_metric(metric)} {metric.value:.4g}"
     if metric.against == "outputs":
         bounds = "" if metric.low is None or metric.high is None else f" (95 %: {metric.low:.4g} to {metric.high:.4g})"
-        return f"{told} against FP32's own outputs{bounds}"
+        return f"{told} against FP32's outputs{bounds}"
     if change := metric.change:
         return f"{told} ({change.value:+.2g}, 95 %: {change.low:+.2g} to {change.high:+.2g})"
     return told
@@ -229,17 +234,29 @@ def tell_lost_part(metric: Metric) -> str:
     return f"loses most in {part.name}: {part.before:.2g} to {part.after:.2g} ({counted(part.rows, 'row')})"
 
 
-def _tell_metric_standing(metric: Metric) -> str:
-    """Return why a metric doesn't admit a target, and what would tell."""
-    if metric.standing is Standing.BROKEN:
-        is_least = metric.limits == "agreement"
-        return f"under the limit of {metric.limit:.2g}" if is_least else f"loses more than {metric.limit:.2g}"
-    if metric.standing is Standing.UNKNOWN:
-        more = metric.rows_needed - metric.rows if metric.rows_needed else 0
-        return f"limit {metric.limit:.2g}: " + (f"about {more:,} more rows would tell" if more > 0 else "can't tell")
-    if metric.standing is None and metric.against == "outputs":
-        return "--min-agreement 99% makes that a limit that ships it"
-    return ""
+def name_metric_verdict(metric: Metric) -> str:
+    """Return `iou -0.004: can't tell`, where there is little room."""
+    words = {Standing.MET: "", Standing.BROKEN: ": broken"}.get(metric.standing or Standing.UNKNOWN, ": can't tell")
+    if metric.limits == "agreement" or metric.change is None:
+        return f"{name_metric(metric)} {metric.value:.4g}{words}"
+    return f"{name_metric(metric)} {metric.change.value:+.2g}{words}"
+
+
+def _tell_metric_limit(metric: Metric) -> str:
+    """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
+
+    For example `iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: about 900 rows more would tell`.
+    """
+    told, sign = tell_metric(metric), ""
+    if metric.limits != "agreement" and (change := metric.change):
+        told = f"{name_metric(metric)} {change.value:+.2g} (95 %: {change.low:+.2g} to {change.high:+.2g})"
+        sign = "+" if metric.lower_is_better else "-"
+    if metric.limit is None:
+        return f"{told}, no limit: give --min-agreement" if metric.against == "outputs" else told
+    verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
+    if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
+        verdict = f"about {float(f'{metric.rows_needed - metric.rows:.2g}'):,.0f} rows more would tell"
+    return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"
 
 
 def _tell_ties(answer: Answer) -> Iterator[str]:
@@ -307,8 +324,17 @@ def _suggest_way_out(*, measured: bool) -> str:
     return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
-def _tell_passed(answer: Answer) -> Iterator[str]:
-    for passed in answer.passed:
+def _write_passed(answer: Answer, width: int) -> Iterator[Text]:
+    """Write why the others aren't shipped; each target that a metric doesn't admit has a line of its own."""
+    refused = [passed for passed in answer.passed if passed.because == "accuracy" and passed.metric]
+    by_metric = [[text] for text in fold(_tell_passed(answer, refused), SHOWN)]
+    others = fold(_tell_passed(answer, [passed for passed in answer.passed if passed not in refused]), SHOWN)
+    for number, items in enumerate(filter(None, [*by_metric, others])):
+        yield from labelled("     " if number else "Not  ", items, width)
+
+
+def _tell_passed(answer: Answer, some: Sequence[Passed]) -> Iterator[str]:
+    for passed in some:
         if passed.because == "unsound":
             yield f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}"
         elif passed.because == "slower":
@@ -326,7 +352,8 @@ def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
     """Tell what it does to the outputs."""
     if change.metric:
         metric = change.metric
-        return ", ".join(filter(None, [tell_metric(metric), _tell_metric_standing(metric), tell_lost_part(metric)]))
+        told = tell_metric(metric) if metric.standing is Standing.MET else _tell_metric_limit(metric)
+        return ", ".join(filter(None, [told, tell_lost_part(metric)]))
     if change.accuracy_change:
         return f"accuracy{tell_accuracy_change(change.accuracy_change)}"
     return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
@@ -378,7 +405,8 @@ def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
             limits.setdefault("no loss allowed, FP32 alone", []).append(arm)
         else:
             what = change.metric.name if change.metric else "accuracy" if change.accuracy_change else "error"
-            limits.setdefault(f"a looser {what} limit", []).append(f"{arm}, {tell_cost(change)}")
+            cost = "" if change.metric else f", {tell_cost(change)}"  # the line Not has the metric's
+            limits.setdefault(f"a looser {what} limit", []).append(arm + cost)
     for limit, arms in limits.items():
         yield f"{limit} ({'; '.join(fold(arms, NAMED))})"
 

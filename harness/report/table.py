@@ -104,10 +104,11 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
 
 def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[RenderableType]:
     times = {(row.arm, row.group): row.end_to_end.median_ns for row in rows if row.end_to_end}
+    unjudged = {(row.arm, row.group) for row in rows if not is_judged(row)}
     best = {name: min(ns for (_, where), ns in times.items() if where == name) for _, name in times}
     arms = list(dict.fromkeys(row.arm for row in rows))
     columns = [
-        (str(size), [_mark_best(times.get((arm, name)), best.get(name)) for arm in arms])
+        (str(size), [_mark_best(times.get((arm, name)), best.get(name), (arm, name) in unjudged) for arm in arms])
         for size, name in line.groups.items()
     ]
     room = max(width - max(map(len, arms)) - 2, 1)  # where that is little, the names go on in a second line
@@ -131,10 +132,11 @@ def _count_fitting(columns: Sequence[tuple[str, Sequence[Text]]], room: int) -> 
     return count
 
 
-def _mark_best(ns: float | None, best: float | None) -> Text:
+def _mark_best(ns: float | None, best: float | None, is_unjudged: bool) -> Text:
     if ns is None:
         return Text("-", style="dim")
-    return Text(f"{duration(ns)}*", style="green") if ns == best else Text(duration(ns) + " ")
+    style = "yellow" if is_unjudged else "green"  # a fast time is no good news of unchecked outputs
+    return Text(f"{duration(ns)}*", style=style) if ns == best else Text(duration(ns) + " ")
 
 
 def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:

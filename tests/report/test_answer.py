@@ -16,7 +16,8 @@ from shootout.report.answer import render_answers
 from shootout.report.screen import NAMED
 from shootout.results.choice import Cell
 from shootout.results.crossovers import Kind
-from shootout.results.document import Crossover, Document, Rate, ratio_of
+from shootout.results.document import Crossover, Document, Metric, MetricChange, Rate, ratio_of
+from shootout.stats.verdicts import Standing
 
 MACHINE = {
     "cpu": {"model": "Intel(R) Xeon(R) Processor", "flags": ["avx2", "amx_int8"], "allowed_cpus": [0, 1]},
@@ -66,6 +67,57 @@ def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such(
     assert "the baseline itself · 500 us" in screen(FAST, SLOW)["Ship"]
     near = screen(row("base", 505, artifact_bytes=9_000_000), row("fast", 500), within=0.1)
     assert "not distinguished from base, 0.99 [0.9, 1.09] of its time" in near["Ship"]
+
+
+def scored(value: float, reach: float, **more: Any) -> Metric:
+    """A metric whose mean changed against plain FP32's, known within ±`reach`."""
+    found = MetricChange(value=value, low=value - reach, high=value + reach, sd=0.1, rows=400, against="slow:cpu:fp32")
+    facts = {"name": "iou", "value": 0.9, "rows": 400, "lower_is_better": False, "limits": "drop", "limit": 0.009}
+    return Metric(**{**facts, "change": found, **more})
+
+
+AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "high": 0.92}
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        (
+            scored(-0.004, 0.007, standing=Standing.UNKNOWN, rows_needed=1_312),
+            "iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: about 910 rows more would tell",
+        ),
+        (
+            scored(-0.004, 0.007, standing=Standing.UNKNOWN),
+            "iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: can't tell",
+        ),
+        (
+            scored(0.02, 0.003, standing=Standing.BROKEN, name="mae", lower_is_better=True),
+            "mae +0.02 (95 %: +0.017 to +0.023), limit +0.009: broken",
+        ),
+        (
+            scored(0, 0, **AGREED, limits="agreement", limit=0.99, standing=Standing.BROKEN),
+            "iou 0.9 against FP32's outputs (95 %: 0.88 to 0.92), limit 0.99: broken",
+        ),
+        (
+            scored(0, 0, **AGREED, limits=None, limit=None),
+            "iou 0.9 against FP32's outputs (95 %: 0.88 to 0.92), no limit: give --min-agreement",
+        ),
+    ],
+    ids=["more rows", "no rows tell", "broken", "agreement", "no limit"],
+)  # fmt: skip
+def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: Metric, told: str):
+    rows = [row(f"{name}:cpu:int8", 4e5, fidelity=fidelity(metric=metric)) for name in ("a", "b")]
+    found = document(cell(SLOW, row("slower", 3e6), *rows))
+    assert found.answer[0].ship
+    assert found.answer[0].ship.arm == SLOW.arm
+    lines = shown(found, 120)
+    assert [line for line in lines if "int8 iou" in line or "int8 mae" in line] == [
+        f"Not   a:cpu:int8 {told}",
+        f"      b:cpu:int8 {told}",
+    ]
+    assert lines[lines.index(f"      b:cpu:int8 {told}") + 1].startswith("      slower slower 1.5")
+    assert max(map(len, shown(found, 80))) <= 80
+    assert "95 %" not in " ".join(line for line in lines if "looser" in line), "it stands in the line Not"
 
 
 def test_throughput_is_told_in_items():

@@ -13,11 +13,13 @@ from rich.text import Text
 from support.races.made import COPY, EXACT, EXECUTED, GROUP, A, B, checked, ended, header, played, prepared, rounds
 from support.races.made import write as written
 
+from shootout.commands.report import render
 from shootout.contract import BoundStanding, NotRunKind, OutputError
 from shootout.exported.fidelity import NOTHING
 from shootout.journal.journal import Journal, read
 from shootout.journal.records import Checked, Failure, Line, LoadTestResult, Played, Skip, TriedRate
 from shootout.messages import Loaded, Verified
+from shootout.page.sources import MeasuredRun
 from shootout.race.recording import Recorder
 from shootout.report import table
 from shootout.report.progress import ProgressDisplay
@@ -180,12 +182,17 @@ def test_a_faster_row_whose_error_nothing_was_held_against_is_marked_and_not_gre
     assert found.answer[0].ship
     assert found.answer[0].ship.arm == A.label
     assert "not held against what its precision explains" in text
+    pages = {end: render([MeasuredRun(found)], end).decode() for end in (".html", ".md")}
+    assert '<span class="yellow">' in pages[".html"]
+    assert '<span class="green">' not in pages[".html"]
+    assert f"{error:.1e} unchecked" in pages[".md"]
 
 
 def test_a_faster_row_whose_error_is_explained_is_green_and_not_marked(tmp_path: Path):
     found = document(tmp_path, *race(fidelity=replace(EXACT, relative_l2=1e-6)), ended())
     assert "unchecked" not in printed(found)
     assert styles(found, B.label) == {"green"}
+    assert '<span class="green">' in render([MeasuredRun(found)], ".html").decode()
 
 
 def styles(found: Document, arm: str) -> set[str]:
