@@ -408,6 +408,19 @@ def input_texts(model: str) -> dict[str, str]:
         return onnx_axes.input_texts(header(path))
 
 
+def output_names(model: str) -> tuple[str, ...]:
+    """Return the names of the outputs of a user's file, by its header alone.
+
+    Raises:
+        UsageError: the file or `onnx` isn't there.
+        ModelError: it is not an ONNX model.
+    """
+    with _explaining_errors(path := path_of(model)):
+        from shootout.exported.onnx_files import header
+
+        return tuple(output.name for output in header(path).graph.output)
+
+
 @contextmanager
 def _explaining_errors(path: Path) -> Iterator[None]:
     """Say in words of ours what goes wrong with a user's file."""

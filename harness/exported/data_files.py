@@ -239,7 +239,8 @@ def _read_header(name: str, opened: IO[bytes]) -> TensorSpec:
 
 def _files_in(folder: Path) -> list[Path]:
     if not (files := sorted(folder.glob("*.npy"))):
-        raise UsageError(f"{folder} holds no .npy files; write one for each input, by its name")
+        fix = "write one for each input, by its name, or name a function that reads your files: --read prep.py:load"
+        raise UsageError(f"{folder} holds no .npy files; {fix}")
     for file in files:
         _require_ordinary(file)
     return files
@@ -322,6 +323,7 @@ def _match_form(path: Path, spec: TensorSpec, found: TensorSpec, batch: int | No
     if leads:
         expected += f", or rows [rows, {', '.join(map(str, shape[1:]))}]" if shape[1:] else ", or rows"
     convert = f"; convert it with .astype({spec.dtype!r})" if found.dtype != spec.dtype else ""
+    convert = "; expected numbers" if found.dtype.startswith(("str", "bytes")) else convert
     got = f"{found.dtype}{list(found.shape)}{convert}"
     raise UsageError(f"{title(path)}: input {spec.name!r}: expected {expected}; got {got}")
 

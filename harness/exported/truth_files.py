@@ -19,14 +19,14 @@ from shootout.contract import Array, TensorSpec
 from shootout.errors import UsageError
 from shootout.exported import data_files, table_files
 from shootout.exported.table_files import Column
-from shootout.exported.table_files import Table as Truth
 
+Truth = table_files.Table
 MOST_BYTES = 4 << 30
 """A process of its own reads all of the truth for each target."""
 
 
-def check(path: Path, counts: Collection[int]) -> None:
-    """Refuse truth that can't be that of the rows, before anything is exported.
+def check(path: Path, counts: Collection[int]) -> Truth:
+    """Return the truth, after refusing what can't be that of the rows, before anything is exported.
 
     Args:
         counts: each number of rows that the inputs may have; empty if none is known.
@@ -49,6 +49,7 @@ def check(path: Path, counts: Collection[int]) -> None:
             raise UsageError(f"{_place(path, name)}: expected a value for each row, got {got}")
     if len(set(lengths.values())) > 1:
         raise UsageError(f"{data_files.title(path)}: every array needs an entry for each row; got {lengths}")
+    return truth
 
 
 def read(path: Path) -> Truth:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRu
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
-from shootout.export.request import check_sizes
+from shootout.export.request import check_sizes, output_names
 from shootout.exported import data_files, truth_files
 from shootout.host import environment
 from shootout.host.placement import Placement, allowed_cpus, place, widest
@@ -209,7 +209,9 @@ def make_plan(
     targets = targets_of(study)
     every = points(study)
     rows = rows_of(study, progress)
-    counts = {check_sizes(request(study, point)) for point in every}
+    counts = {count for point in every if (count := check_sizes(request(study, point))) is not None}
+    if rows.inputs and not counts:
+        counts = data_files.possible_rows(rows.inputs.expanduser())
     refuse_other_models(targets, [model for point in every for model in (point.model, *point.others)])
     placement = widest([point.threads for point in every])
     models = {point.model: point for point in every}  # one point of each: all of a model's have the same files
@@ -217,6 +219,9 @@ def make_plan(
     for point in models.values():
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
+    files = [digest for facts in checked.values() for digest in facts.hashes]
+    files += [scoring.check(study.metric)] if study.metric else []
+    files += _check_truth(study, rows, counts, models)
     here = Here(
         available={},
         threads=place(None).threads,
@@ -232,9 +237,6 @@ def make_plan(
         available = known_available({provider(target) for target in targets}, others, fresh=fresh)
     here = replace(here, available=available)
     groups = plan_groups(study, here)
-    files = [digest for facts in checked.values() for digest in facts.hashes]
-    files += [scoring.check(study.metric)] if study.metric else []
-    files += _check_truth(rows, counts) if rows.truth else []
     files += shipped_hashes(targets)
     return Plan(
         study=study,
@@ -249,19 +251,21 @@ def make_plan(
     )
 
 
-def _check_truth(rows: RowFiles, counts: Collection[int | None]) -> list[str]:
-    """Return the hash of the truth, once it is known to fit the inputs' rows as far as both files tell.
+def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: Iterable[str]) -> list[str]:
+    """Return the hash of the truth, once it is known to fit the inputs' rows and the metric as far as files tell.
 
     Args:
-        counts: of the rows, for each model; None if only its export tells.
+        counts: each number of rows that the inputs may have.
 
     Raises:
         UsageError: it doesn't.
     """
-    assert rows.inputs is not None, "a study with truth has inputs"
-    assert rows.truth is not None, "only truth comes here"
-    known = {count for count in counts if count is not None} or data_files.possible_rows(rows.inputs.expanduser())
-    truth_files.check(rows.truth, known)
+    if rows.truth is None:
+        return []
+    truth = truth_files.check(rows.truth, counts)
+    for model in models:
+        outputs = output_names(model) if is_file(model) else ()
+        scoring.check_truth(study.metric or scoring.AUTO, study.scores or "", truth, outputs)
     return [data_files.digest(rows.truth)]
 
 

@@ -13,7 +13,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from shootout.contract import Array, Arrays
-from shootout.errors import UsageError
+from shootout.errors import UsageError, unknown
 from shootout.exported import truth_files
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import child
@@ -35,6 +35,8 @@ NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
 AUTO = "auto"
+OF_TEXTS = ("ctc", "cer", "wer")
+"""The names of metrics that take texts for truth."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
 _WITH_INPUTS = 3
 LEAST_OF_PART = 5
@@ -76,6 +78,36 @@ def check(metric: str) -> str:
     place = source.find(metric)
     source.definition(place, "scores the rows")
     return place.digest()
+
+
+def check_truth(metric: str, scores: str, truth: truth_files.Truth, outputs: Collection[str]) -> None:
+    """Refuse truth that a metric by name can't score by, as far as names and types tell before the model runs.
+
+    Args:
+        scores: the output that it goes by; "" if none is named.
+        outputs: the model's, by name; none if only its export tells.
+
+    Raises:
+        UsageError: no array of the truth belongs to an output, or it holds texts.
+    """
+    if scores and outputs and scores not in outputs:
+        raise unknown("output", scores, outputs)
+    if is_own(metric) or metric == AUTO:
+        return
+    columns = truth if isinstance(truth, Mapping) else {"": truth}
+    named = [name for name in columns if name in outputs] or list(columns)
+    if outputs and len(named) > 1 and named[0] not in outputs:
+        raise UsageError(
+            f"no truth for {metric}: the truth has {', '.join(named)}; the outputs are {', '.join(outputs)}. Name the "
+            "truth's array like the output"
+        )
+    for name in named if len(named) == 1 or outputs else ():
+        column = columns[name]
+        first = column.flat[0] if isinstance(column, np.ndarray) else column[0]
+        if isinstance(first, str) and metric.partition("@")[0] not in OF_TEXTS:
+            raise UsageError(
+                f"{metric} scores by numbers; the truth{f' {name!r}' * bool(name)} holds texts: {str(first)!r}"
+            )
 
 
 def saving(run: Callable[[Arrays], Arrays], folder: Path) -> Callable[[Arrays], Arrays]:

@@ -1,0 +1,111 @@
+"""A user's rows and their truth, checked as a run is planned: before any lock, export, or look at a backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.onnx_made import linear
+
+from shootout.errors import UsageError
+from shootout.report import dry_run
+from shootout.study import plan as planning
+from shootout.study.plan import make_plan
+from shootout.study.schema import checked
+
+PREP = """
+import numpy as np
+def load(path):
+    return {"x": np.load(path)}
+def pairs(path):
+    return {"x": np.load(path)}, {"y": np.zeros(3)}
+"""
+METRIC = "def score(outputs, truth): return [1.0] * len(truth)\n"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Rows of a linear model, as a file and as a folder for a function, and some truth."""
+    monkeypatch.setenv("SHOOTOUT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    linear(tmp_path / "m.onnx")
+    rows = np.arange(160, dtype=np.float32).reshape(40, 4)
+    np.savez("rows.npz", x=rows)
+    Path("files").mkdir()
+    for number in range(3):
+        np.save(f"files/{number}.npy", rows[number])
+    Path("prep.py").write_text(PREP)
+    Path("metric.py").write_text(METRIC)
+    return tmp_path
+
+
+def plan(**fields: Any) -> planning.Plan:
+    return make_plan(checked({"name": "s", "model": "m.onnx", "targets": ["numpy"], **fields}))
+
+
+@pytest.mark.parametrize(
+    ("truth", "fields", "says"),
+    [
+        ({"y": np.zeros((39, 3))}, {}, "'y': expected an entry for each of the 40 rows of the inputs, got 39 entries"),
+        ({"y": np.zeros((160, 3))}, {}, "each of the 40 rows of the inputs, got 160 entries"),
+        (
+            {"z": np.zeros((40, 3)), "w": np.zeros((40, 3))},
+            {},
+            "no truth for mae: the truth has z, w; the outputs are y",
+        ),
+        ({"y": np.array([["a"] * 3] * 40)}, {}, "mae scores by numbers; the truth 'y' holds texts: 'a'"),
+        ({"y": np.array([*[0.0] * 39, np.nan])}, {}, "none or NaN in 1 rows, the first is 39"),
+        ({"y": np.zeros((40, 3))}, {"scores": "z"}, "unknown output 'z': known: y"),
+        ({"y": np.zeros((40, 3))}, {"metric": "meen"}, "unknown metric 'meen'"),
+        ({"y": np.zeros((40, 3))}, {"metric": "metric.py:scores"}, "did you mean 'score'"),
+    ],
+)
+def test_truth_that_does_not_fit_is_told_before_anything_is_looked_at(
+    here: Path, monkeypatch: pytest.MonkeyPatch, truth: dict[str, np.ndarray], fields: dict[str, str], says: str
+):
+    monkeypatch.setattr(planning, "known_available", None)
+    np.savez("truth.npz", **truth)  # type: ignore[arg-type]
+    with pytest.raises(UsageError) as caught:
+        plan(**{"inputs": "rows.npz", "truth": "truth.npz", "metric": "mae", **fields})
+    assert says in str(caught.value)
+
+
+def test_truth_of_a_function_of_ones_own_may_have_any_names_and_texts(here: Path):
+    np.savez("truth.npz", word=np.array(["a"] * 40), place=np.zeros(40))
+    assert plan(inputs="rows.npz", truth="truth.npz", metric="metric.py:score").groups
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"read": "prep.py:pairs", "truth": "rows.npz", "metric": "mae"}, "both say what is right: give one of them"),
+        ({"read": "prep.py:pairs", "min_agreement": "99%", "metric": "mae"}, "leave --min-agreement out, or the truth"),
+        ({"read": "prep.py:lod"}, "unknown function in prep.py 'lod': did you mean 'load'"),
+        ({}, "got ['0', '1', '2']"),
+    ],
+)
+def test_files_that_can_not_be_read_so_are_refused(here: Path, fields: dict[str, str], says: str):
+    with pytest.raises(UsageError) as caught:
+        plan(inputs="files", **fields)
+    assert says in str(caught.value)
+
+
+def test_a_function_that_reads_needs_files():
+    with pytest.raises(UsageError, match=r"read \(--read\) reads your own files: give these too"):
+        checked({"name": "s", "model": "m.onnx", "targets": ["numpy"], "read": "prep.py:load"})
+
+
+def test_a_dry_run_says_what_was_read(here: Path):
+    told = dry_run.as_data(plan(inputs="files", read="prep.py:pairs", metric="mae"))
+    assert (told["rows"], told["truth"]) == ("x float32[3, 4]", "y float64[3, 3]")
+    assert told["groups"][0]["model"]["inputs"][0]["filled"] == "from files, read by prep.py:pairs (3 files, 3 rows)"
+
+
+def test_other_rows_are_another_question(here: Path):
+    first = plan(inputs="files", read="prep.py:pairs", metric="mae").identity
+    Path("prep.py").write_text(PREP.replace("zeros", "ones"))
+    other = plan(inputs="files", read="prep.py:pairs", metric="mae").identity
+    Path("prep.py").write_text(PREP)
+    assert plan(inputs="files", read="prep.py:pairs", metric="mae").identity == first != other
