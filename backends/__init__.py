@@ -59,6 +59,7 @@ class Entry:
             lies; "" where none of them can be.
         unshippable: by mode, why an arm's can't be, and what to ship instead.
         serves: `module:function` of what a server's own runtime is told (see `adapter.Serve`), by the server's name.
+        own_files: whether it runs only files that its own library wrote.
         movable: whether a loaded arm's threads stay where they are moved to. A library that pins them while it loads
             takes them back. An arm of such a backend, or of one that wasn't tried, is loaded on its own CPUs.
         shared: modules that an arm's process on the CPU begins with, if importing them takes long and leaves no
@@ -85,6 +86,7 @@ class Entry:
     ships: str = ""
     unshippable: Mapping[str, str] = field(default_factory=dict)
     serves: Mapping[str, str] = field(default_factory=dict)
+    own_files: bool = False
     movable: bool = False
     shared: tuple[str, ...] = ()
     ready_s: float = 2.0
@@ -123,6 +125,7 @@ _TORCH = ("torch", "numpy", "safetensors")
 _TORCHAO: Mapping[str, tuple[str, ...]] = {str(one): ("torchao",) for one in SCALED}
 """Requirements by precision: what torchao quantized is loaded with its classes."""
 
+OWN_FILE = "the library's own file is all that it needs: copy that, or ship onnxruntime, which runs the converted one"
 JUST_IN_TIME = (
     "Inductor compiles the model's Python as it is loaded: ship torch-compile+aoti, its kernels in one package"
 )
@@ -308,6 +311,45 @@ SHIPPED = {
         loads={"": ("tensorrt", "tensorrt_rtx")},
         fixture="shootout.backends._tensorrt.backend:FIXTURE",
         unshippable={"": "an engine needs its GPU, and memory and a stream that a folder can't bring"},
+    ),
+    "sklearn": Entry(
+        path="shootout.backends._trees.backend:SklearnAdapter",
+        extra="trees",
+        needs="scikit-learn, and a model file of its own",
+        installs={"": ("scikit-learn", "joblib")},
+        movable=True,
+        loads={"": ("sklearn", "scipy", "joblib", "pandas", "pyarrow")},
+        fixture="shootout.backends._trees.fixture:SKLEARN",
+        unshippable={"": OWN_FILE},
+        own_files=True,
+        ready_s=1.5,
+        build_s=0.3,
+    ),
+    "lightgbm": Entry(
+        path="shootout.backends._trees.backend:LightGbmAdapter",
+        extra="trees",
+        needs="lightgbm, and a model file of its own",
+        installs={"": ("lightgbm",)},
+        movable=True,
+        loads={"": ("lightgbm", "sklearn", "scipy", "joblib", "pandas", "pyarrow")},
+        fixture="shootout.backends._trees.fixture:LIGHTGBM",
+        unshippable={"": OWN_FILE},
+        own_files=True,
+        ready_s=1.5,
+        build_s=0.3,
+    ),
+    "xgboost": Entry(
+        path="shootout.backends._trees.backend:XgboostAdapter",
+        extra="trees",
+        needs="xgboost or xgboost-cpu, and a model file of its own",
+        installs={"": ("xgboost-cpu|xgboost",)},
+        movable=True,
+        loads={"": ("xgboost", "sklearn", "scipy", "joblib", "pandas", "pyarrow")},
+        fixture="shootout.backends._trees.fixture:XGBOOST",
+        unshippable={"": OWN_FILE},
+        own_files=True,
+        ready_s=1.5,
+        build_s=0.3,
     ),
     "spin": Entry(
         path="shootout.backends._spin:SpinAdapter",

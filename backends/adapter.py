@@ -103,6 +103,8 @@ class Fixture:
 
     Attributes:
         model, parameters, batch: what it runs; small, with a batch of 2 so that a swapped axis shows.
+        write_model: writes the file of a model into a folder and returns it, in place of `model`: for a backend that
+            runs files of its own library alone.
         options: the backend's knobs, where it needs any.
         elsewhere: by precision, what runs instead where the library can't run that model.
         slow: modes (or devices) and precisions, or single checks of these, that only `make test-full` asks.
@@ -116,6 +118,7 @@ class Fixture:
     model: str = "residual_mlp"
     parameters: Mapping[str, Value] = field(default_factory=lambda: {"d_model": 64, "n_layers": 4})
     batch: int = 2
+    write_model: Callable[[Path], Path] | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[Precision, Fixture] = field(default_factory=dict)
     slow: frozenset[tuple[str, Precision] | tuple[str, Precision, str]] = frozenset()

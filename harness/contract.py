@@ -91,6 +91,9 @@ class Artifact(StrEnum):
     MODULE = "module"  # the torch module and its safetensors weights
     ONNX = "onnx"
     PT2 = "pt2"
+    SKLEARN = "sklearn"  # these three: the library's own file, of which `onnx` is a conversion
+    LIGHTGBM = "lightgbm"
+    XGBOOST = "xgboost"
     NONE = "none"  # the backend ignores the model (the spin backend)
 
 

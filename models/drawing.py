@@ -5,7 +5,7 @@ Everything is seeded by the generator that comes in. NumPy only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -76,6 +76,32 @@ def among(values: Sequence[float]) -> InputWay:
     if len(values) > 4:
         told = f"from {min(values):g} to {max(values):g}"
     return InputWay(told=told, draw=lambda rng, shape: np.asarray(rng.choice(np.asarray(values), shape)))
+
+
+def between_thresholds(thresholds: Mapping[int, Array]) -> InputWay:
+    """Draw rows for ensembles of trees: each feature midway between two of its thresholds, or beyond the last.
+
+    So all branches are taken, and no number lies where a threshold that is rounded otherwise would decide otherwise.
+
+    Args:
+        thresholds: of each feature, ascending.
+    """
+    spots = {feature: _list_spots(found) for feature, found in thresholds.items()}
+
+    def draw(rng: Generator, shape: Shape) -> Array:
+        rows = np.asarray(rng.standard_normal(shape))
+        for feature, middles in spots.items():
+            rows[:, feature] = rng.choice(middles, shape[0])
+        return rows
+
+    return InputWay(told="each feature between its trees' thresholds", draw=draw)
+
+
+def _list_spots(thresholds: Array) -> Array:
+    """Return a number in each interval that the thresholds leave, the open ones at both ends included."""
+    wide = np.asarray(thresholds, np.float64)
+    reach = max(float(wide[-1] - wide[0]), abs(float(wide[0])), 1.0)
+    return np.concatenate([[wide[0] - reach], (wide[1:] + wide[:-1]) / 2, [wide[-1] + reach]])
 
 
 def below(count: int) -> InputWay:

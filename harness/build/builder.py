@@ -119,10 +119,10 @@ def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
 def probe_key(arm: Arm) -> ProbeKey | None:
     """Return the probe that shows what this arm really computes in, and the variant of it that its scheme needs.
 
-    None for a file in its own precisions, which a probe's model would not have, and for a shipped folder, which can't
-    run another model.
+    None for a file in its own precisions, which a probe's model would not have, and for a shipped folder or a library
+    of trees, which can't run another model.
     """
-    if arm.target.precision is Precision.NATIVE or arm.target.folder:
+    if arm.target.precision is Precision.NATIVE or arm.target.folder or backends.entry(arm.target.backend).own_files:
         return None
     variant = scheme_of(arm.target).for_probe().variant
     return probe_name(arm.target.precision), variant, arm.target.device if variant else Device.CPU

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shootout import models, schemes
-from shootout.contract import Device, NotRun, NotRunKind, Precision, Value
+from shootout.contract import Artifact, Device, NotRun, NotRunKind, Precision, Value
 from shootout.errors import ModelError, ShootoutError, SkippedArm, UsageError, install
-from shootout.export import cache, input_sets
+from shootout.export import cache, input_sets, trees
 from shootout.exported import data_files
 from shootout.exported.model import LABELS, ONNX_SUFFIX, sha256
 from shootout.host import environment
@@ -88,6 +88,7 @@ class ExportJob:
         contents: hashes of the file and of those beside it that hold its weights, by name.
         holds: the precisions other than FP32 that the file holds itself.
         classical: the file's operators of `ai.onnx.ml`.
+        native: the library whose own file it was converted from here, if it was (see `export.trees`).
         source_sha256: of the source of a user's own model, "" for other models.
         libraries: versions of what that source imports, by package.
         data: hashes of the request's files by field (see DATA); "" for calibration data that can't be read, which the
@@ -106,6 +107,7 @@ class ExportJob:
     contents: Mapping[str, str] = field(default_factory=dict)
     holds: tuple[Precision, ...] = ()
     classical: tuple[str, ...] = ()
+    native: Artifact | None = None
     source_sha256: str = ""
     libraries: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, str] = field(default_factory=dict)
@@ -235,7 +237,12 @@ def _file_job(request: Request) -> ExportJob:
     with _explaining_errors(path := path_of(request.model)):
         from shootout.exported.onnx_files import classical_operators, external_files, header, own_precisions
 
-        files = {path.name: path, **external_files(path)}
+        converted = trees.open_converted(path)
+        files = {
+            path.name: path,
+            **external_files(path),
+            **({converted.file.name: converted.file} if converted else {}),
+        }
         contents = {name: sha256(file) for name, file in files.items()}
     return ExportJob(
         request=_with_absolute_paths(replace(request, model=path.name, **_labelling(request))),
@@ -243,6 +250,7 @@ def _file_job(request: Request) -> ExportJob:
         contents=contents,
         holds=own_precisions(header(path)),
         classical=classical_operators(header(path)),
+        native=converted.artifact if converted else None,
     )
 
 
@@ -457,8 +465,9 @@ def from_json(stored: Mapping[str, Any]) -> ExportJob:
     paths = {name: Path(asked[name]) for name in DATA if asked[name]}
     request = Request(**{**asked, **paths, "device": Device(asked["device"]), "needs": tuple(asked["needs"])})
     base = from_json(stored["base"]) if stored["base"] else None
+    native = Artifact(stored["native"]) if stored["native"] else None
     told = {"holds": tuple(map(Precision, stored["holds"])), "classical": tuple(stored["classical"])}
-    return ExportJob(**{**stored, **told, "request": request, "base": base})
+    return ExportJob(**{**stored, **told, "native": native, "request": request, "base": base})
 
 
 def error_to_json(error: ShootoutError) -> dict[str, Any]:

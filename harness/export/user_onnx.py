@@ -9,9 +9,10 @@ needs torch, so it is left out if no arm needs it.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import traceback
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,11 @@ from shootout.clock import Stopwatch
 from shootout.constants import WIDE_BOUND
 from shootout.contract import Array, Arrays, Artifact, Fidelity, Precision, TensorSpec
 from shootout.errors import UNINSTALLED, ModelError, explained
-from shootout.export import input_sets
+from shootout.export import input_sets, trees
 from shootout.export.assembly import ExportFindings, assemble, require_telling
 from shootout.export.input_sets import read_split, save_rows
 from shootout.export.request import ExportJob, Request, axis_sizes_of
+from shootout.export.trees import ConvertedFile
 from shootout.exported import onnx_axes, onnx_files, onnx_graph
 from shootout.exported.data_files import read_sets
 from shootout.exported.effort import Effort
@@ -50,6 +52,7 @@ WIDE_NOTE = (
 )
 BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
 BRIEF_NOTE = "the export of {original} left things out for want of time, which this file's has from it"
+NATIVE_NOTE = "converted from {library}'s own file, whose outputs are the reference; the conversion is held to them"
 OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
@@ -81,7 +84,8 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     effort.wait_for([name for one in job.holds for name in _bounds_behind(one)])
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
         path = pruning.prune_file(source, Path(place), asked.variant) if asked.variant else source
-        prepared = prepare(path, folder, asked, original, effort)
+        native = None if asked.variant else trees.open_converted(source)
+        prepared = prepare(path, folder, asked, original, effort, native)
     found = prepared.found
     if original:
         _require_outputs(asked.model, found.outputs, original)
@@ -100,16 +104,24 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         calibration=sets,
         workshop=folder.parent,
     )
-    error_bounds = onnx_error_bounds.error_bounds(reference_run, prepared.error_bound, effort)
+    error_bounds = (
+        {str(Precision.FP32): prepared.error_bound}
+        if native
+        else onnx_error_bounds.error_bounds(reference_run, prepared.error_bound, effort)
+    )
     as_it_is = native_error_bound(job.holds, error_bounds, effort.unpredicted)
     unmade = _write_module(folder, found, WIDE_BOUND if as_it_is is None else as_it_is) if asked.module else ""
     found = replace(
         found,
-        artifacts=(Artifact.ONNX, *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2))),
+        artifacts=(
+            Artifact.ONNX,
+            *(() if unmade or not asked.module else (Artifact.MODULE, Artifact.PT2)),
+            *([native.artifact] if native else []),
+        ),
         error_bounds=error_bounds if as_it_is is None else {**error_bounds, Precision.NATIVE: as_it_is},
         calibration=sets,
         calibration_fault=fault,
-        notes=tuple(_make_notes(job.holds, prepared, original, as_it_is)),
+        notes=tuple(_make_notes(job.holds, prepared, original, as_it_is, native)),
         unmade=unmade,
     )
     if original is None:
@@ -145,7 +157,12 @@ def _choose_calibration(
 
 
 def prepare(
-    path: Path, folder: Path, asked: Request, original: ExportedModel | None = None, effort: Effort | None = None
+    path: Path,
+    folder: Path,
+    asked: Request,
+    original: ExportedModel | None = None,
+    effort: Effort | None = None,
+    native: ConvertedFile | None = None,
 ) -> PreparedFile:
     """Copy the file into `folder` with its axes fixed, choose its inputs and compute the reference outputs.
 
@@ -156,6 +173,7 @@ def prepare(
             calibration sets are taken, or else drawn ones (see `onnx_inputs`).
         original: of the file that this one races, whose inputs it takes.
         effort: how much there is time for; None: all of it.
+        native: the library's own file that this one was converted from, which then gives the reference outputs.
 
     Raises:
         SkippedArm: there is no time for it.
@@ -185,7 +203,11 @@ def prepare(
         effort.foresee(len(buffers), onnx_graph.count(folder / FILES[Artifact.ONNX]))
     import onnxruntime  # noqa: F401 - to import it is no part of a call
 
-    run = partial(onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name)
+    run: Callable[[Sequence[Arrays]], list[dict[str, Array]]] = partial(
+        onnx_files.run, folder / FILES[Artifact.ONNX], name=path.name
+    )
+    if native:
+        run = _runner_of(native, folder, specs[0].name, model.graph.output[0].name)
     with Stopwatch() as watch:
         raw = run(buffers[:1])
     if original:  # the two take all the same buffers
@@ -209,17 +231,32 @@ def prepare(
     if split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
         split.save_outputs(folder, [spec.name for spec in found.outputs], run)
-    error_bound = onnx_error_bounds.float32_error_bound(
-        model, buffers, reference_outputs, name=path.name, workshop=folder.parent
-    )
+    right = reference_outputs  # of the file itself: how far a conversion is from its origin says nothing of FP32
+    if native:
+        right = onnx_files.run(folder / FILES[Artifact.ONNX], buffers, path.name)
+    error_bound = onnx_error_bounds.float32_error_bound(model, buffers, right, name=path.name, workshop=folder.parent)
     unseen = make_unseen(
         buffers, lambda sets: map(_widen_all, run(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
     return PreparedFile(found=replace(found, unseen=unseen), ways=ways, error_bound=error_bound)
 
 
+def _runner_of(native: ConvertedFile, folder: Path, given: str, wanted: str) -> Callable[..., list[dict[str, Array]]]:
+    """Put the library's own file into the folder, and return what runs it on input sets."""
+    from shootout.backends._trees.libraries import open_native
+
+    own = folder / FILES[native.artifact]
+    shutil.copyfile(native.file, own)
+    predict = open_native(native.artifact, own, 1).predict
+    return lambda sets: [{wanted: predict(one[given]).astype(np.float32)} for one in sets]
+
+
 def _make_notes(
-    holds: Sequence[Precision], prepared: PreparedFile, original: ExportedModel | None, as_it_is: float | None
+    holds: Sequence[Precision],
+    prepared: PreparedFile,
+    original: ExportedModel | None,
+    as_it_is: float | None,
+    native: ConvertedFile | None,
 ) -> Iterator[str]:
     """Write the notes on the rows; `as_it_is` is the error bound of a file's own precisions, if it has any."""
     found = prepared.found
@@ -233,6 +270,8 @@ def _make_notes(
         yield BESIDE_NOTE.format(original=original.model)
     if prepared.error_bound > WIDE_BOUND and not holds:
         yield WIDE_NOTE.format(error_bound=prepared.error_bound)
+    if native:
+        yield NATIVE_NOTE.format(library=native.artifact)
     if holds and as_it_is:
         yield OWN_NOTE.format(kinds=" and ".join(holds), error_bound=as_it_is)
     if original and original.whole_s is not None:

@@ -38,6 +38,9 @@ FILES = {
     Artifact.MODULE: WEIGHTS,
     Artifact.ONNX: "model.onnx",
     Artifact.PT2: "model.pt2",
+    Artifact.SKLEARN: "model.joblib",
+    Artifact.LIGHTGBM: "model.txt",
+    Artifact.XGBOOST: "model.ubj",
     Artifact.NONE: MANIFEST,
 }
 GRADIENTS = "gradients.npz"

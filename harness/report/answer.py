@@ -44,7 +44,7 @@ def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
     """
     every = list(rows)
     asked = {row.backend.partition("+")[0] for row in every}
-    never = [name for name in backends.names() if name not in asked]
+    never = [name for name in backends.names() if name not in asked and not backends.entry(name).own_files]
     fit = {name for name in never if _could_win(name, every)}
     absent = [name for name in never if name in fit and not backends.is_installed(name)]
     if absent:

@@ -52,6 +52,7 @@ class Here:
         file_bytes: size of each of the user's ONNX files, in place of a parameter count.
         holds: the precisions other than FP32 that each of them holds itself.
         classical: the operators of `ai.onnx.ml` in each of them.
+        natives: which library's own file each was converted from, if it was here.
     """
 
     available: Available
@@ -61,6 +62,7 @@ class Here:
     file_bytes: Mapping[str, int] = field(default_factory=dict)
     holds: Mapping[str, tuple[Precision, ...]] = field(default_factory=dict)
     classical: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    natives: Mapping[str, Artifact | None] = field(default_factory=dict)
 
     def first(self, model: str) -> Describe:
         """Return what a backend's bare name means for this model."""
@@ -108,8 +110,7 @@ def _check_arm(arm: Arm, here: Here) -> NotRun | None:
     if scheme.variant and arm.file:
         reason = f"{scheme.variant} is made of the first file alone"
         return NotRun(NotRunKind.UNFIT, reason, f"race {arm.file} by itself for that")
-    quantized = scheme.is_quantized
-    offered = (Artifact.ONNX,) if quantized else FROM_FILE if is_file(arm.model) else models.get(arm.model).artifacts
+    offered = _list_offered(arm, here, quantized=scheme.is_quantized)
     if Artifact.NONE in consumes or set(consumes) & set(offered):
         return availability.why
     takes = " or ".join(_ARTIFACT_NAMES[artifact] for artifact in consumes)
@@ -137,16 +138,28 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
 
 
+def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, ...]:
+    """List the forms that the arm's model may come to."""
+    if quantized:
+        return (Artifact.ONNX,)
+    if not is_file(arm.model):
+        return models.get(arm.model).artifacts
+    native = here.natives.get(arm.model)
+    return (*FROM_FILE, native) if native else FROM_FILE
+
+
 def _check_classical(can: Capabilities, operators: Sequence[str]) -> NotRun | None:
     """Explain why a backend can't read a file with these operators of `ai.onnx.ml`, in the same words for each."""
-    if can.classical:
+    if can.classical or not set(can.consumes) & {*FROM_FILE}:
         return None
     trees = any(name.startswith("TreeEnsemble") for name in operators)
-    what = (
-        f"tree models ({CLASSICAL_DOMAIN})" if trees else f"the operators {', '.join(operators)} ({CLASSICAL_DOMAIN})"
-    )
+    what = "tree models" if trees else f"the operators {', '.join(operators)}"
     able = " or ".join(name for name in backends.names() if backends.capabilities(name).classical)
-    return NotRun(NotRunKind.UNFIT, f"{what} need {able}", f"race it with --backends {able.replace(' or ', ',')}")
+    return NotRun(
+        NotRunKind.UNFIT,
+        f"{what} ({CLASSICAL_DOMAIN}) need {able}",
+        f"race it with --backends {able.replace(' or ', ',')}",
+    )
 
 
 def _check_shipped(arm: Arm) -> NotRun | None:
@@ -257,6 +270,9 @@ _ARTIFACT_NAMES = {
     Artifact.MODULE: "a torch module",
     Artifact.ONNX: "an ONNX file",
     Artifact.PT2: "an exported program",
+    Artifact.SKLEARN: "a scikit-learn model (.joblib)",
+    Artifact.LIGHTGBM: "a LightGBM model (.txt)",
+    Artifact.XGBOOST: "an XGBoost model (.ubj, .json)",
     Artifact.NONE: "nothing",
 }
 

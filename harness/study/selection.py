@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from shootout import models
 from shootout.contract import SCALED, Device, Precision, Scenario
 from shootout.errors import UsageError, unknown
+from shootout.export import trees
 from shootout.export.client import is_file
 from shootout.study import axes, schema
 from shootout.study.options import StudyOptions, flags_of
@@ -44,10 +46,30 @@ def choose(name: str, options: Mapping[str, object]) -> Study:
         name, given["model"] = DEFAULT, read_place(name, given["model"])
     _refuse_studies(given["model"])
     own = _load_study(name)
+    given |= _convert_trees(given, own if name != DEFAULT else None)
     study = _drop_missing_targets(own.changed(**given), own, given["baseline"])
     for fault in _flags_without_effect(study, options):
         raise UsageError(fault)
     return study
+
+
+def _convert_trees(given: Mapping[str, Any], own: Study | None) -> dict[str, Any]:
+    """Return the ONNX files that a library's own files are converted to, and the targets if none are named.
+
+    Args:
+        own: the study as it is written; None for the default one, whose targets such a model doesn't take.
+
+    Raises:
+        UsageError, ModelError: a file can't be read or converted.
+    """
+    named = axes.as_axis(given["model"] or (own.model if own else ()))
+    if not any(trees.find_library(str(one)) for one in named):
+        return {}
+    models_there = tuple(trees.convert_file(one) if trees.find_library(one) else one for one in map(str, named))
+    if own or any(given.get(name) for name in ("targets", "backend")):
+        return {"model": models_there}
+    converted = filter(None, (trees.open_converted(Path(one)) for one in models_there))
+    return {"model": models_there, "targets": [*dict.fromkeys(one.artifact for one in converted), "onnxruntime"]}
 
 
 def _drop_missing_targets(study: Study, own: Study, asked: str | None) -> Study:
@@ -103,7 +125,9 @@ def _is_model(name: str) -> bool:
     parts = name.split(",")
     if schema.is_named(name) or name.endswith(schema.SUFFIX):
         return False
-    return all(part in models.names() or is_file(part) or models.is_own(part) for part in parts)
+    return all(
+        part in models.names() or is_file(part) or models.is_own(part) or trees.find_library(part) for part in parts
+    )
 
 
 def _load_study(name: str) -> Study:

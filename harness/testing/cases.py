@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
 from shootout import backends
 from shootout.backends.common import require_device
 from shootout.contract import SCALED, Arm, Artifact, Availability, Capabilities, Device, Precision, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
+from shootout.export.trees import convert_file
 from shootout.exported.model import ExportedModel
 
 OURS = "shootout.testing.checks"
@@ -23,7 +26,7 @@ class ConformanceCase:
     """Hold one target of one backend. Picklable; exported models travel with it to the fresh process.
 
     Attributes:
-        probe_exported: the permutation probe, or for integers the grid probe; None where the backend ignores the model.
+        probe_exported: the permutation probe, or for integers the grid probe; None where the backend can't run it.
     """
 
     arm: Arm
@@ -109,9 +112,11 @@ def case_of(target: Target) -> ConformanceCase:
     """
     ignores_model = Artifact.NONE in _claimed_capabilities(target.backend).consumes
     arm, requests = _find_needs(target)
-    exported, probe = exported_models(*requests)
+    exported, *probes = exported_models(*requests)
     arm = replace(arm, parameters=exported.parameters)
-    return ConformanceCase(arm=arm, exported=exported, probe_exported=None if ignores_model else probe)
+    return ConformanceCase(
+        arm=arm, exported=exported, probe_exported=None if ignores_model or not probes else probes[0]
+    )
 
 
 def export_for(targets: Iterable[Target]) -> None:
@@ -127,24 +132,30 @@ def _claimed_capabilities(backend: str) -> Capabilities:
     return found.capabilities
 
 
-def _find_needs(target: Target) -> tuple[Arm, tuple[Request, Request]]:
-    """Return the target's arm, and what has to be exported for it: the model and the probe."""
+def _find_needs(target: Target) -> tuple[Arm, tuple[Request, ...]]:
+    """Return the target's arm, and what has to be exported for it: the model, and the probe if it can run one."""
     from shootout.build.builder import probe_key, probe_request  # here, so that a fresh process of a test imports
     from shootout.study.plan import scheme_of  # no more than it asks for
 
     row = backends.fixture(target.backend)
     row = row.elsewhere.get(target.precision, row)
-    arm = Arm(target=target, model=row.model, batch=row.batch, threads=1, options=row.options)
+    model = _convert_fixture(row.write_model) if row.write_model else row.model
+    arm = Arm(target=target, model=model, batch=row.batch, threads=1, options=row.options)
     asked = Request(
-        model=row.model,
+        model=model,
         parameters=row.parameters,
         batch=row.batch,
         variant=scheme_of(target).variant,
         device=target.device,
     )
     probe = probe_key(arm)
-    assert probe, "a claimed target has a precision that can be proven"
-    return arm, (asked, probe_request(*probe))
+    return arm, (asked, *([probe_request(*probe)] if probe else []))
+
+
+@cache
+def _convert_fixture(write_model: Callable[[Path], Path]) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        return convert_file(str(write_model(Path(folder))))
 
 
 def exported_models(*requests: Request) -> list[ExportedModel]:

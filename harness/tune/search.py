@@ -159,7 +159,11 @@ def make_search(study: Study, allowed: Collection[Precision]) -> TuningSearch:
 
 def of_every_backend(study: Study) -> Study:
     """Return what is tuned if no target is named: every backend as it comes, on the study's device and precision."""
-    return study if study.backend else study.model_copy(update={"targets": backends.names()})
+    if study.backend:
+        return study
+    return study.model_copy(
+        update={"targets": tuple(one for one in backends.names() if not backends.entry(one).own_files)}
+    )
 
 
 def read_precisions(names: Collection[str]) -> tuple[Precision, ...]:

@@ -164,6 +164,8 @@ class _GraphReader:
 
 
 def _choose_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorSpec]) -> InputWay:
+    if len(spec.shape) == 2 and (thresholds := _find_thresholds(reader, spec)):
+        return drawing.between_thresholds(thresholds)
     words, kind = _words_of(spec.name), np.dtype(spec.dtype).kind
     ends = list(reader.ends(spec.name))
     if (channels := _channel_axis(spec)) is not None and _is_picture(spec, words, ends):
@@ -210,6 +212,21 @@ def _integer_way(reader: _GraphReader, spec: TensorSpec, specs: Sequence[TensorS
     if _comes_to(ends, {"NonMaxSuppression"}, 2):
         return drawing.constant(100)
     return drawing.constant(1) if is_one else drawing.usual(spec)
+
+
+def _find_thresholds(reader: _GraphReader, spec: TensorSpec) -> dict[int, Array]:
+    """Return the thresholds of each feature of an input that ensembles of trees read as it is; none of others."""
+    found: dict[int, list[float]] = {}
+    for node, _ in reader.uses.get(spec.name, ()):
+        told = {one.name: one for one in node.attribute}
+        if not node.op_type.startswith("TreeEnsemble") or not {"nodes_modes", "nodes_values"} <= told.keys():
+            continue
+        nodes = (told[name] for name in ("nodes_featureids", "nodes_values", "nodes_modes"))
+        features, values, modes = (one.ints if one.ints else one.floats if one.floats else one.strings for one in nodes)
+        for feature, value, mode in zip(features, values, modes, strict=True):
+            if mode != b"LEAF":
+                found.setdefault(feature, []).append(value)
+    return {feature: np.unique(np.asarray(values)) for feature, values in found.items()}
 
 
 def _words_of(name: str) -> frozenset[str]:

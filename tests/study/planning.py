@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shootout.contract import Availability, Device, NotRun, NotRunKind, Precision
+from shootout.contract import Artifact, Availability, Device, NotRun, NotRunKind, Precision
 from shootout.study.feasibility import Here
 from shootout.study.plan import PlannedGroup, plan_groups
 from shootout.study.schema import Study, checked
@@ -27,8 +27,9 @@ def groups(
     file_bytes: int = 0,
     holds: tuple[Precision, ...] = (),
     classical: tuple[str, ...] = (),
+    native: Artifact | None = None,
 ) -> list[PlannedGroup]:
-    known = (*ALL, "spin", "openvino", "ncnn")
+    known = (*ALL, "spin", "openvino", "ncnn", "sklearn", "lightgbm")
     available: Mapping[tuple[str, Device], Availability] = {
         (name, device): MISSING if name in missing else WORKS for name in known for device in Device
     }
@@ -41,6 +42,7 @@ def groups(
         file_bytes=dict.fromkeys(asked.model, file_bytes),
         holds=dict.fromkeys(asked.model, holds),
         classical=dict.fromkeys(asked.model, classical),
+        natives=dict.fromkeys(asked.model, native),
     )
     return plan_groups(asked, here)
 

@@ -9,7 +9,7 @@ import pytest
 from planning import ALL, BUILDS, group, groups, labels, study
 
 from shootout.build.builder import probe_key
-from shootout.contract import Precision
+from shootout.contract import Artifact, Precision
 from shootout.errors import UsageError
 from shootout.study.feasibility import Here, needed_bytes
 from shootout.study.points import Point, request
@@ -161,3 +161,11 @@ def test_native_is_for_files_and_for_devices_that_can():
     }
     shipped = group("onnxruntime", "onnxruntime:cpu:native")
     assert "residual_mlp is no file" in shipped.skips["onnxruntime:cpu:native"].reason
+
+
+def test_a_library_of_trees_is_skipped_where_it_has_no_file_of_its_own():
+    asked = study("onnxruntime", "sklearn", "lightgbm", model="forest.onnx")
+    (found,) = groups(asked, classical=("TreeEnsembleClassifier",), native=Artifact.LIGHTGBM)
+    assert [arm.label for arm in found.playing][:2] == ["onnxruntime:cpu:fp32", "lightgbm:cpu:fp32"]
+    assert found.skips["sklearn:cpu:fp32"].reason.startswith("sklearn takes a scikit-learn model (.joblib)")
+    assert probe_key(found.playing[1]) is None, "it can't run a probe's model"

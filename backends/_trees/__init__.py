@@ -1,0 +1,1 @@
+"""scikit-learn, LightGBM and XGBoost: each library runs the file that it wrote itself."""

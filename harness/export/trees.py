@@ -1,0 +1,216 @@
+"""Take a model in the file of scikit-learn, LightGBM or XGBoost: convert it to ONNX once, and keep both files together.
+
+`convert_file` gives the ONNX file, which is a user's file like any other from then on. Beside it in the cache lies the
+library's own file, for the library itself to run. A file of scikit-learn's is a pickle: reading it runs its code, in
+a process of its own. Nothing but what was converted here is ever unpickled.
+
+The conversion gives the class probabilities, or a regression's value. A label is the largest probability; where two
+are equal, libraries choose differently.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shootout.constants import BUILD_TIMEOUT_S
+from shootout.contract import Artifact
+from shootout.errors import ModelError, UsageError, explained, install
+from shootout.exported.model import FILES, ONNX_SUFFIX, sha256
+from shootout.host.child import ONE_THREAD, leave_with, run
+from shootout.host.environment import version_of
+from shootout.host.scratch import scratch
+from shootout.host.store import cache_folder, mark_used, open_sealed, sealed
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+KINDS = {
+    ".joblib": Artifact.SKLEARN,
+    ".pkl": Artifact.SKLEARN,
+    ".pickle": Artifact.SKLEARN,
+    ".txt": Artifact.LIGHTGBM,
+    ".ubj": Artifact.XGBOOST,
+}
+"""The library of a file by its ending; XGBoost's .json is told from other JSON by its first key."""
+JSON, FIRST_KEY, FIRST_BYTES = ".json", b'"learner"', 64
+PACKAGES = ("scikit-learn", "lightgbm", "xgboost", "xgboost-cpu", "skl2onnx", "onnxmltools", "onnx")
+"""What decides the conversion."""
+FOLDER, FACTS, ERROR = "trees", "trees.json", "error.txt"
+INPUT, ROWS = "X", "batch"
+SCORES = ("probabilities", "variable")
+"""What the converters call the output that is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedFile:
+    """Hold the library's own file behind a converted one."""
+
+    artifact: Artifact
+    file: Path
+
+
+def find_library(name: str) -> Artifact | None:
+    """Return whose file this is meant as; None for other models."""
+    path = Path(name)
+    if path.suffix != JSON:
+        return KINDS.get(path.suffix)
+    try:
+        with path.expanduser().open("rb") as file:
+            return Artifact.XGBOOST if FIRST_KEY in file.read(FIRST_BYTES) else None
+    except OSError:
+        return None
+
+
+def convert_file(name: str) -> str:
+    """Return the ONNX file that a library's own file is converted to, once for each content.
+
+    Raises:
+        UsageError: the file can't be read, or a package is missing.
+        ModelError: it can't be converted.
+    """
+    path, artifact = Path(name).expanduser().absolute(), find_library(name)
+    assert artifact, "only a library's own file comes here"
+    try:
+        content = sha256(path)
+    except OSError as error:
+        raise UsageError(f"can't read {path}: {error.strerror}") from error
+    own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    made_by = json.dumps([content, path.stem, artifact, own, *map(version_of, PACKAGES)])
+    place = cache_folder() / f"{FOLDER}-{hashlib.sha256(made_by.encode()).hexdigest()[:32]}"
+    if not place.exists():
+        _convert_apart(path, artifact, place)
+    mark_used(place)
+    return str(place / f"{path.stem}{ONNX_SUFFIX}")
+
+
+def open_converted(path: Path) -> ConvertedFile | None:
+    """Return the library's own file that an ONNX file was converted from here; None for any other file.
+
+    Raises:
+        UsageError: it was changed since.
+    """
+    folder = path.parent
+    if folder.parent != cache_folder() or not folder.name.startswith(f"{FOLDER}-"):
+        return None
+    facts = open_sealed(folder / FACTS)
+    artifact = Artifact(facts["artifact"])
+    if any(sha256(folder / name) != digest for name, digest in facts["files"].items()):
+        raise UsageError(f"{path.name} was changed after it was converted: remove {folder} and run again")
+    mark_used(folder)
+    return ConvertedFile(artifact=artifact, file=folder / FILES[artifact])
+
+
+def _convert_apart(path: Path, artifact: Artifact, place: Path) -> None:
+    with scratch(cache_folder()) as made:
+        ended = run("shootout.export.trees", [artifact, path, made], BUILD_TIMEOUT_S, ONE_THREAD)
+        if (told := made / ERROR).exists():
+            raise UsageError(told.read_text(encoding="utf-8"))
+        if not (made / FACTS).exists():
+            raise ModelError(f"converting {path.name} to ONNX failed: {ended.how}")
+        if not place.exists():
+            made.rename(place)
+
+
+def main() -> None:
+    """Convert one file into a folder; what is wrong with it becomes one line in `ERROR`."""
+    artifact, path, folder = Artifact(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+    leave_with(int(sys.argv[4]))
+    try:
+        write_converted(artifact, path, folder)
+    except ModuleNotFoundError as error:
+        (folder / ERROR).write_text(f"{path.name} needs {error.name}: {install('trees')}", encoding="utf-8")
+    except ModelError as error:
+        (folder / ERROR).write_text(str(error), encoding="utf-8")
+    except Exception as error:
+        traceback.print_exc()
+        told = f"{path.name} can't be converted to ONNX: {explained(error)}"
+        (folder / ERROR).write_text(told, encoding="utf-8")
+
+
+def write_converted(artifact: Artifact, path: Path, folder: Path) -> None:
+    """Convert a file into a folder: the ONNX file, the library's own, and the facts of both."""
+    import onnx
+
+    from shootout.backends._trees.libraries import open_native
+
+    artifact = _write_native(artifact, path, folder)
+    native = open_native(artifact, folder / FILES[artifact], 1)
+    model = _keep_scores(_CONVERTERS[artifact](native.model, native.features))
+    onnx.save(model, folder / f"{path.stem}{ONNX_SUFFIX}")
+    files = {one.name: sha256(one) for one in folder.iterdir()}
+    (folder / FACTS).write_text(sealed({"artifact": artifact, "files": files}), encoding="utf-8")
+
+
+def _write_native(artifact: Artifact, path: Path, folder: Path) -> Artifact:
+    """Put the library's own file into the folder, and return whose it is: a pickle may hold any library's wrapper."""
+    if artifact is Artifact.XGBOOST:
+        import xgboost
+
+        xgboost.Booster(model_file=str(path)).save_model(folder / FILES[artifact])
+        return artifact
+    if artifact is Artifact.SKLEARN:
+        import joblib
+
+        model: Any = joblib.load(path)
+        library = type(model).__module__.partition(".")[0]
+        if library == Artifact.LIGHTGBM:
+            model.booster_.save_model(folder / FILES[Artifact.LIGHTGBM])
+            return Artifact.LIGHTGBM
+        if library == Artifact.XGBOOST:
+            model.get_booster().save_model(folder / FILES[Artifact.XGBOOST])
+            return Artifact.XGBOOST
+    shutil.copyfile(path, folder / FILES[artifact])
+    return artifact
+
+
+def _keep_scores(model: ModelProto) -> ModelProto:
+    """Return the model with its scores alone, and with a batch that is called so."""
+    kept = [one for one in model.graph.output if one.name in SCORES] or list(model.graph.output)[-1:]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    for info in (*model.graph.input, *model.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_param = ROWS
+    return model
+
+
+def _convert_sklearn(estimator: Any, features: int) -> ModelProto:
+    from skl2onnx import to_onnx
+    from skl2onnx.common.data_types import FloatTensorType
+
+    options = {id(estimator): {"zipmap": False}} if hasattr(estimator, "predict_proba") else None
+    found: ModelProto = to_onnx(estimator, initial_types=[(INPUT, FloatTensorType([None, features]))], options=options)
+    return found
+
+
+def _convert_lightgbm(booster: Any, features: int) -> ModelProto:
+    from onnxmltools import convert_lightgbm
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    inputs = [(INPUT, FloatTensorType([None, features]))]
+    found: ModelProto = convert_lightgbm(booster, initial_types=inputs, zipmap=False)
+    return found
+
+
+def _convert_xgboost(booster: Any, features: int) -> ModelProto:
+    from onnxmltools import convert_xgboost
+    from onnxmltools.convert.common.data_types import FloatTensorType
+
+    found: ModelProto = convert_xgboost(booster, initial_types=[(INPUT, FloatTensorType([None, features]))])
+    return found
+
+
+_CONVERTERS = {
+    Artifact.SKLEARN: _convert_sklearn,
+    Artifact.LIGHTGBM: _convert_lightgbm,
+    Artifact.XGBOOST: _convert_xgboost,
+}
+
+if __name__ == "__main__":
+    main()

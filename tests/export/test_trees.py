@@ -1,0 +1,190 @@
+"""Models in the files of scikit-learn, LightGBM and XGBoost: converted once, their own library beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shootout import backends
+from shootout.backends._trees.fixture import write_lightgbm, write_sklearn, write_xgboost
+from shootout.backends._trees.libraries import open_native
+from shootout.contract import Array, Artifact, Precision, Target, TensorSpec
+from shootout.errors import ModelError, UsageError
+from shootout.export import trees
+from shootout.export.client import Request, obtain
+from shootout.exported import onnx_files
+from shootout.exported.fidelity import compare
+from shootout.exported.model import FILES
+from shootout.models.user import onnx_inputs
+from shootout.quantize.onnx_error_bounds import float32_error_bound
+from shootout.study import selection
+
+ROWS = np.random.default_rng(1).standard_normal((50, 6)).astype(np.float32)
+WRITERS = {Artifact.SKLEARN: write_sklearn, Artifact.LIGHTGBM: write_lightgbm, Artifact.XGBOOST: write_xgboost}
+
+
+def converted(artifact: Artifact, path: Path, folder: Path) -> tuple[Array, Array]:
+    """What the library gives for ROWS by its own file, and ONNX Runtime by the converted one."""
+    folder.mkdir()
+    trees.write_converted(artifact, path, folder)
+    (file,) = folder.glob("*.onnx")
+    (own,) = (one for one in Artifact if (folder / FILES[one]).exists() and one in WRITERS)
+    (outputs,) = onnx_files.run(file, [{"X": ROWS}], file.name)
+    return open_native(own, folder / FILES[own], 1).predict(ROWS), next(iter(outputs.values()))
+
+
+@pytest.mark.parametrize("artifact", WRITERS)
+def test_a_library_and_its_converted_file_give_the_same_probabilities(artifact: Artifact, tmp_path: Path):
+    native, file = converted(artifact, WRITERS[artifact](tmp_path), tmp_path / "made")
+    assert native.shape == file.shape == (50, 3)
+    np.testing.assert_allclose(native.sum(1), 1, rtol=1e-6)
+    np.testing.assert_allclose(file, native, atol=1e-6)
+    assert len(np.unique(native.argmax(1))) == 3
+
+
+def test_two_classes_and_regressions_are_columns_too(tmp_path: Path):
+    import lightgbm
+    import xgboost
+    from sklearn.ensemble import RandomForestRegressor
+
+    labels, values = (ROWS[:, 0] > 0).astype(int), ROWS[:, 0] * 2
+    for name, target in {"binary": labels, "regression": values}.items():
+        asked = {"objective": name, "verbosity": -1, "num_threads": 1, "min_data_in_leaf": 2}
+        lightgbm.train(asked, lightgbm.Dataset(ROWS, target), 3).save_model(tmp_path / f"{name}.txt")
+        objective = {"binary": "binary:logistic", "regression": "reg:squarederror"}[name]
+        made = xgboost.train({"objective": objective, "nthread": 1}, xgboost.DMatrix(ROWS, target), 3)
+        made.save_model(tmp_path / f"{name}.json")
+        for artifact, ending in ((Artifact.LIGHTGBM, "txt"), (Artifact.XGBOOST, "json")):
+            native, file = converted(artifact, tmp_path / f"{name}.{ending}", tmp_path / f"{name}-{ending}")
+            assert native.shape == (50, 2 if name == "binary" else 1)
+            np.testing.assert_allclose(file, native, atol=1e-5)
+    (tmp_path / "r.pkl").write_bytes(pickle.dumps(RandomForestRegressor(3, random_state=0).fit(ROWS, values)))
+    native, file = converted(Artifact.SKLEARN, tmp_path / "r.pkl", tmp_path / "r")
+    assert native.shape == (50, 1)
+    np.testing.assert_allclose(file, native, atol=1e-5)
+
+
+def test_a_wrapper_in_a_pickle_is_raced_by_its_own_library(tmp_path: Path):
+    import xgboost
+
+    made = xgboost.XGBClassifier(n_estimators=2, n_jobs=1).fit(ROWS, (ROWS[:, 0] > 0).astype(int))
+    (tmp_path / "w.pkl").write_bytes(pickle.dumps(made))
+    native, _ = converted(Artifact.SKLEARN, tmp_path / "w.pkl", tmp_path / "made")
+    assert (tmp_path / "made" / FILES[Artifact.XGBOOST]).exists()
+    np.testing.assert_allclose(native, made.predict_proba(ROWS), atol=1e-6)
+
+
+def test_what_gives_no_probabilities_is_refused_in_one_line(tmp_path: Path):
+    from sklearn.cluster import KMeans
+    from sklearn.ensemble import RandomForestClassifier
+
+    for model, why in (
+        (KMeans(2, n_init=1).fit(ROWS), "a KMeans, without probabilities"),
+        (RandomForestClassifier(), "a RandomForestClassifier, unfitted"),
+    ):
+        (tmp_path / "m.pkl").write_bytes(pickle.dumps(model))
+        with pytest.raises(ModelError, match=f"m.pkl holds {why}: expected a fitted estimator"):
+            open_native(Artifact.SKLEARN, tmp_path / "m.pkl", 1)
+    (tmp_path / "broken.txt").write_text("no model")
+    with pytest.raises(UsageError, match=r"broken.txt can't be converted to ONNX: LightGBMError"):
+        trees.convert_file(str(tmp_path / "broken.txt"))
+    with pytest.raises(UsageError, match="can't read"):
+        trees.convert_file(str(tmp_path / "absent.joblib"))
+
+
+def test_json_of_xgboost_is_told_from_a_config(tmp_path: Path):
+    (tmp_path / "a.json").write_text('{"learner":{"attributes":{}}}')
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert trees.find_library(str(tmp_path / "a.json")) is Artifact.XGBOOST
+    assert trees.find_library(str(tmp_path / "config.json")) is None
+    assert trees.find_library("net.onnx") is None
+
+
+def test_threads_are_those_of_the_target(tmp_path: Path):
+    assert open_native(Artifact.SKLEARN, write_sklearn(tmp_path), 3).model.n_jobs == 3
+    booster = open_native(Artifact.XGBOOST, write_xgboost(tmp_path), 3).model
+    assert '"nthread":"3"' in booster.save_config()
+
+
+def test_a_file_is_converted_once_and_exported_with_the_library_as_the_reference(tmp_path: Path):
+    path = str(write_lightgbm(tmp_path))
+    made = trees.convert_file(path)
+    assert trees.convert_file(path) == made
+    found = trees.open_converted(Path(made))
+    assert found
+    assert found.artifact is Artifact.LIGHTGBM
+    assert trees.open_converted(tmp_path / "other.onnx") is None
+
+    exported = obtain(Request(model=made, batch=4))
+    assert exported.artifacts == (Artifact.ONNX, Artifact.LIGHTGBM)
+    assert exported.error_bounds[Precision.FP32] == 1e-5
+    native = open_native(Artifact.LIGHTGBM, exported.path(Artifact.LIGHTGBM), 1)
+    buffers, right = exported.input_buffers(), exported.reference_outputs()
+    own = [{"probabilities": native.predict(one["X"])} for one in buffers]
+    assert compare(own, right).relative_l2 < 1e-7
+    assert "between its trees' thresholds" in " ".join(exported.notes)
+
+    chosen = selection.choose(path, {})
+    assert (chosen.model, chosen.targets) == ((made,), ("lightgbm", "onnxruntime"))
+    assert selection.choose(path, {"backends": ("numpy",)}).targets == ("numpy",)
+
+
+def test_a_conversion_that_decides_otherwise_has_no_wider_bound(tmp_path: Path):
+    """The bound is that of the file by itself: an error of the conversion must not excuse itself."""
+    import onnx
+
+    made = Path(trees.convert_file(str(write_lightgbm(tmp_path))))
+    model, folder = onnx.load(made), tmp_path / "trees-x"
+    node = next(one for one in model.graph.node if one.op_type == "TreeEnsembleClassifier")
+    values = next(one for one in node.attribute if one.name == "nodes_values")
+    values.floats[:] = [value + 0.3 for value in values.floats]
+    folder.mkdir()
+    onnx.save(model, folder / made.name)
+    (own,) = onnx_files.run(folder / made.name, [{"X": ROWS}], "moved")
+    found = trees.open_converted(made)
+    assert found
+    native = open_native(found.artifact, found.file, 1).predict(ROWS)
+    assert compare([own], [{"probabilities": native}]).relative_l2 > 1e-2
+
+    from shootout.export.user_onnx import prepare
+
+    (tmp_path / "out").mkdir()
+    prepared = prepare(folder / made.name, tmp_path / "out", Request(model=made.name, batch=8), native=found)
+    assert prepared.error_bound == 1e-5
+
+
+def test_inputs_are_drawn_beside_thresholds_and_the_bound_holds_on_them(tmp_path: Path):
+    import onnx
+
+    trees.write_converted(Artifact.LIGHTGBM, write_lightgbm(tmp_path), tmp_path)
+    model = onnx.load(tmp_path / "boosted.onnx")
+    told = {one.name: one for one in model.graph.node[0].attribute}
+    split = [
+        (f, v)
+        for f, v, mode in zip(
+            told["nodes_featureids"].ints, told["nodes_values"].floats, told["nodes_modes"].strings, strict=True
+        )
+        if mode != b"LEAF"
+    ]
+    spec = TensorSpec(name="X", shape=(500, 6), dtype="float32")
+    way = onnx_inputs.ways(model, (spec,))["X"]
+    rows = way.tensor(np.random.default_rng(0), spec)
+    for feature, threshold in split:
+        assert not np.isclose(rows[:, feature], threshold, rtol=1e-6).any()
+        assert (rows[:, feature] < threshold).any()
+        assert (rows[:, feature] > threshold).any()
+
+    at = np.zeros((len(split), 6), np.float32)
+    for row, (feature, threshold) in enumerate(split):
+        at[row, feature] = threshold
+    right = onnx_files.run(tmp_path / "boosted.onnx", [{"X": at}], "boosted.onnx")
+    bound = float32_error_bound(model, [{"X": at}], right, name="boosted.onnx", workshop=tmp_path)
+    assert bound == 1e-5, "runtimes compare the same float32 numbers"
+
+
+def test_the_three_are_not_shipped_and_say_what_is():
+    for name in ("sklearn", "lightgbm", "xgboost"):
+        assert "ship onnxruntime" in backends.entry(name).why_unshippable(Target(backend=name))
