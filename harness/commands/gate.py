@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     pass_on(options.get("env", ()))
     arm, policy, group = options.get("arm"), options.get("policy"), options.get("group")
     reference = read_reference(place, arm, policy, group, options.get("reference_sha256"))
+    metric = options.get("metric") or reference.given.get("metric") or reference.metric
+    limits = replace(limits, metric=str(metric))
     with show_progress() as progress:
         contest = plan_contest(reference, options.get("candidate"), limits, options)
         gpu.choose_gpu(options.get("gpu"), {arm.target.device for arm in contest.plan.groups[0].record.arms})

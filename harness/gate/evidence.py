@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,16 @@ from shootout.decide.limits import bound_drop, judge_limits
 from shootout.decide.options import LIMITS, POINTS, SHARE, Limit
 from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
+from shootout.messages import Scores
 from shootout.report.columns import error, share
-from shootout.results.accuracy import right_rows
-from shootout.results.analysis import Analysed
-from shootout.results.choice import is_judged
+from shootout.results.accuracy import DEFAULT_DROP, MetricLimits, judge_drop, list_outputs, right_rows
+from shootout.results.analysis import Analysed, read_metric_limits
+from shootout.results.choice import is_judged, is_plain
 from shootout.results.document import Part, Row
 from shootout.stats.goals import MOST_PERCENT, Aim, Goal
+from shootout.stats.paired import bound_mean, compare_means, find_max_drop, read_share
 from shootout.stats.verdicts import Standing, judge_limit
-from shootout.units import size
+from shootout.units import counted, size
 
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
@@ -40,6 +43,7 @@ class Limits:
         accuracy_drop: as a share of the rows.
         size: by which share its artifact may be larger.
         same_proof: whether what ran must be alike.
+        metric: what scores the rows, which may lose as much as in a run; "" for none.
     """
 
     slower: float = INDIFFERENT
@@ -47,11 +51,12 @@ class Limits:
     size: float | None = None
     same_proof: bool = False
     policy: Policy | None = None
+    metric: str = ""
 
     @property
     def shares(self) -> int:
-        """Return into how many parts the chance of an error goes: the race's, the accuracy's and the policy's."""
-        return 1 + (self.accuracy_drop is not None) + bool(self.policy and self.policy.limits)
+        """Return into how many parts the chance of an error goes: race, accuracy, metric and policy have one each."""
+        return 1 + (self.accuracy_drop is not None) + bool(self.metric) + bool(self.policy and self.policy.limits)
 
     @property
     def goal(self) -> Goal:
@@ -119,6 +124,7 @@ def find_evidence(
         *_check_proof(mine, other, limits, packed=packed),
         _check_size(mine, other, limits),
         *_check_accuracy(run, mine, other, limits),
+        *_check_metric(run, mine, other, limits),
         _check_versions(mine.executed, other.executed),
         *_check_policy(Path(run.document.run), candidate, limits),
     )
@@ -246,6 +252,52 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
     yield Check(
         name="accuracy", reference=told[0], candidate=told[1], limit=limit, standing=standing, reason=reason or None
     )
+
+
+def _check_metric(run: Analysed, mine: Row, other: Row, limits: Limits) -> Iterator[Check]:
+    """Compare each row's score with the reference's; the limit is that of a run."""
+    if not limits.metric:
+        return
+    checked = run.groups[mine.group].checked
+    scores = [line.scores if (line := checked.get(row.arm)) else None for row in (mine, other)]
+    before, after = ([] if one is None else list_outputs(one) for one in scores)
+    why = next((one.fault for one in (*before, *after) if one.fault), "")
+    if why or not before or [len(one.rows) for one in before] != [len(one.rows) for one in after]:
+        reason = why or f"no scores: give --inputs, --truth and --metric {limits.metric}"
+        yield Check(name=f"metric {limits.metric}", limit="as in a run", standing=Standing.UNKNOWN, reason=reason)
+        return
+    is_same_model = mine.fidelity is not None and mine.fidelity.standing is BoundStanding.MET
+    for one, another in zip(before, after, strict=True):
+        check = _compare_scores(one, another, read_metric_limits(run.header), ALPHA / limits.shares)
+        if is_same_model and is_plain(other):  # its error bound says that it computes what plain FP32 does
+            check = check.model_copy(update={"limit": None, "standing": None})
+        yield check
+
+
+def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: float) -> Check:
+    """Hold one output's scores against the limit of a run: the most drop, or the least agreement.
+
+    Args:
+        alpha: how often the interval may miss the truth.
+    """
+    lower, means = after.lower_is_better, [math.fsum(one.rows) / len(one.rows) for one in (before, after)]
+    name = f"metric {after.name}{f' of {after.output}' if after.output else ''}"
+    told = {"name": name, "reference": f"{means[0]:.4g}", "candidate": f"{means[1]:.4g}"}
+    if after.against == "outputs" and limits.min_agreement and not lower:
+        least = read_share(limits.min_agreement)
+        ends = (0.0, 1.0) if all(0 <= score <= 1 for score in after.rows) else None
+        low, high = bound_mean(after.rows, ends=ends, confidence=1 - alpha) or (None, None)
+        standing = judge_limit(low, high, least, at_most=False)
+        reason = None if low is None or high is None else f"[{low:.4g}, {high:.4g}]"
+        return Check(**told, limit=f"at least {least:.4g}", standing=standing, reason=reason)
+    most = find_max_drop(limits.max_drop or DEFAULT_DROP, means[0])
+    change = compare_means(before.rows, after.rows, is_lower_better=lower, confidence=1 - alpha)
+    standing, needed = judge_drop(change, before.rows, after.rows, most, is_lower_better=lower)
+    reason = f"all {counted(len(after.rows), 'row')} have the same score"
+    if change:
+        reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
+        reason += f"; about {needed:,} scored rows would tell" if needed else ""
+    return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)
 
 
 def _check_versions(mine: Mapping[str, Any], other: Mapping[str, Any]) -> Check:

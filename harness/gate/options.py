@@ -9,13 +9,13 @@ from typing import Annotated
 
 from shootout import units
 from shootout.constants import INDIFFERENT
-from shootout.study.options import Flag, FolderOptions, HelpGroup, ModelOptions, read_pythons
+from shootout.study.options import Flag, FolderOptions, HelpGroup, MetricOptions, ModelOptions, read_pythons
 
 MAX_TIME_S = 480.0
 """Of a gate that nobody gives a time; it is no longer than a job waits for gladly."""
 
 
-class GateOptions(ModelOptions, FolderOptions, total=False):
+class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
     """What races the reference, by which limits, how long; the model's own where the reference's differ here."""
 
     candidate: Annotated[

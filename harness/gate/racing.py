@@ -29,7 +29,7 @@ from shootout.ship.artifact import find_built
 from shootout.ship.folder import write_folder
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.study.options import ModelOptions
+from shootout.study.options import MetricOptions, ModelOptions
 from shootout.study.plan import Plan, make_plan
 from shootout.study.points import describe
 from shootout.study.schema import Study, checked
@@ -125,7 +125,8 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
     Raises:
         UsageError: as `plan_contest`.
     """
-    given = {**reference.given, **{name: options[name] for name in ModelOptions.__annotations__ if name in options}}
+    names = (*ModelOptions.__annotations__, *MetricOptions.__annotations__)
+    given = {**reference.given, **{name: options[name] for name in names if name in options}}
     if isinstance(given["model"], tuple):
         raise UsageError(f"{ONE_SIZE}: --model names {len(given['model'])}; the other file is the --candidate")
     _refuse_another(str(reference.given["model"]), str(given["model"]))

@@ -17,6 +17,7 @@ from shootout.exported.shipped_folder import MANIFEST, ShippedFolder, open_shipp
 from shootout.journal import journal
 from shootout.models.user import hfconfig
 from shootout.ship.arm_to_ship import find_arm_to_ship
+from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.options import RunOptions, flags_of, read_words
 
@@ -33,6 +34,7 @@ class Reference:
         libraries: versions that it was recorded with, by package.
         median_ns: of a call, as it was recorded; None if calls weren't timed one after the other.
         export: the key of the model as it was exported then; "" of a shipped folder, which needs none, and of old runs.
+        metric: the one that admitted a shipped folder, "" if none did; a run's is `given`.
     """
 
     place: str
@@ -42,6 +44,7 @@ class Reference:
     libraries: Mapping[str, str] = field(default_factory=dict)
     median_ns: float | None = None
     export: str = ""
+    metric: str = ""
 
     @property
     def is_shipped(self) -> bool:
@@ -120,7 +123,13 @@ def _read_shipped(found: ShippedFolder) -> Reference:
         given=given,
         libraries=found.versions,
         median_ns=found.median_ns,
+        metric=_find_admitting_metric(row),
     )
+
+
+def _find_admitting_metric(row: Mapping[str, Any]) -> str:
+    metric = (row.get("fidelity") or {}).get("metric") or {}
+    return str(metric["name"]) if metric.get("standing") == Standing.MET else ""
 
 
 def _model_of(found: ShippedFolder, said: str) -> str:

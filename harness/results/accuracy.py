@@ -29,6 +29,7 @@ from shootout.results.explain import explain
 from shootout.results.group import Group
 from shootout.schemes import shown_as
 from shootout.stats.paired import (
+    MeanChange,
     PairedChange,
     bound_mean,
     compare_means,
@@ -86,7 +87,7 @@ def add_accuracy(
     """
     record = group.record
     right = {label: kept for (_, label), kept in right_rows(group).items()}
-    scores = {label: _list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
+    scores = {label: list_outputs(line.scores) for label, line in group.checked.items() if line.scores}
     sized = [row.model_copy(update={"quantized": _measure_quantized(row)}) for row in rows]
     compared = [_add_metric(_add_change(row, record, right), record, scores, limits) for row in sized]
     timed = {row.arm: row for row in compared if row.outcome == "measured"}
@@ -118,7 +119,7 @@ def _add_change(row: Row, record: GroupRecord, right: Mapping[str, str]) -> Row:
     return row.model_copy(update={"fidelity": replace(row.fidelity, accuracy_change=change)})
 
 
-def _list_outputs(scores: Scores) -> list[Scores]:
+def list_outputs(scores: Scores) -> list[Scores]:
     """Return the scores of each output, with a fault if they are none."""
     return [replace(one, fault=_find_score_fault(one)) for one in (scores, *scores.other_outputs)]
 
@@ -202,16 +203,30 @@ def _judge_agreement(metric: Metric, limit: float) -> Metric:
 
 
 def _judge_drop(metric: Metric, mine: Sequence[float], before: Sequence[float], limit: float) -> Metric:
-    standing, needed, lower = Standing.UNKNOWN, None, metric.lower_is_better
-    if change := metric.change:
-        low, high = (change.low, change.high) if lower else (-change.high, -change.low)
-        standing = judge_limit(low, high, limit, at_most=True)
-        if standing is Standing.MET and len(mine) < count_rows_for_rare(metric.worst or 0.0, limit):
-            standing = Standing.UNKNOWN
-        if standing is Standing.UNKNOWN:
-            needed = count_rows_to_tell(before, mine, limit, is_lower_better=lower)
+    standing, needed = judge_drop(metric.change, before, mine, limit, is_lower_better=metric.lower_is_better)
     found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
     return metric.model_copy(update=found)
+
+
+def judge_drop(
+    change: MeanChange | None, before: Sequence[float], after: Sequence[float], limit: float, *, is_lower_better: bool
+) -> tuple[Standing, int | None]:
+    """Return how a change of the mean stands to the most that it may lose, and about how many rows would tell.
+
+    Args:
+        change: what `compare_means` found.
+        before, after: each row's score.
+    """
+    standing, needed = Standing.UNKNOWN, None
+    if change:
+        low, high = (change.low, change.high) if is_lower_better else (-change.high, -change.low)
+        standing = judge_limit(low, high, limit, at_most=True)
+        worst = find_worst_loss(before, after, is_lower_better=is_lower_better)
+        if standing is Standing.MET and len(after) < count_rows_for_rare(worst, limit):
+            standing = Standing.UNKNOWN
+        if standing is Standing.UNKNOWN:
+            needed = count_rows_to_tell(before, after, limit, is_lower_better=is_lower_better)
+    return standing, needed
 
 
 def _find_score_fault(scores: Scores) -> str:

@@ -118,10 +118,15 @@ def analyse_cells(folder: Path) -> Analysed:
 def _make_rows(group: Group, samples: Samples, history: History) -> list[Row]:
     arms = (arm for arm in group.record.arms if not arm.control)
     rows = [make_row(group, arm, samples, complete=history.complete) for arm in arms]
-    given = dict(zip(history.header.given[::2], history.header.given[1::2], strict=True))
-    limits = MetricLimits(max_drop=given.get("--max-drop", ""), min_agreement=given.get("--min-agreement", ""))
+    limits = read_metric_limits(history.header)
     environment = history.header.environment
     return add_accuracy(with_ceilings(rows, environment), group, environment, limits)
+
+
+def read_metric_limits(header: Header) -> MetricLimits:
+    """Return what the run's options let a target lose of its metric."""
+    given = dict(zip(header.given[::2], header.given[1::2], strict=True))
+    return MetricLimits(max_drop=given.get("--max-drop", ""), min_agreement=given.get("--min-agreement", ""))
 
 
 def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:

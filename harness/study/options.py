@@ -157,6 +157,48 @@ class ModelOptions(NamedOptions, LabelledOptions, total=False):
     """Which model, and what goes into it."""
 
 
+class MetricOptions(TypedDict, total=False):
+    """What scores the rows of the inputs, and what a target may lose of that."""
+
+    truth: Annotated[
+        str | PathLike[str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="FILE",
+            help="What is right for each row of --inputs, of any type and shape, for --metric: .npz, .parquet, .jsonl.",
+        ),
+    ]
+    metric: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.DATA,
+            word="NAME",
+            help="Score each row: iou, mae (shootout list metrics), auto, or your own file.py:score. Without --truth "
+            "or --labels, rows are scored against the model's own FP32 outputs.",
+        ),
+    ]
+    scores: Annotated[
+        str,
+        Flag(group=HelpGroup.DATA, word="OUTPUT", help="The output that --labels or --metric NAME go by."),
+    ]
+    max_drop: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.DATA,
+            word="DROP",
+            help="Ship a target only if its metric surely loses less than this: 0.005, or 1% of FP32's (default).",
+        ),
+    ]
+    min_agreement: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.DATA,
+            word="SHARE",
+            help="Without truth: ship a target only if its mean score against FP32's outputs is surely this high: 99%.",
+        ),
+    ]
+
+
 class TargetOptions(ModelOptions, total=False):
     """Also, what runs the model."""
 
@@ -202,7 +244,7 @@ class TargetOptions(ModelOptions, total=False):
     ]
 
 
-class StudyOptions(TargetOptions, total=False):
+class StudyOptions(TargetOptions, MetricOptions, total=False):
     """All that changes a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
@@ -240,43 +282,6 @@ class StudyOptions(TargetOptions, total=False):
             word="N,N",
             help="throughput, serve: sessions at work at once, 1,2.",
             read=axes.read_positive,
-        ),
-    ]
-    truth: Annotated[
-        str | PathLike[str],
-        Flag(
-            group=HelpGroup.DATA,
-            word="FILE",
-            help="What is right for each row of --inputs, of any type and shape, for --metric: .npz, .parquet, .jsonl.",
-        ),
-    ]
-    metric: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.DATA,
-            word="NAME",
-            help="Score each row: iou, mae (shootout list metrics), auto, or your own file.py:score. Without --truth "
-            "or --labels, rows are scored against the model's own FP32 outputs.",
-        ),
-    ]
-    scores: Annotated[
-        str,
-        Flag(group=HelpGroup.DATA, word="OUTPUT", help="The output that --labels or --metric NAME go by."),
-    ]
-    max_drop: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.DATA,
-            word="DROP",
-            help="Ship a target only if its metric surely loses less than this: 0.005, or 1% of FP32's (default).",
-        ),
-    ]
-    min_agreement: Annotated[
-        str,
-        Flag(
-            group=HelpGroup.DATA,
-            word="SHARE",
-            help="Without truth: ship a target only if its mean score against FP32's outputs is surely this high: 99%.",
         ),
     ]
     max_error: Annotated[

@@ -50,6 +50,18 @@ def test_the_same_target_races_itself_where_no_candidate_is_named():
     assert not study.ceilings, "they take minutes that the gate has not"
 
 
+def test_a_metric_scores_the_gate_s_rows_and_the_one_that_admitted_a_folder_is_asked_for():
+    of_run = replace(DIGITS, given={**DIGITS.given, "metric": "accuracy", "max_drop": "2%", "inputs": "x.npz"})
+    given = {"truth": "y.npz", "max_drop": "3%"}
+    study = make_study(of_run, None, Limits(metric="accuracy"), given)
+    assert (study.metric, study.max_drop, str(study.inputs), str(study.truth)) == ("accuracy", "3%", "x.npz", "y.npz")
+    assert (Limits(metric="accuracy").shares, Limits().shares) == (2, 1)
+    for standing, expected in (("met", "iou"), ("broken", ""), (None, "")):
+        row = {"fidelity": {"metric": {"name": "iou", "standing": standing}}}
+        assert reference._find_admitting_metric(row) == expected
+    assert reference._find_admitting_metric({"fidelity": None}) == ""
+
+
 def test_a_candidate_is_a_target_or_a_file_of_the_model(tmp_path: Path):
     old, new = tmp_path / "old.onnx", tmp_path / "new.onnx"
     of_file = Reference(place="run", target="numpy:cpu:fp32", again="numpy:cpu:fp32", given={"model": str(old)})

@@ -7,17 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.races import made
 
-from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Target
+from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.gate.evidence import Check, Limits, find_evidence, read_limits
 from shootout.gate.verdict import judge_ratio
-from shootout.journal.records import Failure, Line
+from shootout.journal.records import Checked, Failure, Line
+from shootout.messages import Scores
 from shootout.results.analysis import analyse_cells
 from shootout.results.document import Ratio
-from shootout.stats.paired import compare_right
+from shootout.stats.paired import compare_means, compare_right
 from shootout.stats.verdicts import Standing, Verdict
 
 
@@ -31,12 +33,14 @@ def evidence(
     other: Arm = made.B,
     also: Sequence[Line] = (),
     packed: bool = False,
+    given: tuple[str, ...] = (),
 ) -> dict[str, Check]:
     """The checks of a candidate that differs so from its reference, by name.
 
     Args:
         also: lines behind those of a restart.
         packed: whether the gate made the candidate's folder.
+        given: options of the run.
     """
     ran: Executed = replace(made.EXECUTED, artifact_bytes=1_000)
     runs = (made.A, ran), (other, replace(ran, **(executed or {})))
@@ -45,7 +49,7 @@ def evidence(
         accuracy = rows.count("1") / len(rows) if rows else None
         errs = replace(made.EXACT, right=rows, accuracy=accuracy, **((arm is other and fidelity) or {}))
         lines.append(made.played(arm, 0, 100.0, executed=runs_as, fidelity=errs))
-    header = made.header((made.A, other, made.COPY))
+    header = made.header((made.A, other, made.COPY)).model_copy(update={"given": given})
     run = made.write(folder / "run", header, *lines, made.played(made.COPY, 0, 100.0), made.rounds(0), *also)
     found = find_evidence(analyse_cells(run), made.A.label, other.label, limits, packed=packed)
     return {one.name: one for one in found}
@@ -150,6 +154,73 @@ def test_accuracy_is_lost_in_pairs_of_rows(tmp_path: Path, lost: int, standing: 
     sure = compare_right(*rows, confidence=1 - 0.05 / 2)
     low, high = (f"{-100 * end:.2f}" for end in (sure.high, sure.low))
     assert f"{100 * lost / ROWS:.2f} points lost [{low}, {high}]" in found.reason, "the race has the other half of 5 %"
+
+
+INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))
+
+
+def scored(
+    lost: float, given: tuple[str, ...] = (), count: int = 1_000, **facts: Any
+) -> tuple[list[Checked], tuple[str, ...]]:
+    """Scores of a reference and a candidate that loses so much in the mean, with some noise."""
+    rng = np.random.default_rng(0)
+    before = rng.uniform(0.7, 0.9, count)
+    after = before - lost + rng.normal(0, 0.01, count)
+    scores = (Scores(name="iou", rows=tuple(map(float, rows)), **facts) for rows in (before, after))
+    return [made.checked(arm, scores=one) for arm, one in zip((made.A, INT8), scores, strict=True)], given
+
+
+@pytest.mark.parametrize(
+    ("run", "standing", "told"),
+    [
+        (scored(0.0), Standing.MET, "at most 0.008 lost"),
+        (scored(0.05), Standing.BROKEN, "at most 0.008 lost"),
+        (scored(0.05, ("--max-drop", "0.1")), Standing.MET, "at most 0.1 lost"),
+        (scored(0.007, count=100), Standing.UNKNOWN, "at most 0.0081 lost"),
+        (scored(-0.05, lower_is_better=True), Standing.BROKEN, "at most 0.008 lost"),
+        (scored(0.05, ("--min-agreement", "70%"), against="outputs"), Standing.MET, "at least 0.7"),
+        (scored(0.05, ("--min-agreement", "90%"), against="outputs"), Standing.BROKEN, "at least 0.9"),
+    ],
+    ids=["kept", "lost", "a wider limit", "few rows", "lower is better", "agrees", "agrees too little"],
+)
+def test_a_metric_is_held_to_the_limit_of_the_run(
+    tmp_path: Path, run: tuple[list[Checked], tuple[str, ...]], standing: Standing, told: str
+):
+    lines, given = run
+    limits = Limits(metric="iou")
+    found = evidence(tmp_path, limits, other=INT8, also=lines, given=given)["metric iou"]
+    assert (found.standing, found.limit) == (standing, told)
+    if "lost" in told:
+        before, after = (line.scores.rows for line in lines if line.scores)
+        lower = bool(lines[0].scores and lines[0].scores.lower_is_better)
+        sure = compare_means(before, after, is_lower_better=lower, confidence=1 - 0.05 / 2)
+        assert sure
+        assert f"[{sure.low:+.2g}, {sure.high:+.2g}]" in (found.reason or ""), "the race has the other half of 5 %"
+    assert ("rows would tell" in (found.reason or "")) is (standing is Standing.UNKNOWN)
+
+
+def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_needs_none(tmp_path: Path):
+    found = evidence(tmp_path, Limits(metric="iou"), other=INT8)["metric iou"]
+    assert (found.standing, found.reason) == (
+        Standing.UNKNOWN,
+        "no scores: give --inputs, --truth and --metric iou",
+    )
+    lines, _ = scored(0.05)
+    broken = replace(lines[1].scores or Scores(name="iou"), rows=(), fault="it raised KeyError: 'y'")
+    (tmp_path / "broken").mkdir()
+    also = [lines[0], lines[1].model_copy(update={"scores": broken})]
+    found = evidence(tmp_path / "broken", Limits(metric="iou"), other=INT8, also=also)["metric iou"]
+    assert (found.standing, found.reason) == (Standing.UNKNOWN, "it raised KeyError: 'y'")
+    (tmp_path / "plain").mkdir()
+    also = [line.model_copy(update={"arm": arm.label}) for arm, line in zip((made.A, made.B), lines, strict=True)]
+    found = evidence(tmp_path / "plain", Limits(metric="iou"), also=also)["metric iou"]
+    assert (found.standing, found.limit) == (None, None)
+    assert "metric iou" not in evidence(_made(tmp_path / "none"), Limits(), also=also), "nobody asked"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_accuracy_that_nobody_knows_is_never_met(tmp_path: Path):
