@@ -190,6 +190,7 @@ def gate(
     is_judged: bool = True,
     is_real: bool = False,
     max_error: float = 0.0,
+    is_scored: bool = False,
 ) -> str | None:
     """Return the reason why a row can't be true to its label, or None.
 
@@ -204,6 +205,8 @@ def gate(
         is_real: whether the inputs are real rather than drawn: then an answer that is nearer to zeros is wrong, even if
             nothing could be predicted.
         max_error: a larger relative L2 that the user allows any row.
+        is_scored: whether the user's metric scores the row: then an error that may be explained passes, however large,
+            and the metric tells what it costs.
     """
     if found.mismatches and is_judged:
         return f"{found.mismatches} integer or boolean output elements differ from the reference's"
@@ -214,7 +217,7 @@ def gate(
         return overflow if is_judged or error_bound is not None else None
     of_output = f" of {worst}" if (worst := _name_worst_output(found)) else ""
     told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
-    if is_real and not is_judged and found.relative_l2 > max(USEFUL_BOUND, max_error):
+    if is_real and not is_judged and not is_scored and found.relative_l2 > max(USEFUL_BOUND, max_error):
         return f"{told} nearer to that of zeros than to none"
     if not is_judged or (max_error and found.relative_l2 <= max_error):
         error_bound = math.inf
@@ -222,7 +225,7 @@ def gate(
         return "no error bound is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > error_bound:
         return f"{told} above the {error_bound:.2g} that this precision explains"
-    if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND:
+    if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND and not is_scored:
         explained = f"this precision may explain {error_bound:.2g}, which proves nothing above {USEFUL_BOUND}"
         return f"{told} nearer to that of zeros than to none: {explained}"
     if least and found.relative_l2 <= least:

@@ -172,6 +172,7 @@ class ArmProcess:
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
         ask = partial(self._ask_in_time, "verify", limit_s, calls_s, with_accuracy=self._first, max_error=allowed)
+        ask = partial(ask, is_scored=self._launcher.measure is not None)
         wanted = self._launcher.measure if self._first else None
         measure = wanted if wanted and self._built.exported.has_report else None
         with scratch() if measure else nullcontext() as keep:

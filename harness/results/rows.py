@@ -114,7 +114,11 @@ def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
     """List what a reader must know about an error that was let pass."""
     if fidelity and fidelity.standing is BoundStanding.NOT_JUDGED and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
         yield f"error {fidelity.relative_l2:.1e}: its outputs are nearer to zeros than to right ones"
-    if fidelity and fidelity.standing is BoundStanding.TOLERATED:
+    is_explained = fidelity and USEFUL_BOUND < (fidelity.relative_l2 or 0.0) <= (fidelity.error_bound or 0.0)
+    if fidelity and fidelity.standing is BoundStanding.TOLERATED and is_explained:
+        told = f"{arm.target.precision} may err by {fidelity.error_bound:.2g} here"
+        yield f"error {fidelity.relative_l2:.1e} proves nothing, since {told}: the metric or --max-error let it pass"
+    elif fidelity and fidelity.standing is BoundStanding.TOLERATED:
         bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
         error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # a file's own, beside others
         what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"

@@ -112,7 +112,9 @@ class Worker:
             forked=self._forked,
         )
 
-    def verify(self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None) -> Verified:
+    def verify(
+        self, with_accuracy: bool, max_error: float = 0.0, keep: Path | None = None, is_scored: bool = False
+    ) -> Verified:
         """Judge what the arm computes and reports of itself; see `verification`."""
         blocks = self._blocks
         claim = Claim(
@@ -124,6 +126,7 @@ class Worker:
             together=blocks.outputs if isinstance(blocks, Instances) and len(self._sessions) > 1 else None,
             rests=backends.get(self._built.arm.target.backend).capabilities.rest,
             max_error=max_error,
+            is_scored=is_scored,
         )
         verified = verify(claim, with_accuracy, keep)
         self._rechecks = None if verified.fault else Rechecks.of(claim, verified)

@@ -61,6 +61,7 @@ class Claim:
         buffers: its input buffers.
         rests: what its backend's quantized models compute in where nothing is quantized.
         max_error: the error that the user allows it, whatever its label explains.
+        is_scored: the user's metric tells what its error costs.
         strayed: how it left the CPUs or the thread counts that it was given, or None.
         together: what each of several instances answers to each buffer while all work; None for one alone.
     """
@@ -73,6 +74,7 @@ class Claim:
     together: Callable[[], Sequence[Sequence[Arrays]]] | None
     rests: Rests = field(default_factory=dict)
     max_error: float = 0.0
+    is_scored: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +235,7 @@ def _apply_gate(evidence: Evidence, found: Fidelity) -> str | None:
         is_judged=evidence.is_judged,
         is_real=not evidence.claim.exported.drawn,
         max_error=evidence.claim.max_error,
+        is_scored=evidence.claim.is_scored,
     )
 
 
@@ -305,7 +308,8 @@ class Rechecks:
             return None
         right, error_bound = claim.exported.own_outputs(), verified.fidelity.error_bound
         is_judged, sizes = claim.exported.is_judged(claim.arm.target, claim.rests), fidelity.sizes(right)
-        most = max(math.inf if error_bound is None else min(error_bound, USEFUL_BOUND), claim.max_error)
+        widest = math.inf if claim.is_scored else USEFUL_BOUND
+        most = max(math.inf if error_bound is None else min(error_bound, widest), claim.max_error)
         allowed = 2 * most if is_judged else math.inf
         size = sum(array.nbytes for array in right[0].values())
 

@@ -159,6 +159,15 @@ def test_real_inputs_let_no_zeros_pass_however_wide_the_error_bound():
     assert [standing(one, 1.6, is_judged=True) for one in (far, near)] == [BoundStanding.TOLERATED, BoundStanding.MET]
 
 
+def test_a_metric_judges_an_error_that_may_be_explained_however_large():
+    found = compare([{"y": RIGHT * 2.2}], [{"y": RIGHT}])
+    assert "nearer to that of zeros" in str(gate(found, 9.9))
+    assert gate(found, 9.9, is_scored=True) is None
+    assert standing(found, 9.9, is_judged=True) is BoundStanding.TOLERATED
+    assert "above the 1.1 that this precision explains" in str(gate(found, 1.1, is_scored=True))
+    assert gate(NOTHING, 9.9, is_scored=True)
+
+
 def test_a_tolerance_lets_no_mismatch_pass_and_nothing_that_was_never_rounded():
     found = compare([{"y": RIGHT * 1.001}], [{"y": RIGHT}])
     assert gate(found, None, max_error=0.01) is None

@@ -86,7 +86,7 @@ class InProcess:
         self.session.synchronize()  # a worker settles before it answers
         return Loaded(load_s=0.1, first_call_s=1e-6, rss_before_bytes=1, rss_after_bytes=2)
 
-    def _verify(self, with_accuracy: bool, max_error: float, keep: Path | None) -> Verified:
+    def _verify(self, with_accuracy: bool, max_error: float, keep: Path | None, is_scored: bool) -> Verified:
         return Verified(executed=fakes.EXECUTED, fidelity=NOTHING, fault=None)
 
     def _warm(self, calls: int, ns: int) -> Warming:

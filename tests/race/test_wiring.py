@@ -322,6 +322,7 @@ def labelled_exported() -> Any:
         report_calls=3,
         class_scores="y",
         has_report=True,
+        number_row=lambda row: row,
         report=lambda: ReportRows(
             inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, rows=np.arange(3), labels=np.array([1, 0, 0])
         ),

@@ -158,6 +158,11 @@ def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_num
     (tmp_path / "one").mkdir()
     document_ = document(tmp_path / "one", *race(fidelity=replace(off, relative_l2=1e-7)), ended())
     assert row(document_).notes[0].startswith("the error of one instance is more than fp32 explains")
+    (tmp_path / "scored").mkdir()
+    explained = replace(off, relative_l2=1.2, error_bound=9.9)
+    document_ = document(tmp_path / "scored", *race(fidelity=explained), ended())
+    told = "error 1.2e+00 proves nothing, since fp32 may err by 9.9 here: the metric or --max-error let it pass"
+    assert row(document_).notes == (told,)
     lost = replace(EXACT, relative_l2=None, standing=BoundStanding.NOT_JUDGED)
     document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())
     assert any(line.startswith(B.label) and "NaN" in line for line in printed(document_).splitlines())

@@ -127,6 +127,17 @@ def test_real_inputs_show_an_answer_like_zeros_though_nothing_was_predicted(
     assert found.fidelity.standing is (BoundStanding.REFUSED if is_refused else BoundStanding.NOT_JUDGED)
 
 
+def test_a_row_that_a_metric_scores_may_err_as_much_as_its_precision_explains():
+    """Probabilities near zero err by more than themselves where nobody speaks, and tell speech all the same."""
+    made = claim(Session(off_by(1.2)), buffers=[{}, {}])
+    made.exported.error_bound = lambda *_, **__: (9.9, 0.0)
+    assert verify(made, with_accuracy=False).fault
+    scored = replace(made, is_scored=True)
+    found = verify(scored, with_accuracy=False)
+    assert found.fault is None
+    assert found.fidelity.standing is BoundStanding.TOLERATED
+
+
 def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     """The fake's error bound is 1e-3."""
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
