@@ -190,8 +190,10 @@ class Scores:
     Attributes:
         name: the metric's, for people.
         against: what the outputs were compared with: the user's `truth`, or the model's own FP32 `outputs`.
-        rows: a score for each row.
+        rows: a score for each unit, whose mean is the metric.
         lower_is_better: else higher is.
+        unit: what is drawn by itself: a `row`, or what `--rows-by` groups rows by, such as a `speaker`.
+        worst: what the metric may lose, times the units, if one unit fails; 0: as far as the scores lie apart.
         fault: why there are none.
         output: the output that is scored, if the model has several; "" for a metric of the user's own.
         parts: by part of the data (`class 7`), the score of each row that has some of it, by the row's number.
@@ -202,6 +204,8 @@ class Scores:
     against: Literal["truth", "outputs"] = "truth"
     rows: tuple[float, ...] = ()
     lower_is_better: bool = False
+    unit: str = "row"
+    worst: float = 0.0
     fault: str = ""
     output: str = ""
     parts: Mapping[str, Mapping[int, float]] = field(default_factory=dict)

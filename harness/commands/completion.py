@@ -23,7 +23,7 @@ from shootout.export.request import path_of
 from shootout.exported import table_files
 from shootout.formats.files import FORMATS
 from shootout.models.base import Choice
-from shootout.models.user.metrics import METRICS
+from shootout.models.user.metric_names import METRICS
 from shootout.stats.goals import Aim
 from shootout.study import axes, schema
 
@@ -296,7 +296,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "l2": lambda *_: ("warm", "cold"),
     "threads": lambda *_: ("all",),
     **dict.fromkeys(
-        ("inputs", "calibration", "labels", "truth"),
+        ("inputs", "calibration", "labels", "truth", "rows_by"),
         lambda word, _: _complete_files(word, ".npz", ".npy", *table_files.SUFFIXES),
     ),
     "policy": lambda word, _: _complete_files(word, schema.SUFFIX),

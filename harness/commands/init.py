@@ -160,7 +160,7 @@ def _data_file_lines(study: Study) -> Iterator[str]:
     for name in ("inputs", "labels", "calibration"):
         path = getattr(study, name)
         yield f"{'' if path else '# '}{name} = {_toml_value(path or f'{name}.npz')}"
-    for name in ("read", "truth", "metric", "scores", "max_drop", "min_agreement"):
+    for name in ("read", "truth", "rows_by", "metric", "scores", "max_drop", "min_agreement"):
         if given := getattr(study, name):
             yield f"{name} = {_toml_value(given)}"
     if study.weights:

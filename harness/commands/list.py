@@ -9,7 +9,7 @@ from shootout import backends, models
 from shootout.commands.output import print_answer
 from shootout.contract import Option, Precision
 from shootout.errors import unknown
-from shootout.models.user import metrics
+from shootout.models.user import metric_names
 from shootout.study import schema
 
 KINDS = ("studies", "models", "backends", "modes", "schemes", "options", "metrics")
@@ -35,7 +35,7 @@ def catalogue(kind: str | None = None, *, as_json: bool) -> int:
         "backends": {name: _describe_offer(name) for name in backends.names()},
         "modes": {name: modes for name in backends.names() if (modes := _list_modes(name))},
         "schemes": dict(_list_schemes()),
-        "metrics": {one.form: one.help for one in metrics.METRICS.values()},
+        "metrics": {one.form: one.help for one in metric_names.METRICS.values()},
     }
     told = {**known, "options": {name: option.help for name, option in options.items()}}
     lines = []

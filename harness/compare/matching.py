@@ -89,7 +89,7 @@ def name_machines(machines: Iterable[Machine]) -> dict[Machine, str]:
 Asked = Mapping[str, Any]
 """What must be the same in all runs, by the name that people know it by."""
 METRIC = "--metric"
-SHARED = ("--inputs", "--read", "--labels", "--truth", "--calibration", "--weights", METRIC)
+SHARED = ("--inputs", "--read", "--labels", "--truth", "--rows-by", "--calibration", "--weights", METRIC)
 """What two runs must have been given alike; a run without a metric has no scores that could be another's."""
 MODEL, EXPORT, OPERATIONS = "model", "export", "operations"
 _LOOSE = (METRIC, EXPORT, OPERATIONS)

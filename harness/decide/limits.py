@@ -255,10 +255,8 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
     return None
 
 
-def _told_rows(count: int, needed: int | None) -> str:
-    return f"{counted(count, 'labelled row')}; " + (
-        f"about {needed:,} would tell" if needed else "no number would tell"
-    )
+def _told_rows(count: int, needed: int | None, what: str = "labelled row") -> str:
+    return f"{counted(count, what)}; " + (f"about {needed:,} would tell" if needed else "no number would tell")
 
 
 def _bound_drop(asked: _Asked) -> Bounds:
@@ -360,10 +358,12 @@ def _bound_mean_score(metric: Metric, asked: _Asked) -> Bounds:
 
 def _bound_output(metric: Metric, asked: _Asked) -> Bounds:
     if metric.low is None or metric.high is None:
-        return Bounds(value=metric.value, reason=f"all {counted(metric.rows, 'row')} have the same score")
+        return Bounds(value=metric.value, reason=f"all {counted(metric.rows, metric.unit)} have the same score")
     middle, reach = (metric.low + metric.high) / 2, (metric.high - metric.low) / 2 * _widening(asked)
     needed = count_rows_needed(metric.rows, reach, middle - asked.wanted)
-    return Bounds(value=metric.value, low=middle - reach, high=middle + reach, reason=_told_rows(metric.rows, needed))
+    return Bounds(
+        value=metric.value, low=middle - reach, high=middle + reach, reason=_told_rows(metric.rows, needed, metric.unit)
+    )
 
 
 def _bound_metric_drop(asked: _Asked) -> Bounds:
@@ -392,7 +392,9 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     high = middle + reach
     if metric.rows < rare:  # so few rows say nothing of a failure that is rare
         high, needed = max(high, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
-    return Bounds(value=sign * change.value, low=middle - reach, high=high, reason=_told_rows(metric.rows, needed))
+    return Bounds(
+        value=sign * change.value, low=middle - reach, high=high, reason=_told_rows(metric.rows, needed, metric.unit)
+    )
 
 
 def _widening(asked: _Asked) -> float:

@@ -14,9 +14,10 @@ import numpy as np
 from shootout.constants import CALIBRATION_BYTES, CALIBRATION_ROWS
 from shootout.contract import Array, Arrays, TensorSpec
 from shootout.errors import UsageError
+from shootout.exported import truth_files
 from shootout.exported.data_files import read_labels, read_rows, read_sets
 from shootout.exported.fidelity import rows
-from shootout.exported.model import LABELS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
+from shootout.exported.model import LABELS, OTHER_ROWS, REPORT, REPORT_OUTPUTS, ROWS, SELECTION
 from shootout.models.base import LabelledTask, Model, Parameters, buffer_count, draw, set_bytes
 from shootout.models.drawing import InputWay
 
@@ -106,7 +107,7 @@ class RowSplit:
         other_labels: the right class of each; None if there are no labels.
         report: rows for accuracy and metrics.
         report_labels: likewise.
-        report_rows: (rows,), the number of each in the user's own data.
+        report_rows, other_rows: (rows,), the number of each in the user's own data.
         notes: what a row of the table should say of it.
     """
 
@@ -116,6 +117,7 @@ class RowSplit:
     report: Arrays
     report_labels: Array | None
     report_rows: Array
+    other_rows: Array
     notes: tuple[str, ...] = ()
 
     def buffers(self, specs: Sequence[TensorSpec]) -> list[dict[str, Array]]:
@@ -128,7 +130,7 @@ class RowSplit:
 
     def save(self, folder: Path) -> None:
         """Write both parts as an exported model holds them."""
-        save_rows(folder / REPORT, self.report, self.report_labels, self.report_rows)
+        save_rows(folder / REPORT, self.report, self.report_labels, (self.report_rows, self.other_rows))
         if self.other_labels is not None:
             save_rows(folder / SELECTION, self.other, self.other_labels)
 
@@ -174,23 +176,30 @@ def _is_class_scores(spec: TensorSpec, batch: int) -> bool:
     return is_matrix and not spec.dtype.startswith(("int", "uint", "bool"))
 
 
-def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: Array | None = None) -> None:
+def save_rows(path: Path, inputs: Arrays, labels: Array | None, numbers: tuple[Array, ...] = ()) -> None:
     """Store rows as `ExportedModel.report` and `selection` read them.
 
     Args:
         labels: of the rows; None if there are none.
-        numbers: of the rows in the user's own data.
+        numbers: of the rows in the user's own data, and of the other rows.
     """
     stored = {str(index): array for index, array in enumerate(inputs.values())}
-    stored |= {name: array for name, array in ((LABELS, labels), (ROWS, numbers)) if array is not None}
+    stored |= {
+        name: array
+        for name, array in ((LABELS, labels), *zip((ROWS, OTHER_ROWS), numbers, strict=False))
+        if array is not None
+    }
     np.savez(path, **stored)  # type: ignore[arg-type] # as in save_sets
 
 
-def split_rows(inputs: Arrays, labels: Array | None, specs: Sequence[TensorSpec]) -> RowSplit:
+def split_rows(
+    inputs: Arrays, labels: Array | None, specs: Sequence[TensorSpec], units: Array | None = None
+) -> RowSplit:
     """Take every other row for the report, the rest for timing and calibration; all for both if they are few.
 
     Args:
         labels: the right class of each row; None if another metric than accuracy scores them.
+        units: what each row belongs to, of which every other one is taken with all of its rows; None: each to itself.
 
     Raises:
         UsageError: the labels aren't one class for each row.
@@ -199,7 +208,10 @@ def split_rows(inputs: Arrays, labels: Array | None, specs: Sequence[TensorSpec]
     if labels is not None:
         refuse_misfits(labels, {count})
     numbers = np.arange(count)
-    report, other = (numbers[::2], numbers[1::2]) if count // 2 >= max(HALF_ROWS, 2 * batch) else (numbers, numbers)
+    places = numbers if units is None else np.unique(units, return_inverse=True)[1]
+    report, other = numbers[places % 2 == 0], numbers[places % 2 == 1]
+    if min(len(report), len(other)) < max(HALF_ROWS, 2 * batch) or places.max() + 1 < 2 * HALF_ROWS:
+        report, other = numbers, numbers
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labelled ")
     if len(report) < count:
         note = f"{what} on every other of the {count} {kind}rows; calibration and timing use the rest"
@@ -212,6 +224,7 @@ def split_rows(inputs: Arrays, labels: Array | None, specs: Sequence[TensorSpec]
         report={name: array[report] for name, array in inputs.items()},
         report_labels=None if labels is None else labels[report],
         report_rows=report,
+        other_rows=other,
         notes=(note,),
     )
 
@@ -244,13 +257,14 @@ def check_labels(labels: Path, counts: Collection[int]) -> None:
         raise UsageError(f"{labels}: {error}") from None
 
 
-def read_split(inputs: Path, labels: Path | None, specs: Sequence[TensorSpec]) -> RowSplit:
+def read_split(inputs: Path, labels: Path | None, specs: Sequence[TensorSpec], rows_by: Path | None = None) -> RowSplit:
     """Read the user's rows and split them.
 
     Args:
         inputs: data, see `data_files`.
         labels: the same, or a file of labels alone; None if a metric scores the rows by something else.
         specs: the model's inputs; axis 0 of each is the batch.
+        rows_by: a file with what each row belongs to.
 
     Raises:
         UsageError: a file can't be read, or doesn't fit the model or the other one.
@@ -258,7 +272,7 @@ def read_split(inputs: Path, labels: Path | None, specs: Sequence[TensorSpec]) -
     common_batch(specs)
     rows_of, found = read_rows(inputs, specs), read_labels(labels) if labels else None
     try:
-        return split_rows(rows_of, found, specs)
+        return split_rows(rows_of, found, specs, truth_files.read_ids(rows_by)[1] if rows_by else None)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 

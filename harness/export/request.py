@@ -31,7 +31,7 @@ Sources = dict[str, dict[str, Any]]
 """The source and libraries of each of the users' own models, shared by requests that are checked together."""
 SIZE = IntRange(default=1, low=1, high=1 << 20)
 """The limits of a batch or a free axis."""
-DATA = ("inputs_npz", "labels_npz", "calibration_npz", "weights")
+DATA = ("inputs_npz", "labels_npz", "calibration_npz", "rows_by", "weights")
 """The fields of a request that name a user's own files."""
 
 
@@ -58,6 +58,7 @@ class Request:
         scored: what a metric scores the rows of a user's inputs against: `truth` of theirs, or the model's own FP32
             `outputs`; "" if there is no metric.
         class_scores: the output that holds the scores of the labels' classes; "" for the first of their shape.
+        rows_by: a file with what each row belongs to; the rows of one stay together.
     """
 
     model: str
@@ -75,6 +76,7 @@ class Request:
     needs: tuple[str, ...] = ()
     scored: Literal["", "truth", "outputs"] = ""
     class_scores: str = ""
+    rows_by: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +292,7 @@ def _data_hashes(request: Request) -> dict[str, str]:
     if request.labels_npz and request.inputs_npz is None:
         raise UsageError("--labels are the classes of your own inputs' rows: give those too, with --inputs data.npz")
     found = {}
-    for name in ("inputs_npz", "labels_npz", "calibration_npz"):
+    for name in ("inputs_npz", "labels_npz", "calibration_npz", "rows_by"):
         if path := getattr(request, name):
             try:
                 found[name] = data_files.digest(path)

@@ -90,7 +90,8 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
     if original:
         _require_outputs(asked.model, found.outputs, original)
         if report := original.report():
-            save_rows(folder / REPORT, _as_typed(report.inputs, found.inputs), report.labels, report.rows)
+            numbers = report.rows, report.other_rows
+            save_rows(folder / REPORT, _as_typed(report.inputs, found.inputs), report.labels, numbers)
         if rows := original.selection():
             save_rows(folder / SELECTION, _as_typed(rows.inputs, found.inputs), rows.labels)
     sets, fault = _choose_calibration(asked, prepared, original, effort)
@@ -190,7 +191,7 @@ def prepare(
     if original:
         real = _all_typed(original.input_buffers(), specs)
     elif asked.inputs_npz and (asked.labels_npz or asked.scored):
-        split = read_split(asked.inputs_npz, asked.labels_npz, specs)
+        split = read_split(asked.inputs_npz, asked.labels_npz, specs, asked.rows_by)
         real = split.buffers(specs)
     elif asked.inputs_npz:
         real = read_sets(asked.inputs_npz, specs)

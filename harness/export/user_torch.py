@@ -181,7 +181,7 @@ def _choose_sets(job: ExportJob, called: Called, specs: tuple[TensorSpec, ...]) 
     npz = asked.inputs_npz
     split = None
     if npz and (asked.labels_npz or asked.scored):
-        split = input_sets.read_split(npz, asked.labels_npz, specs)
+        split = input_sets.read_split(npz, asked.labels_npz, specs, asked.rows_by)
     elif called.labels is not None and not npz:
         split = input_sets.split_rows(called.inputs, called.labels, specs)
     if split:

@@ -77,6 +77,7 @@ def _split_of_task(task: LabelledTask, batch: int) -> RowSplit:
         report=task.report,
         report_labels=task.labels,
         report_rows=np.arange(len(task.labels)),
+        other_rows=np.arange(len(next(iter(task.calibration.values())))),
     )
 
 

@@ -47,7 +47,7 @@ GRADIENTS = "gradients.npz"
 INPUTS, REFERENCE, CALIBRATION, SHARED_OUTPUTS = "inputs.npz", "reference.npz", "calibration.npz", "shared.npz"
 UNSEEN, UNSEEN_REFERENCE = "unseen.npz", "unseen-reference.npz"
 REPORT, SELECTION, REPORT_OUTPUTS = "report.npz", "selection.npz", "report-outputs.npz"
-LABELS, ROWS = "labels", "rows"
+LABELS, ROWS, OTHER_ROWS = "labels", "rows", "other_rows"
 ERROR = "error.json"
 """The file that an export leaves in place of a manifest: why there is no exported model."""
 TELLING = 10.0
@@ -80,11 +80,13 @@ class ReportRows:
     Attributes:
         inputs: by input name, rows along axis 0.
         rows: (rows,), the number of each in the user's own data, from 0.
+        other_rows: likewise, of the rows for timing and calibration.
         labels: (rows,), the right class of each; None if they have none.
     """
 
     inputs: Arrays
     rows: Array
+    other_rows: Array
     labels: Array | None
 
 
@@ -293,17 +295,16 @@ class ExportedModel:
             return None
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             labels = stored[LABELS] if LABELS in stored.files else None
-            return ReportRows(inputs=self._inputs_in(stored), rows=stored[ROWS], labels=labels)
+            numbers = {"rows": stored[ROWS], "other_rows": stored[OTHER_ROWS]}
+            return ReportRows(inputs=self._inputs_in(stored), labels=labels, **numbers)
 
     def number_row(self, row: int) -> int:
         """Return the number that a row of the input buffers has in the user's data; of drawn inputs, the same."""
         if not self.has_report:
             return row
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
-            numbers = stored[ROWS]
-        is_halved = len(numbers) > 1 and numbers[1] - numbers[0] == 2
-        known = row % max(len(numbers), 1)  # the first rows fill up the last buffer
-        return 2 * known + 1 if is_halved else known
+            numbers = stored[OTHER_ROWS]
+        return int(numbers[row % len(numbers)])  # the first rows fill up the last buffer
 
     @property
     def has_own_report_outputs(self) -> bool:

@@ -82,6 +82,30 @@ def describe(path: Path) -> str:
     )
 
 
+def read_ids(path: Path) -> tuple[str, Array]:
+    """Return what rows belong to, as people may call it (`speaker`), and the one that each row belongs to.
+
+    Raises:
+        UsageError: it can't be read, or isn't one number or text for each row, or all rows belong to one.
+    """
+    found = read(path)
+    if isinstance(found, Mapping) and len(found) != 1:
+        raise UsageError(f"{path}: expected one array, the unit of each row; got {', '.join(found) or 'none'}")
+    name, column = next(iter(found.items())) if isinstance(found, Mapping) else (path.stem, found)
+    try:
+        ids = np.asarray(column)
+    except ValueError:  # rows of several lengths
+        ids = np.zeros((0, 0))
+    if ids.ndim != 1 or ids.dtype.kind not in "biufUS":
+        raise UsageError(
+            f"{path}: expected one number or text for each row, its unit; got {ids.dtype}{list(ids.shape)}"
+        )
+    unit = name.lower().removesuffix("s") if re.fullmatch("[A-Za-z]{2,}", name) else "unit"
+    if len(np.unique(ids)) < 2:
+        raise UsageError(f"{path}: all {len(ids)} rows are of one {unit}, which tells nothing of others")
+    return unit, ids
+
+
 def take_rows(truth: Truth, rows: Array) -> Any:
     """Return the truth of these rows, in the same form."""
     if isinstance(truth, Mapping):

@@ -53,7 +53,7 @@ def pack(study: Study) -> Parcel:
     if study.name == DEFAULT and len(points(study)) > 1:  # parts of one study are known by its name
         fields["name"] = name_model(study.model[0])
     fields["model"] = [_add_model(name, packed) for name in study.model]
-    for name in ("inputs", "labels", "truth", "calibration"):
+    for name in ("inputs", "labels", "truth", "rows_by", "calibration"):
         if given := getattr(study, name):
             files_of = reading.list_files if name == "inputs" and study.read else data_files.files_of
             fields[name] = _add_files(Path(given), files_of(Path(given).expanduser()), packed)

@@ -17,7 +17,7 @@ from shootout.decide.policy import Policy, as_policy
 from shootout.errors import UsageError
 from shootout.messages import Scores
 from shootout.report.columns import error, share
-from shootout.results.accuracy import DEFAULT_DROP, MetricLimits, judge_drop, list_outputs, right_rows
+from shootout.results.accuracy import DEFAULT_DROP, MetricLimits, find_ends, judge_drop, list_outputs, right_rows
 from shootout.results.analysis import Analysed, read_metric_limits
 from shootout.results.choice import is_judged, is_plain
 from shootout.results.document import Part, Row
@@ -285,18 +285,17 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
     told = {"name": name, "reference": f"{means[0]:.4g}", "candidate": f"{means[1]:.4g}"}
     if after.against == "outputs" and limits.min_agreement and not lower:
         least = read_share(limits.min_agreement)
-        ends = (0.0, 1.0) if all(0 <= score <= 1 for score in after.rows) else None
-        low, high = bound_mean(after.rows, ends=ends, confidence=1 - alpha) or (None, None)
+        low, high = bound_mean(after.rows, ends=find_ends(after), confidence=1 - alpha) or (None, None)
         standing = judge_limit(low, high, least, at_most=False)
         reason = None if low is None or high is None else f"[{low:.4g}, {high:.4g}]"
         return Check(**told, limit=f"at least {least:.4g}", standing=standing, reason=reason)
     most = find_max_drop(limits.max_drop or DEFAULT_DROP, means[0])
-    change = compare_means(before.rows, after.rows, is_lower_better=lower, confidence=1 - alpha)
-    standing, needed = judge_drop(change, before.rows, after.rows, most, is_lower_better=lower)
-    reason = f"all {counted(len(after.rows), 'row')} have the same score"
+    change = compare_means(before.rows, after.rows, is_lower_better=lower, worst=before.worst, confidence=1 - alpha)
+    standing, needed = judge_drop(change, before, after, most)
+    reason = f"all {counted(len(after.rows), after.unit)} have the same score"
     if change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
-        reason += f"; about {needed:,} scored rows would tell" if needed else ""
+        reason += f"; about {needed:,} scored {after.unit}s would tell" if needed else ""
     return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)
 
 

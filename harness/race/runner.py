@@ -345,7 +345,7 @@ def _measure_of(study: Study) -> Measure | None:
     if not study.metric:
         return None
     truth = rows_of(study).truth
-    return Measure(metric=study.metric, truth=str(truth or ""), scores=study.scores or "")
+    return Measure(metric=study.metric, truth=str(truth or ""), scores=study.scores or "", rows_by=study.rows_by or "")
 
 
 def rules_to_go_on(rules: Rules, played: int) -> Rules:

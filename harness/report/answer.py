@@ -255,7 +255,10 @@ def _tell_metric_limit(metric: Metric) -> str:
         return f"{told}, no limit: give --min-agreement" if metric.against == "outputs" else told
     verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
     if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
-        verdict = f"about {float(f'{metric.rows_needed - metric.rows:.2g}'):,.0f} rows more would tell"
+        more = float(f"{metric.rows_needed - metric.rows:.2g}")
+        verdict = f"about {more:,.0f} {metric.unit}s more would tell"
+        if metric.unit != "row":
+            verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
     return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"
 
 

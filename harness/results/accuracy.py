@@ -154,41 +154,48 @@ def _measure_metric(
     alike = {arm for arm, one in scores.items() if len(one.rows) == len(mine.rows) and not one.fault}
     against = _reference_of(row, record, alike)
     before, lower = scores[against] if against else None, mine.lower_is_better
-    change = compare_means(before.rows, mine.rows, is_lower_better=lower) if before else None
-    of_share = (0.0, 1.0) if mine.against == "outputs" and all(0 <= score <= 1 for score in mine.rows) else None
-    low, high = bound_mean(mine.rows, ends=of_share) or (None, None)
+    value, change, worst = math.fsum(mine.rows) / len(mine.rows), None, None
+    if before:
+        change = compare_means(before.rows, mine.rows, is_lower_better=lower, worst=before.worst)
+        worst = before.worst or find_worst_loss(before.rows, mine.rows, is_lower_better=lower)
+    low, high = bound_mean(mine.rows, ends=find_ends(mine)) or (None, None)
     lost = find_lost_part(before.parts, mine.parts) if before else None
     metric = Metric(
         name=mine.name,
-        value=math.fsum(mine.rows) / len(mine.rows),
+        value=value,
         low=low,
         high=high,
         rows=len(mine.rows),
+        unit=mine.unit,
         lower_is_better=lower,
         against=mine.against,
         change=MetricChange(against=against, **asdict(change)) if against and change else None,
-        worst=find_worst_loss(before.rows, mine.rows, is_lower_better=lower) if before else None,
+        worst=worst,
         output=mine.output,
         loses_most=MetricPart(**asdict(lost)) if lost else None,
     )
     if is_exact(row.precision, row.scheme, row.file):
         return metric
-    return _judge_metric(metric, mine.rows, before.rows if before else None, limits)
+    return _judge_metric(metric, mine, before, limits)
 
 
-def _judge_metric(
-    metric: Metric, mine: Sequence[float], before: Sequence[float] | None, limits: MetricLimits
-) -> Metric:
+def find_ends(scores: Scores) -> tuple[float, float] | None:
+    """Return between which scores an agreement with FP32's own outputs lies, if it is a share."""
+    shares = [math.fsum(scores.rows) / len(scores.rows)] if scores.worst else scores.rows
+    is_share = all(0 <= share <= 1 for share in shares)
+    return (min(0.0, *scores.rows), max(1.0, *scores.rows)) if scores.against == "outputs" and is_share else None
+
+
+def _judge_metric(metric: Metric, mine: Scores, before: Scores | None, limits: MetricLimits) -> Metric:
     """Return the metric with its limit and how it stands to that.
 
     Args:
-        mine: the target's score of each row.
-        before: plain FP32's; None if it has none.
+        before: plain FP32's scores; None if it has none.
     """
     if metric.against == "outputs" and limits.min_agreement and not metric.lower_is_better:
         return _judge_agreement(metric, read_share(limits.min_agreement))
     if before is not None and (limits.max_drop or metric.against == "truth"):
-        limit = find_max_drop(limits.max_drop or DEFAULT_DROP, math.fsum(before) / len(before))
+        limit = find_max_drop(limits.max_drop or DEFAULT_DROP, math.fsum(before.rows) / len(before.rows))
         return _judge_drop(metric, mine, before, limit)
     return metric
 
@@ -202,30 +209,27 @@ def _judge_agreement(metric: Metric, limit: float) -> Metric:
     return metric.model_copy(update=found)
 
 
-def _judge_drop(metric: Metric, mine: Sequence[float], before: Sequence[float], limit: float) -> Metric:
-    standing, needed = judge_drop(metric.change, before, mine, limit, is_lower_better=metric.lower_is_better)
+def _judge_drop(metric: Metric, mine: Scores, before: Scores, limit: float) -> Metric:
+    standing, needed = judge_drop(metric.change, before, mine, limit)
     found = {"limits": "drop", "limit": limit, "standing": standing, "rows_needed": needed}
     return metric.model_copy(update=found)
 
 
-def judge_drop(
-    change: MeanChange | None, before: Sequence[float], after: Sequence[float], limit: float, *, is_lower_better: bool
-) -> tuple[Standing, int | None]:
+def judge_drop(change: MeanChange | None, before: Scores, after: Scores, limit: float) -> tuple[Standing, int | None]:
     """Return how a change of the mean stands to the most that it may lose, and about how many rows would tell.
 
     Args:
         change: what `compare_means` found.
-        before, after: each row's score.
     """
-    standing, needed = Standing.UNKNOWN, None
+    standing, needed, lower = Standing.UNKNOWN, None, after.lower_is_better
     if change:
-        low, high = (change.low, change.high) if is_lower_better else (-change.high, -change.low)
+        low, high = (change.low, change.high) if lower else (-change.high, -change.low)
         standing = judge_limit(low, high, limit, at_most=True)
-        worst = find_worst_loss(before, after, is_lower_better=is_lower_better)
-        if standing is Standing.MET and len(after) < count_rows_for_rare(worst, limit):
+        worst = before.worst or find_worst_loss(before.rows, after.rows, is_lower_better=lower)
+        if standing is Standing.MET and len(after.rows) < count_rows_for_rare(worst, limit):
             standing = Standing.UNKNOWN
         if standing is Standing.UNKNOWN:
-            needed = count_rows_to_tell(before, after, limit, is_lower_better=is_lower_better)
+            needed = count_rows_to_tell(before.rows, after.rows, limit, is_lower_better=lower, worst=before.worst)
     return standing, needed
 
 

@@ -72,12 +72,13 @@ class MetricPart(Part):
 
 
 class Metric(Part):
-    """The mean of a metric's scores over the report split, and whether the target may be shipped by it.
+    """A metric of the report split (a mean over rows, or of the whole set), and whether it lets the target be shipped.
 
     Attributes:
         against: what outputs were compared with: the user's `truth` (labels too), or the model's own FP32 `outputs`.
         low, high: its 95 % interval; null if all scores are the same and nothing tells how far others may lie.
-        rows: how many have one.
+        rows: how many rows have one, or how many units that rows belong to.
+        unit: what is counted: `row`, or what `--rows-by` names, such as `speaker`.
         change: null of the plain FP32 arm, if that has no scores, and if both have one score for all rows.
         worst: what a row may lose at most, as far as the scores tell; null without `change`.
         limits: what `limit` is on: the `drop` against plain FP32's mean, or the `agreement` with FP32's outputs.
@@ -94,6 +95,7 @@ class Metric(Part):
     low: float | None = None
     high: float | None = None
     rows: int
+    unit: str = "row"
     lower_is_better: bool
     against: Literal["truth", "outputs"] = "truth"
     change: MetricChange | None = None

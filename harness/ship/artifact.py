@@ -32,7 +32,7 @@ from shootout.study.reproduce import words
 from shootout.study.target import provider
 from shootout.worker import availability
 
-_GIVEN_FILES = ("labels", "calibration", "weights")
+_GIVEN_FILES = ("labels", "calibration", "rows-by", "weights")
 
 
 def find_built(source: ArmToShip, progress: Progress) -> Built:
@@ -104,6 +104,7 @@ def _plan_of_group(source: ArmToShip) -> PlannedGroup:
         weights=files["weights"],
         scored=find_scored(given.get("--metric"), rows.truth),
         class_scores=given.get("--scores", "") if files["labels"] else "",
+        rows_by=files["rows-by"],
     )
     return PlannedGroup(record=record, request=request, skips=skips)
 

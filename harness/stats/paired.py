@@ -156,12 +156,18 @@ def bound_mean(
 
 
 def compare_means(
-    before: Sequence[float], after: Sequence[float], *, is_lower_better: bool = False, confidence: float = CONFIDENCE
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    is_lower_better: bool = False,
+    worst: float = 0.0,
+    confidence: float = CONFIDENCE,
 ) -> MeanChange | None:
     """Compare two models' scores of the same rows; None if all scores are one: nothing tells what others do.
 
     Args:
         is_lower_better: the scores are errors, whose tails are heavy whatever their range.
+        worst: what a row can lose, if that is known.
         confidence: of the interval.
 
     Raises:
@@ -169,13 +175,14 @@ def compare_means(
 
     Two rows more are counted, of which half a one gained and half a one lost as much as scores can differ. Of shares,
     from 0 to 1, that is the largest change of a row, or their range if no row changed. Of other scores it is always the
-    range: their errors have heavy tails. The interval reaches as much further as one such row moves the mean. Without
-    that, a loss of few rows is missed too often: these make the mean and the spread too small together.
+    range: their errors have heavy tails. What a row can lose takes its place if it is known. The interval reaches as
+    much further as one such row moves the mean. Without that, a loss of few rows is missed too often: these make the
+    mean and the spread too small together.
     """
     if len(before) != len(after) or not before:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
     changes = [new - old for old, new in zip(before, after, strict=True)]
-    scope = _find_scope(before, after, is_lower_better=is_lower_better)
+    scope = worst or _find_scope(before, after, is_lower_better=is_lower_better)
     if not scope:
         return None
     total = len(changes) + 2
@@ -272,12 +279,13 @@ def count_rows_for_rare(worst: float, limit: float) -> int:
 
 
 def count_rows_to_tell(
-    before: Sequence[float], after: Sequence[float], limit: float, *, is_lower_better: bool
+    before: Sequence[float], after: Sequence[float], limit: float, *, is_lower_better: bool, worst: float = 0.0
 ) -> int | None:
     """Return how many rows would tell whether the mean lost less than a limit, if the others are like these.
 
     Args:
         limit: on the loss, 0 or more.
+        worst: what a row can lose, if that is known.
 
     Returns:
         None for over `MOST_ROWS`.
@@ -291,8 +299,9 @@ def count_rows_to_tell(
     room = abs(limit - (mean if is_lower_better else -mean))
     if not room:
         return None
-    z2, scope = quantile_of(CONFIDENCE) ** 2, _find_scope(before, after, is_lower_better=is_lower_better)
+    z2, scope = quantile_of(CONFIDENCE) ** 2, worst or _find_scope(before, after, is_lower_better=is_lower_better)
     part = z2 * variance + 2 * room * scope
     needed = math.ceil((part + math.sqrt(part**2 + 4 * room**2 * (z2 - 1) * scope**2)) / (2 * room**2))
-    needed = max(needed, count_rows_for_rare(find_worst_loss(before, after, is_lower_better=is_lower_better), limit))
+    worst = worst or find_worst_loss(before, after, is_lower_better=is_lower_better)
+    needed = max(needed, count_rows_for_rare(worst, limit))
     return needed if needed <= MOST_ROWS else None

@@ -181,6 +181,14 @@ class MetricOptions(TypedDict, total=False):
         str,
         Flag(group=HelpGroup.DATA, word="OUTPUT", help="The output that --labels or --metric NAME go by."),
     ]
+    rows_by: Annotated[
+        str | PathLike[str],
+        Flag(
+            group=HelpGroup.DATA,
+            word="FILE",
+            help="What each row of --inputs belongs to, such as its speaker: rows of one count as one, for --metric.",
+        ),
+    ]
     max_drop: Annotated[
         str,
         Flag(

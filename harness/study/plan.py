@@ -222,6 +222,7 @@ def make_plan(
     files = [digest for facts in checked.values() for digest in facts.hashes]
     files += [scoring.check(study.metric)] if study.metric else []
     files += _check_truth(study, rows, counts, models)
+    files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     here = Here(
         available={},
         threads=place(None).threads,
@@ -268,6 +269,17 @@ def _check_truth(study: Study, rows: RowFiles, counts: Collection[int], models: 
         outputs = output_names(model) if is_file(model) else ()
         scoring.check_truth(study.metric or scoring.AUTO, study.scores or "", truth, outputs)
     return [data_files.digest(rows.truth)]
+
+
+def _check_units(rows_by: Path, counts: Collection[int]) -> list[str]:
+    """Return the hash of what rows belong to, once it is known to fit them as far as files tell.
+
+    Raises:
+        UsageError: it doesn't.
+    """
+    truth_files.check(rows_by, counts)
+    truth_files.read_ids(rows_by)
+    return [data_files.digest(rows_by)]
 
 
 def refuse_unknown_names(study: Study, point: Point, here: Here) -> None:

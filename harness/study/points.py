@@ -266,6 +266,7 @@ def request(study: Study, point: Point) -> Request:
         training=point.scenario is Scenario.TRAIN_STEP,
         scored=find_scored(study.metric, rows.truth),
         class_scores=(study.scores or "") if study.labels else "",
+        rows_by=Path(study.rows_by) if study.rows_by else None,
     )
     if is_file(point.model):
         return replace(asked, parameters=axis_sizes_of(asked))

@@ -19,18 +19,8 @@ def given(study: Study) -> tuple[str, ...]:
 
     They are the user's files, what scores their rows, other interpreters, and what is looked at beside the times.
     """
-    own = (
-        "inputs",
-        "read",
-        "labels",
-        "truth",
-        "calibration",
-        "weights",
-        "metric",
-        "scores",
-        "max_drop",
-        "min_agreement",
-    )
+    files = ("inputs", "read", "labels", "truth", "rows_by", "calibration", "weights")
+    own = (*files, "metric", "scores", "max_drop", "min_agreement")
     options = [(_FLAGS[name], text) for name in own if (text := getattr(study, name))]
     options += [(_FLAGS["pythons"], f"{name}={without_home(path)}") for name, path in study.pythons.items()]
     options += [(_FLAGS["energy"], "")] if study.energy else []

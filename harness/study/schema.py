@@ -104,6 +104,7 @@ class Study(BaseModel):
         truth: what is right for each row of these inputs, of any type and shape (`exported.truth_files`), for `metric`.
         metric: what scores each row: a name (`models.user.metrics`), `auto`, `file.py:score` or `package.module:score`.
         scores: the output that labels and named metrics go by; None: the first that fits.
+        rows_by: what each row of these inputs belongs to (`exported.truth_files`): rows of one count as one.
         max_drop: what the mean score of a target may lose against plain FP32's, in its unit, or `1%` of FP32's.
         min_agreement: of a metric without truth, the least mean agreement with the model's own FP32 outputs.
         calibration: the user's own calibration data.
@@ -151,6 +152,7 @@ class Study(BaseModel):
     truth: _Path | None = None
     metric: str | None = None
     scores: str | None = None
+    rows_by: _Path | None = None
     max_drop: str | None = None
     min_agreement: str | None = None
     calibration: _Path | None = None
@@ -307,7 +309,7 @@ def _find_faults(study: Study) -> Iterator[str]:
 def _find_metric_faults(study: Study) -> Iterator[str]:
     """Yield what makes no sense of truth, metric and their limits."""
     words = {"truth (--truth)": study.truth, "max_drop (--max-drop)": study.max_drop}
-    words["min_agreement (--min-agreement)"] = study.min_agreement
+    words |= {"min_agreement (--min-agreement)": study.min_agreement, "rows_by (--rows-by)": study.rows_by}
     for word in (name for name, value in words.items() if value is not None and not study.metric):
         yield f"{word} is for a metric: add one (--metric auto proposes one), or leave it out"
     if study.scores and not (study.metric or study.labels):
@@ -318,6 +320,8 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
         yield "truth (--truth) and labels (--labels) both say what is right: give one of them"
     if study.truth and not study.inputs:
         yield "truth (--truth) is that of your own inputs' rows: give those too, with --inputs data.npz"
+    if study.rows_by and not study.inputs:
+        yield "rows_by (--rows-by) is what your own inputs' rows belong to: give those too, with --inputs data.npz"
     if study.min_agreement and (study.truth or study.labels):
         yield "min_agreement (--min-agreement) is for rows without truth: with truth, use --max-drop"
     for name, text, read in (

@@ -42,7 +42,7 @@ _PROBABILITY_SLACK = 0.01
 """A quantized sigmoid may leave [0, 1] by this."""
 _SUM_SLACK = 0.05
 """A quantized softmax may miss a sum of 1 by this."""
-_CLASS_METRICS = ("accuracy", "agree", "top", "kl")
+_CLASS_METRICS = ("accuracy", "agree", "top", "kl", "f1", "auc")
 _EMBEDDING = re.compile("embed|hidden_state|feature|pooler", re.IGNORECASE)
 
 
@@ -54,9 +54,10 @@ class NamedMetric:
         help: one sentence.
         unit: "" for a share or for the truth's own unit.
         score: takes one output with the rows along axis 0, and their truth: an array, or a list with one entry a row.
-            Returns one float64 a row.
+            Returns one float64 a row, or with `reduce` statistics (rows, ...) of numbers or objects.
         split: takes the same, and returns by part of the data (`class 7`) one float64 a row, NaN if the row has none of
             that part; None if the metric knows no parts.
+        reduce: makes a metric of the whole set of the statistics of all rows; None if the metric is a mean over rows.
     """
 
     name: str
@@ -65,6 +66,20 @@ class NamedMetric:
     unit: str
     score: Callable[[Array, Any], Array]
     split: Callable[[Array, Any], Mapping[str, Array]] | None = None
+    reduce: Callable[[Array], WholeSet] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeSet:
+    """A metric of a whole set of rows.
+
+    Attributes:
+        value_of: takes (rows,) bool, and returns the metric of these rows.
+        worst: what the metric may lose, times the number of rows, if one row fails; 0 if that isn't known.
+    """
+
+    value_of: Callable[[Array], float]
+    worst: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +106,14 @@ class MetricFamily:
 
     Attributes:
         score: takes the metric's name, an output, its truth and the parameter, if one was given; so does `split`.
+        reduce: takes the statistics and the parameter, if one was given.
     """
 
     name: str
     help: str
     score: Callable[..., Array]
     split: Callable[..., Mapping[str, Array]] | None = None
+    reduce: Callable[..., WholeSet] | None = None
     lower_is_better: bool = False
     unit: str = ""
     parameter: Parameter | None = None
@@ -108,31 +125,6 @@ class MetricFamily:
             return self.name
         tail = f"@{self.parameter.letter}"
         return f"{self.name}{tail}" if self.parameter.required else f"{self.name}[{tail}]"
-
-
-def find_metric(word: str) -> NamedMetric:
-    """Return the metric that a user names: `mae`, `top5`, `quantile@0.9`.
-
-    Raises:
-        UsageError: no metric has the name, or its parameter isn't valid.
-    """
-    name, at, text = re.sub(r"^top(\d+)$", r"top@\1", word.strip().lower()).partition("@")
-    family = METRICS.get(name)
-    if family is None:
-        raise unknown("metric", word, METRICS)
-    given = (_read_parameter(family, word, text),) if at else ()
-    if not given and family.parameter is not None and family.parameter.required:
-        raise UsageError(f"metric {word!r} needs a parameter: {family.form}, {family.parameter.expected}")
-    joint = "" if name == "top" else "@"
-    full = f"{name}{joint}{given[0]:.12g}" if given else name
-    return NamedMetric(
-        name=full,
-        help=family.help,
-        lower_is_better=family.lower_is_better,
-        unit=family.unit,
-        score=partial(_score_rows, full, family.score, given),
-        split=partial(_split_rows, full, family.split, given) if family.split else None,
-    )
 
 
 def pick(outputs: Mapping[str, Array], truth: Any, scores: str | None, metric: NamedMetric) -> tuple[Array, Any]:
@@ -282,20 +274,7 @@ def _is_float(kind: str) -> bool:
     return "float" in kind
 
 
-def _read_parameter(family: MetricFamily, word: str, text: str) -> float:
-    parameter = family.parameter
-    if parameter is None:
-        raise UsageError(f"metric {word!r}: {family.name} takes no parameter")
-    try:
-        value = parameter.read(text)
-    except ValueError:
-        value = math.nan
-    if math.isnan(value) or not parameter.valid(value):
-        raise UsageError(f"metric {word!r}: expected {family.form}, {parameter.expected}; received {text!r}")
-    return value
-
-
-def _score_rows(
+def score_rows(
     name: str, score: Callable[..., Array], parameters: tuple[float, ...], output: Array, truth: Any
 ) -> Array:
     """Check what every metric needs, score the rows, and give those with a NaN a NaN."""
@@ -303,12 +282,14 @@ def _score_rows(
     if not len(output):
         return np.zeros(0)
     with np.errstate(invalid="ignore", over="ignore"):
-        rows = score(name, output, truth, *parameters).astype(np.float64)
+        rows = score(name, output, truth, *parameters)
+    rows = rows.copy() if rows.dtype == object else rows.astype(np.float64)
     truth_gaps = [_has_nan(entry[None])[0] for entry in truth] if isinstance(truth, list) else _has_nan(truth)
-    return np.where(_has_nan(output) | np.asarray(truth_gaps), np.nan, rows)
+    rows[_has_nan(output) | np.asarray(truth_gaps)] = np.nan
+    return rows
 
 
-def _split_rows(
+def split_rows(
     name: str, split: Callable[..., Mapping[str, Array]], parameters: tuple[float, ...], output: Array, truth: Any
 ) -> Mapping[str, Array]:
     """Check the same, and score each part of the rows."""
@@ -685,17 +666,20 @@ def _count_overlap(name: str, output: Array, truth: Any, threshold: float | None
 
 
 def _score_ctc(name: str, output: Array, truth: Any, blank: float = 0) -> Array:
+    pairs = _decode_rows(name, output, truth, int(blank))
+    return np.array([1 - _edit_distance(*pair) / max(*map(len, pair), 1) for pair in pairs])
+
+
+def _decode_rows(name: str, output: Array, truth: Any, blank: int) -> list[tuple[Array, Array]]:
+    """Return the class ids that each row of the output says, and those of its truth."""
     if output.ndim != 3 or output.dtype.kind != "f" or not -1 <= blank < output.shape[2]:
         raise UsageError(
             f"{name}: expected an output of scores (rows, time, classes) with class {blank:g}, "
             f"received {output.dtype}{list(output.shape)}"
         )
-    silent = int(blank) % output.shape[2]
-    decoded = [_decode_ctc(scores, silent) for scores in output]
+    silent = blank % output.shape[2]
     expected = [_read_sequence(name, entry, silent, output.shape[2]) for entry in truth]
-    return np.array(
-        [1 - _edit_distance(*pair) / max(*map(len, pair), 1) for pair in zip(decoded, expected, strict=True)]
-    )
+    return list(zip((_decode_ctc(scores, silent) for scores in output), expected, strict=True))
 
 
 def _decode_ctc(scores: Array, blank: int) -> Array:
@@ -804,8 +788,8 @@ def _name_parts(boxes: Array) -> dict[str, Array]:
     return {name: some for name, some in parts.items() if some.any()}
 
 
-def _read_boxes(name: str, entry: Array, *, is_truth: bool = False) -> Array:
-    """Return one row's boxes, without fillers (four equal coordinates) and those with a score below `LOWEST_SCORE`."""
+def _read_boxes(name: str, entry: Array, *, is_truth: bool = False, least: float = LOWEST_SCORE) -> Array:
+    """Return one row's boxes, without fillers (four equal coordinates) and those with a lower score than the least."""
     if not entry.size:
         return np.zeros((0, 6))
     if entry.ndim != 2 or entry.shape[1] < 4 or entry.dtype.kind not in "fiu":
@@ -815,7 +799,7 @@ def _read_boxes(name: str, entry: Array, *, is_truth: bool = False) -> Array:
         return boxes
     if is_truth and _are_logits(boxes[:, 4]):
         raise UsageError(f"{name}: expected x1 y1 x2 y2 score class as truth, received a score beyond 0 to 1")
-    return np.asarray(boxes[~(boxes[:, 4] < LOWEST_SCORE)])
+    return np.asarray(boxes[~(boxes[:, 4] < least)])
 
 
 def _find_overlaps(boxes: Array, others: Array) -> Array:
@@ -831,7 +815,7 @@ def _find_overlaps(boxes: Array, others: Array) -> Array:
 
 _THRESHOLD = Parameter(letter="T", expected="T a number, the threshold of one channel", read=float, valid=math.isfinite)
 
-METRICS: Mapping[str, MetricFamily] = MappingProxyType(
+ROW_METRICS: Mapping[str, MetricFamily] = MappingProxyType(
     {
         family.name: family
         for family in (
@@ -941,4 +925,4 @@ METRICS: Mapping[str, MetricFamily] = MappingProxyType(
         )
     }
 )
-"""The metrics by name; `top` is written `top5`."""
+"""The metrics of a row by name."""

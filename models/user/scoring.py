@@ -28,23 +28,28 @@ from shootout.exported import truth_files
 from shootout.exported.model import ExportedModel, open_exported
 from shootout.host import child
 from shootout.messages import MOST_SCORE, Scores
-from shootout.models.user import factory, metrics, source
+from shootout.models.user import factory, metric_names, metrics, source
+from shootout.models.user.metrics import WholeSet
+from shootout.stats.jackknife import find_pseudo_values
 
 NAMES, SCORES, TASK, CALLS = "names.json", "scores.json", "task.json", "*.npz"
 """The folder's files: the outputs' names, the answer, what to score by, and one for each call."""
 LOWER = "lower_is_better"
 """The function's attribute that says so."""
+REDUCE = "reduce"
+"""The function's attribute that makes one number of the statistics of some rows."""
 AUTO = "auto"
 OF_TEXTS = ("ctc", "cer", "wer")
 """The names of metrics that take texts for truth."""
 FORM = "expected score(outputs, truth) or score(outputs, truth, inputs), which returns one number for each row"
+SET_FORM = "statistics of a row need a function that makes one number of those of some rows: set {name}.reduce"
 _WITH_INPUTS = 3
 LEAST_OF_PART = 5
 """Rows of a part that show a loss: of fewer, not even the loss of all their scores is significant."""
 _FORM_OF_ANSWER = TypeAdapter(Scores)
 
 Score = Callable[[Arrays, Any, Arrays], Any]
-"""Outputs, truth and inputs of one call → a number for each row."""
+"""Outputs, truth and inputs of one call → a number for each row, or statistics of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +60,13 @@ class Measure:
         metric: a name, `auto`, `file.py:score` or `package.module:score`.
         truth: the path of the user's truth; "" for the labels, or without these the model's own FP32 outputs.
         scores: the output that a named metric goes by; "" for the first that fits.
+        rows_by: the path of what each row of the user's inputs belongs to; "" if each is a unit by itself.
     """
 
     metric: str
     truth: str = ""
     scores: str = ""
+    rows_by: str = ""
 
 
 def is_own(metric: str) -> bool:
@@ -74,7 +81,7 @@ def check(metric: str) -> str:
         UsageError: there is no such name, file, module or function.
     """
     if not is_own(metric):
-        return metric if metric == AUTO else metrics.find_metric(metric).name
+        return metric if metric == AUTO else metric_names.find_metric(metric).name
     place = source.find(metric)
     source.definition(place, "scores the rows")
     return place.digest()
@@ -156,8 +163,32 @@ def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> Score
             found = {one.output: one for one in _open_metric(measure, outputs, truth, against)}
         for one in found.values():
             one.add(outputs, truth, inputs, len(next(iter(inputs.values()))))
-    first, *others = [one.collect(against) for one in found.values()]
+    units = _find_units(measure, exported)
+    first, *others = [replace(one.collect(units), against=against) for one in found.values()]
     return replace(first, other_outputs=tuple(others))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """Hold what the rows belong to.
+
+    Attributes:
+        name: of a unit, such as `speaker`.
+        of_rows: (rows,), the unit of each row that is scored, from 0 up.
+    """
+
+    name: str
+    of_rows: Array
+
+
+def _find_units(measure: Measure, exported: ExportedModel) -> Units | None:
+    """Return what the rows belong to; None if each is a unit by itself."""
+    if not measure.rows_by:
+        return None
+    report = exported.report()
+    assert report is not None, "outputs were kept of its report split"
+    name, ids = truth_files.read_ids(Path(measure.rows_by))
+    return Units(name=name, of_rows=np.unique(ids[report.rows], return_inverse=True)[1])
 
 
 @dataclass(kw_only=True)
@@ -168,6 +199,9 @@ class ScoredOutput:
         name: the metric's, for people.
         output: the output's name if the model has several, and the metric is no function of the user's own.
         split: scores the parts of the rows, if the metric knows any.
+        reduce: makes a metric of the whole set of what `score` returns; None if the metric is a mean over rows.
+        is_own: the user's own function.
+        rows: of each call, what `score` returned.
     """
 
     name: str
@@ -175,7 +209,9 @@ class ScoredOutput:
     score: Score
     split: Callable[[Arrays, Any], Mapping[str, Array]] | None = None
     output: str = ""
-    rows: list[float] = field(default_factory=list)
+    reduce: Callable[[Array], WholeSet] | None = None
+    is_own: bool = False
+    rows: list[Array] = field(default_factory=list)
     parts: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def add(self, outputs: Arrays, truth: Any, inputs: Arrays, size: int) -> None:
@@ -184,29 +220,65 @@ class ScoredOutput:
         Raises:
             UsageError: as `score_rows`.
         """
-        first = len(self.rows)
-        rows = np.asarray(self.score(outputs, truth, inputs))
-        if rows.shape != (size,) or rows.dtype.kind not in "biuf":
-            raise UsageError(f"{self.name} gave {rows.dtype}{list(rows.shape)} for {size} rows: {FORM}")
-        rows = rows.astype(np.float64)
-        if (odd := np.flatnonzero(~(np.abs(rows) < MOST_SCORE))).size:
-            at = first + int(odd[0])
-            raise UsageError(f"{self.name} gave {rows[odd[0]]:g} for row {at} of those it scores, which is no score")
-        self.rows += rows.tolist()
+        first = sum(map(len, self.rows))
+        self.rows.append(self._check_rows(np.asarray(self.score(outputs, truth, inputs)), size, first))
         for part, scores in (self.split(outputs, truth) if self.split else {}).items():
             known = {first + int(row): float(scores[row]) for row in np.flatnonzero(~np.isnan(scores))}
             self.parts.setdefault(part, {}).update(known)
 
-    def collect(self, against: Literal["truth", "outputs"]) -> Scores:
-        """Return all scores, without parts that too few rows have."""
-        return Scores(
-            name=self.name,
-            against=against,
-            output=self.output,
-            rows=tuple(self.rows),
-            lower_is_better=self.lower_is_better,
-            parts={part: rows for part, rows in self.parts.items() if len(rows) >= LEAST_OF_PART},
+    def _check_rows(self, rows: Array, size: int, first: int) -> Array:
+        fits = rows.shape == (size,) if self.reduce is None else rows.shape[:1] == (size,)
+        is_object = rows.dtype == object and not self.is_own
+        if not fits or not (is_object or rows.dtype.kind in "biuf"):
+            are_statistics = rows.shape[:1] == (size,) and rows.ndim > 1
+            form = SET_FORM.format(name=self.name.split(":")[-1]) if are_statistics else FORM
+            raise UsageError(f"{self.name} gave {rows.dtype}{list(rows.shape)} for {size} rows: {form}")
+        values = (
+            np.array([one if isinstance(one, float) else 0.0 for one in rows]) if is_object else rows.astype(np.float64)
         )
+        if (odd := np.argwhere(~(np.abs(values) < MOST_SCORE))).size:
+            value, at = values[tuple(odd[0])], first + int(odd[0][0])
+            raise UsageError(f"{self.name} gave {value:g} for row {at} of those it scores, which is no score")
+        return rows if is_object else values
+
+    def collect(self, units: Units | None) -> Scores:
+        """Return all scores, without parts that too few rows have.
+
+        Args:
+            units: what the rows belong to; None: each is a unit by itself.
+
+        Raises:
+            UsageError: as `score_rows`.
+        """
+        if len({one.shape[1:] for one in self.rows}) > 1:
+            shapes = " and ".join(dict.fromkeys(str(list(one.shape)) for one in self.rows))
+            raise UsageError(f"{self.name} gave statistics of several shapes, {shapes}: expected as many for each row")
+        rows = np.concatenate(self.rows)
+        parts = {part: scores for part, scores in self.parts.items() if len(scores) >= LEAST_OF_PART and not units}
+        found = Scores(
+            name=self.name,
+            output=self.output,
+            lower_is_better=self.lower_is_better,
+            unit=units.name if units else "row",
+        )
+        if self.reduce is None and units is None:
+            return replace(found, rows=tuple(rows.tolist()), parts=parts)
+        of_rows = units.of_rows if units else np.arange(len(rows))
+        if not of_rows.any():
+            raise UsageError(f"{self.name}: all scored rows are of one {found.unit}, which tells nothing of others")
+        whole = self.reduce(rows) if self.reduce else _average_rows(rows, is_error=self.lower_is_better)
+        try:
+            added = find_pseudo_values(whole.value_of, of_rows, must_be_even=self.is_own and self.reduce is not None)
+        except ValueError as error:
+            raise UsageError(f"{self.name} can't score the whole set: {error}") from None
+        return replace(found, rows=tuple(added.tolist()), worst=whole.worst, parts=parts)
+
+
+def _average_rows(rows: Array, *, is_error: bool) -> WholeSet:
+    """Return the mean over rows; shares may lose all of it, other scores as much as they lie apart."""
+    is_share = not is_error and rows.min() >= 0 and rows.max() <= 1
+    worst = float(rows.mean() if is_share else np.ptp(rows))
+    return WholeSet(value_of=lambda kept: float(rows[kept].mean()), worst=worst)
 
 
 def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) -> list[ScoredOutput]:
@@ -216,23 +288,46 @@ def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) ->
         UsageError: the user's module can't be imported, or the name doesn't fit outputs and truth.
     """
     if is_own(measure.metric):
-        place = source.find(measure.metric)
-        own = factory.find_function(place)
-        takes_inputs = _count_arguments(own) >= _WITH_INPUTS
-
-        def call_own(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
-            given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
-            return factory.call(place, lambda: own(*given))
-
-        return [ScoredOutput(name=place.short, lower_is_better=bool(getattr(own, LOWER, False)), score=call_own)]
+        return [_open_own(measure.metric)]
     word = measure.metric
     if word == AUTO:
         word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth))
-    metric = metrics.find_metric(word)
+    metric = metric_names.find_metric(word)
     picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
     if against == "truth" and not measure.scores and isinstance(truth, dict):
         picked = [name for name in outputs if name in truth] or picked
     return [_score_by_name(word, metric, name, has_others=len(outputs) > 1) for name in picked]
+
+
+def _open_own(metric: str) -> ScoredOutput:
+    """Import the user's function."""
+    place = source.find(metric)
+    own = factory.find_function(place)
+    takes_inputs = _count_arguments(own) >= _WITH_INPUTS
+    lower, reduce = bool(getattr(own, LOWER, False)), getattr(own, REDUCE, None)
+
+    def call(outputs: Arrays, truth: Any, inputs: Arrays) -> Any:
+        given = (outputs, truth, inputs) if takes_inputs else (outputs, truth)
+        return factory.call(place, lambda: own(*given))
+
+    if reduce is None:
+        return ScoredOutput(name=place.short, lower_is_better=lower, score=call, is_own=True)
+    if not callable(reduce):
+        raise UsageError(f"{place.short}.{REDUCE}: expected a function of the statistics, received {reduce!r}")
+
+    def reduce_rows(statistics: Array) -> float:
+        value = np.asarray(factory.call(place, lambda: reduce(statistics)))
+        if value.ndim or value.dtype.kind not in "biuf":
+            got = f"{value.dtype}{list(value.shape)}"
+            raise UsageError(f"{place.short}.{REDUCE} gave {got}: expected one number of all the rows that it gets")
+        return float(value)
+
+    def open_set(statistics: Array) -> WholeSet:
+        value = reduce_rows(statistics)
+        is_share = not lower and 0 <= value <= 1
+        return WholeSet(value_of=lambda kept: reduce_rows(statistics[kept]), worst=value if is_share else 0.0)
+
+    return ScoredOutput(name=place.short, lower_is_better=lower, score=call, reduce=open_set, is_own=True)
 
 
 def _score_by_name(word: str, metric: metrics.NamedMetric, output: str, *, has_others: bool) -> ScoredOutput:
@@ -253,6 +348,7 @@ def _score_by_name(word: str, metric: metrics.NamedMetric, output: str, *, has_o
         lower_is_better=metric.lower_is_better,
         score=call_named,
         split=split_named if metric.split else None,
+        reduce=metric.reduce,
         output=output if has_others else "",
     )
 

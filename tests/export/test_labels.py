@@ -44,6 +44,24 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
 
 
+def test_rows_that_belong_together_stay_on_one_side(tmp_path: Path):
+    units = RNG.permutation(np.arange(400) % 40)
+    rows = RNG.standard_normal((400, 4)).astype(np.float32)
+    split = input_sets.split_rows({"x": rows}, None, SPECS, units)
+    assert not {*units[split.report_rows]} & {*units[split.other_rows]}
+    assert len({*units[split.report_rows]}) == len({*units[split.other_rows]}) == 20
+    split.save(tmp_path)
+    exported: Any = SimpleNamespace(folder=tmp_path, has_report=True)
+    first = split.buffers(SPECS)[0]["x"]
+    assert all(np.array_equal(rows[ExportedModel.number_row(exported, at)], row) for at, row in enumerate(first))
+
+
+def test_few_units_serve_both():
+    split = input_sets.split_rows({"x": ROWS}, None, SPECS, np.arange(50) % 7)
+    assert np.array_equal(split.report_rows, np.arange(50))
+    assert "too few to share out" in split.notes[0]
+
+
 def test_few_rows_serve_both():
     split = input_sets.split_rows({"x": ROWS[:5]}, CLASSES[:5], SPECS)
     assert np.array_equal(split.report["x"], split.other["x"])

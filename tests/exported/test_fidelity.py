@@ -232,7 +232,7 @@ def test_accuracy_counts_every_row_once_whatever_the_batch(batch: int):
         seen.append(len(x["x"]))
         return {"y": x["x"]}
 
-    report = ReportRows(inputs=inputs, rows=np.arange(7), labels=labels)
+    report = ReportRows(inputs=inputs, rows=np.arange(7), other_rows=np.arange(7), labels=labels)
     found = with_accuracy(NOTHING, run, report, batch, "y")
     assert set(seen) == {batch}
     assert found.accuracy == pytest.approx(6 / 7)

@@ -23,6 +23,29 @@ def test_arrays_keep_their_names_and_a_single_file_has_none(tmp_path: Path):
     assert truth_files.take_rows(truth_files.read(tmp_path / "truth.npy"), np.array([1])).tolist() == [1]
 
 
+@pytest.mark.parametrize(
+    ("name", "unit"), [("speaker", "speaker"), ("patients", "patient"), ("Scene", "scene"), ("id_2", "unit")]
+)
+def test_what_rows_belong_to_has_the_name_of_its_array(tmp_path: Path, name: str, unit: str):
+    np.savez(tmp_path / "groups.npz", **{name: np.array(["x", "y", "x"])})
+    found, ids = truth_files.read_ids(tmp_path / "groups.npz")
+    assert (found, ids.tolist()) == (unit, ["x", "y", "x"])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fault"),
+    [
+        ({"a": np.zeros(2), "b": np.zeros(2)}, "expected one array, the unit of each row; got a, b"),
+        ({"a": np.zeros((2, 2))}, r"expected one number or text for each row, its unit; got float64\[2, 2\]"),
+        ({"scene": np.zeros(2)}, "all 2 rows are of one scene, which tells nothing of others"),
+    ],
+)
+def test_what_names_no_unit_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], fault: str):
+    np.savez(tmp_path / "groups.npz", **arrays)
+    with pytest.raises(UsageError, match=fault):
+        truth_files.read_ids(tmp_path / "groups.npz")
+
+
 def test_lines_may_be_ragged(tmp_path: Path):
     path = tmp_path / "truth.jsonl"
     path.write_text("\n".join(json.dumps({"boxes": [[0, 0, 1, 1]] * count, "count": count}) for count in range(3)))

@@ -36,6 +36,26 @@ def by_name(outputs, truth, inputs):
 def own(outputs, truth):
     return abs(outputs["y"] - truth["y"]).max(axis=1)
 
+def error_rate(outputs, truth):
+    import numpy as np
+    return np.stack([truth, truth + 1 + outputs["y"][:, 0]], axis=1)
+
+error_rate.lower_is_better = True
+error_rate.reduce = lambda rows: rows[:, 0].sum() / rows[:, 1].sum()
+
+def plain(outputs, truth): return error_rate(outputs, truth)
+def unset(outputs, truth): return error_rate(outputs, truth)
+def pair(outputs, truth): return error_rate(outputs, truth)
+def lost(outputs, truth): return error_rate(outputs, truth)
+def breaks(outputs, truth): return error_rate(outputs, truth)
+def wide(outputs, truth): return error_rate(outputs, truth)[:, : len(truth)]
+
+unset.reduce = 1
+pair.reduce = lambda rows: rows.sum(axis=0)
+lost.reduce = lambda rows: 1.0 if len(rows) == 5 else float("nan")
+breaks.reduce = lambda rows: rows["edits"]
+wide.reduce = error_rate.reduce
+
 def few(outputs, truth): return [1.0]
 def nan(outputs, truth): return truth * float("nan")
 def huge(outputs, truth): return truth * 1e200
@@ -168,14 +188,59 @@ def test_auto_proposes_a_metric_and_names_it(outputs: Path, exported: ExportedMo
     assert found.name == "mae"
 
 
+def test_a_metric_of_the_whole_set_has_what_each_row_adds_to_it(
+    metric: Path, outputs: Path, exported: ExportedModel, truth: Path
+):
+    found = scoring.score(Measure(metric=f"{metric}:error_rate", truth=str(truth)), outputs, exported, 60.0)
+    assert (found.name, found.fault, found.unit, found.worst) == ("metric.py:error_rate", "", "row", 0.0)
+    assert np.mean(found.rows) == pytest.approx(10 / 15)
+    added = [5 * 10 / 15 - 4 * (10 - row) / (15 - row - 1) for row in range(5)]
+    assert np.subtract(found.rows, found.rows[0]) == pytest.approx(np.subtract(added, added[0]))
+
+
+def test_a_named_metric_of_the_whole_set_knows_what_a_row_may_cost(
+    outputs: Path, exported: ExportedModel, tmp_path: Path
+):
+    np.save(tmp_path / "truth.npy", np.array([0, 0, 0, 1, 2]))
+    measure = Measure(metric="f1", truth=str(tmp_path / "truth.npy"))
+    found = scoring.score_rows(measure, outputs, exported)
+    assert np.mean(found.rows) == pytest.approx(0.25), "zeros are of class 0, which has an F1 of 0.75"
+    assert found.worst > np.mean(found.rows)
+
+
+@pytest.mark.parametrize(("name", "unit"), [("speakers.npy", "speaker"), ("ids_2.npy", "unit")])
+def test_rows_that_belong_together_are_one_score(
+    metric: Path, outputs: Path, exported: ExportedModel, truth: Path, name: str, unit: str
+):
+    np.save(truth.parent / name, np.array(["a", "b", "a", "b", "b"]))
+    measure = Measure(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / name))
+    found = scoring.score_rows(measure, outputs, exported)
+    assert (found.unit, len(found.rows), found.worst) == (unit, 2, 4.0)
+    assert np.mean(found.rows) == pytest.approx(2.0), "of all rows alike"
+    assert found.rows[1] - found.rows[0] == pytest.approx((2 * 2 - 1.0) - (2 * 2 - 8 / 3))
+
+
+def test_one_unit_alone_is_told(metric: Path, outputs: Path, exported: ExportedModel, truth: Path):
+    np.save(truth.parent / "speaker.npy", np.zeros(5, int))
+    measure = Measure(metric=f"{metric}:margin", truth=str(truth), rows_by=str(truth.parent / "speaker.npy"))
+    with pytest.raises(UsageError, match="all 5 rows are of one speaker, which tells nothing of others"):
+        scoring.score_rows(measure, outputs, exported)
+
+
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
+        ("plain", r"gave float64\[2, 2\] for 2 rows: statistics of a row need a function .* set plain.reduce"),
+        ("unset", "unset.reduce: expected a function of the statistics, received 1"),
+        ("pair", r"pair.reduce gave float64\[2\]: expected one number of all the rows that it gets"),
+        ("lost", "lost can't score the whole set: nan for all rows but those of unit 0"),
+        ("breaks", r"breaks raised IndexError.*\(metric.py line 34\)"),
+        ("wide", r"gave statistics of several shapes, \[2, 2\] and \[1, 1\]: expected as many for each row"),
         ("few", r"gave float64\[1\] for 2 rows: expected score\(outputs, truth\)"),
         ("nan", "gave nan for row 0"),
         ("huge", r"gave 1e\+200 for row 1 of those it scores, which is no score"),
         ("word", r"gave <U4\[2\] for 2 rows"),
-        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 21\)"),
+        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 41\)"),
     ],
 )
 def test_what_is_no_score_is_a_fault_that_says_so(

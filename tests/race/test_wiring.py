@@ -324,7 +324,10 @@ def labelled_exported() -> Any:
         has_report=True,
         number_row=lambda row: row,
         report=lambda: ReportRows(
-            inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])}, rows=np.arange(3), labels=np.array([1, 0, 0])
+            inputs={"x": np.array([[0.0, 1], [2, 3], [5, 4]])},
+            rows=np.arange(3),
+            other_rows=np.arange(3),
+            labels=np.array([1, 0, 0]),
         ),
     )
 

@@ -1,0 +1,56 @@
+"""Find a metric by the name that a user gives it: `mae`, `top5`, `map@0.5`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+
+from shootout.errors import UsageError, unknown
+from shootout.models.user.metrics import ROW_METRICS, MetricFamily, NamedMetric, score_rows, split_rows
+from shootout.models.user.set_metrics import SET_METRICS
+
+METRICS: Mapping[str, MetricFamily] = MappingProxyType({**ROW_METRICS, **SET_METRICS})
+"""By name; `top` is written `top5`."""
+
+
+def find_metric(word: str) -> NamedMetric:
+    """Return the metric that a user names.
+
+    Raises:
+        UsageError: no metric has the name, or its parameter isn't valid.
+    """
+    name, at, text = re.sub(r"^top(\d+)$", r"top@\1", word.strip().lower()).partition("@")
+    family = METRICS.get(name)
+    if family is None:
+        raise unknown("metric", word, METRICS)
+    given = (_read_parameter(family, word, text),) if at else ()
+    if not given and family.parameter is not None and family.parameter.required:
+        raise UsageError(f"metric {word!r} needs a parameter: {family.form}, {family.parameter.expected}")
+    joint = "" if name == "top" else "@"
+    full = f"{name}{joint}{given[0]:.12g}" if given else name
+    reduce = family.reduce
+    return NamedMetric(
+        name=full,
+        help=family.help,
+        lower_is_better=family.lower_is_better,
+        unit=family.unit,
+        score=partial(score_rows, full, family.score, given),
+        split=partial(split_rows, full, family.split, given) if family.split else None,
+        reduce=(lambda statistics: reduce(statistics, *given)) if reduce else None,
+    )
+
+
+def _read_parameter(family: MetricFamily, word: str, text: str) -> float:
+    parameter = family.parameter
+    if parameter is None:
+        raise UsageError(f"metric {word!r}: {family.name} takes no parameter")
+    try:
+        value = parameter.read(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or not parameter.valid(value):
+        raise UsageError(f"metric {word!r}: expected {family.form}, {parameter.expected}; received {text!r}")
+    return value
