@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lab.task_case import measure_boxes, measure_iou, measure_text, read_ctc
-from shootout.models.user.metrics import find_metric
+from shootout.models.user.metric_names import find_metric
 
 ROWS = 40
 
