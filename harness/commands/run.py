@@ -125,7 +125,7 @@ def measure_run(
         limit=limit,
         progress=progress,
         trace=options.get("trace", False),
-        breach=partial(find_breach, policy),
+        breach=partial(find_breach, policy, plan.study.metric is not None),
         bars=partial(find_barred, policy),
         command=command,
     )

@@ -113,16 +113,22 @@ def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple
         candidates: how many there are in all, which share the chance of an error.
     """
     wanted = wanted_limits(policy, candidate)
-    alpha = ALPHA / max(candidates * len(wanted), 1)
-    return tuple(
-        judge_figure(
-            limit,
-            most,
-            FIGURES[limit](_Asked(policy=policy, candidate=candidate, wanted=most, alpha=alpha)),
-            implied=limit not in policy.limits,
-        )
-        for limit, most in wanted.items()
-    )
+    shared = ALPHA / max(candidates * len(wanted), 1)
+    found = []
+    for limit, most in wanted.items():
+        alpha = ALPHA if _was_judged_by_run(limit, most, candidate) else shared
+        figure = FIGURES[limit](_Asked(policy=policy, candidate=candidate, wanted=most, alpha=alpha))
+        found.append(judge_figure(limit, most, figure, implied=limit not in policy.limits))
+    return tuple(found)
+
+
+def _was_judged_by_run(limit: Limit, wanted: float, candidate: Candidate) -> bool:
+    """Return whether the run held the candidate to this very limit, by its 95 % interval: both then say the same."""
+    kind = {Limit.METRIC_DROP: "drop", Limit.AGREEMENT: "agreement"}.get(limit)
+    if kind is None:
+        return limit is Limit.DROP and wanted == MARGIN
+    metric = _metric_of(candidate)
+    return metric is not None and (metric.limits, metric.limit) == (kind, wanted)
 
 
 def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
@@ -144,6 +150,18 @@ def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool =
         needs=(figure.needs or None) if unknown else None,
         excess=excess,
     )
+
+
+def tell_finding(finding: Finding) -> str:
+    """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
+    quantity = LIMITS[finding.limit]
+    is_most, met = quantity.side == "most", finding.standing is Standing.MET
+    bound = finding.high if is_most is met else finding.low
+    sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
+    if finding.standing is Standing.UNKNOWN:
+        figure = f" {quantity.unit.told(finding.value)}" if finding.value is not None else ""
+        return f"{finding.limit}{figure}: {finding.reason}"
+    return f"{finding.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(finding.wanted)}"
 
 
 def _explain_between(limit: Limit, figure: Bounds) -> str:
@@ -387,6 +405,8 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     sign = 1.0 if metric.lower_is_better else -1.0
     middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
     needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
+    if (metric.limits, metric.limit) == ("drop", asked.wanted):
+        needed = metric.rows_needed  # as the run has told
     if metric.worst is not None:
         rare = count_rows_for_rare(metric.worst, asked.wanted)
     high = middle + reach

@@ -11,9 +11,9 @@ from typing import Any
 from shootout.compare.matching import machine_of
 from shootout.contract import NotRun, NotRunKind, Scenario
 from shootout.decide.candidates import read_question
-from shootout.decide.limits import Bounds, judge_figure, judge_limits
+from shootout.decide.limits import Bounds, judge_figure, judge_limits, tell_finding
 from shootout.decide.objective import EXACT, refuse_unpriced
-from shootout.decide.options import LIMITS, Limit
+from shootout.decide.options import Limit
 from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.host import environment
@@ -138,11 +138,15 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
     return barred
 
 
-def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) -> NotRun | None:
-    """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that."""
+def find_breach(policy: Policy | None, by_metric: bool, line: Played, install_bytes: int | None) -> NotRun | None:
+    """Return why an arm need play no more: one restart proves that it breaks a limit, and none can mend that.
+
+    Args:
+        by_metric: a metric tells the agreement, whose interval `find_barred` judges, and not the first class.
+    """
     known = {
         Limit.ERROR: line.fidelity.relative_l2,
-        Limit.AGREEMENT: line.fidelity.top1_agreement,
+        Limit.AGREEMENT: None if by_metric else line.fidelity.top1_agreement,
         Limit.MEMORY: line.peak_rss_bytes if line.gpu is None else None,
         Limit.SIZE: line.executed.artifact_bytes,
         Limit.INSTALL: install_bytes,
@@ -151,6 +155,5 @@ def find_breach(policy: Policy | None, line: Played, install_bytes: int | None) 
         if (value := known.get(limit)) is not None:
             found = judge_figure(limit, wanted, Bounds(value=value, low=value, high=value))
             if found.standing is Standing.BROKEN:
-                told = LIMITS[limit].unit.told
-                return NotRun(NotRunKind.OFF_LIMITS, f"{limit} is {told(value)}, and the policy says {told(wanted)}")
+                return NotRun(NotRunKind.OFF_LIMITS, f"{tell_finding(found)}, the policy's limit")
     return None

@@ -75,7 +75,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *,
 
     def find_red(line: Played, install_bytes: int | None) -> NotRun | None:
         nonlocal seen
-        if why := find_breach(limits.policy, line, install_bytes):
+        if why := find_breach(limits.policy, bool(limits.metric), line, install_bytes):
             return why
         if seen:
             return None

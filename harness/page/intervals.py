@@ -10,7 +10,7 @@ import altair as alt
 from rich.cells import cell_len
 
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import Finding
+from shootout.decide.limits import Finding, tell_finding
 from shootout.decide.options import BYTES, LIMITS, NANOSECONDS, POINTS, SHARE, Limit
 from shootout.decide.policy import Objective
 from shootout.page.charts import (
@@ -31,7 +31,7 @@ from shootout.page.charts import (
 )
 from shootout.report.answer import name_metric_verdict, tell_cost
 from shootout.report.columns import known
-from shootout.report.decision import tell_finding, tell_objective
+from shootout.report.decision import tell_objective
 from shootout.report.screen import name_targets
 from shootout.results.document import Answer, Document, Passed, Ratio, Row
 from shootout.stats.verdicts import Standing

@@ -10,9 +10,9 @@ from rich.text import Text
 from shootout.contract import Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import Finding
+from shootout.decide.limits import tell_finding
 from shootout.decide.objective import Cost, Flip
-from shootout.decide.options import LIMITS, Limit
+from shootout.decide.options import Limit
 from shootout.decide.policy import Objective
 from shootout.report.answer import (
     CHOICES,
@@ -122,18 +122,6 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
         Objective.INSTALL: lambda: f"{size(round(value))} installed",
     }
     return told[decision.policy.objective]()
-
-
-def tell_finding(finding: Finding) -> str:
-    """Write the bound that decides, and the limit: `p99 4.1 ms ≤ 5 ms`."""
-    quantity = LIMITS[finding.limit]
-    is_most, met = quantity.side == "most", finding.standing is Standing.MET
-    bound = finding.high if is_most is met else finding.low
-    sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
-    if finding.standing is Standing.UNKNOWN:
-        figure = f" {quantity.unit.told(finding.value)}" if finding.value is not None else ""
-        return f"{finding.limit}{figure}: {finding.reason}"
-    return f"{finding.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(finding.wanted)}"
 
 
 def _tell_met_limits(decision: Decision, chosen: Judged | None) -> Iterator[str]:

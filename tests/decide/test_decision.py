@@ -84,7 +84,7 @@ def test_a_loss_of_accuracy_counts_by_its_interval_at_the_shared_level(drops: in
         (Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.9", "broken", None),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=False), "0.79"),
-            *("unknown", "900 labelled rows; about 3,600 would tell"),
+            *("unknown", "900 rows; about 3,600 would tell"),
         ),
         (
             *(Metric(name="m.py:f", value=0.8, low=0.78, high=0.82, rows=900, lower_is_better=True), "0.5"),
@@ -269,7 +269,7 @@ def test_a_restart_that_the_baseline_lacks_is_none_of_its_ratios():
 
 
 def test_a_limit_of_the_runs_own_policy_is_none_of_anothers():
-    once, why = timing(100).model_copy(update={"restarts": 1}), "memory is 121 MB, and the policy says 120 MB"
+    once, why = timing(100).model_copy(update={"restarts": 1}), "memory 121 MB > 120 MB, the policy's limit"
     left = row("left", 100, end_to_end=once, memory_bytes=121_000_000, reason=why, cause=NotRunKind.OFF_LIMITS)
     asked = question(left, row("big", 500, memory_bytes=262_000_000))
     tight = made(asked, memory="120MB")

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from support.races import made, planted
 
-from shootout.contract import Fidelity, NotRun, NotRunKind, Scenario
+from shootout.contract import Fidelity, NotRun, NotRunKind, Precision, Scenario
+from shootout.decide.candidates import read_question
+from shootout.decide.limits import judge_limits
 from shootout.decide.policy import Policy, read_policy
 from shootout.decide.racing import (
     choose_study_for,
@@ -25,9 +27,11 @@ from shootout.errors import UsageError
 from shootout.host.environment import machine_key
 from shootout.journal import journal, samples
 from shootout.journal.records import Line, not_run
+from shootout.messages import Scores
 from shootout.race.recording import Recorder
 from shootout.results.analysis import analyse
 from shootout.results.group import group_of, missing
+from shootout.stats.verdicts import Standing
 from shootout.study import selection
 from shootout.study.schema import Study, checked
 
@@ -95,25 +99,27 @@ def test_what_the_user_asked_for_stays():
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ({"memory": "1MB"}, "memory is 9 MB, and the policy says 1 MB"),
-        ({"max_error": "1e-3"}, "max-error is 0.05, and the policy says 0.001"),
-        ({"install": "1MB"}, "install is 2 MB, and the policy says 1 MB"),
-        ({"min_agreement": "99%"}, "min-agreement is 90 %, and the policy says 99 %"),
+        ({"memory": "1MB"}, "memory 9 MB > 1 MB, the policy's limit"),
+        ({"max_error": "1e-3"}, "max-error 0.05 > 0.001, the policy's limit"),
+        ({"install": "1MB"}, "install 2 MB > 1 MB, the policy's limit"),
+        ({"min_agreement": "99%"}, "min-agreement 90 % < 99 %, the policy's limit"),
         ({"memory": "9MB", "max_error": "0.05", "install": "2MB", "p99": "1us"}, None),
     ],
 )
 def test_one_restart_proves_some_limits_broken(keys: dict[str, Any], reason: str | None):
     wrong = Fidelity(max_abs=0.1, relative_l2=0.05, sqnr_db=None, cosine=1.0, top1_agreement=0.9)
     line = made.played(ARM, 0, 1e3, peak_rss_bytes=9_000_000, fidelity=wrong)
-    found = find_breach(policy(**keys), line, 2_000_000)
+    found = find_breach(policy(**keys), False, line, 2_000_000)
     assert (found.reason if found else None) == reason
-    assert find_breach(None, line, None) is None
+    assert find_breach(None, False, line, None) is None
+    with_metric = find_breach(policy(**keys), True, line, 2_000_000)
+    assert with_metric == (None if "min_agreement" in keys else found), "the metric's interval tells the agreement"
 
 
 def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     planted.on_stage(monkeypatch)
     asked = planted.study(1, crossover=None, least_restarts=4)
-    why = NotRun(NotRunKind.OFF_LIMITS, "memory is 9 MB, and the policy says 1 MB")
+    why = NotRun(NotRunKind.OFF_LIMITS, "memory 9 MB > 1 MB, the policy's limit")
     planted.run(tmp_path / "run", asked, breach=lambda *_: why)
     document = analyse(tmp_path / "run")
     restarts = {row.arm: (row.end_to_end.restarts, row.cause) for row in document.rows if row.end_to_end}
@@ -122,7 +128,7 @@ def test_who_breaks_a_limit_leaves_and_the_baseline_stays(tmp_path: Path, monkey
 
 
 def test_who_left_by_limits_that_are_no_more_plays_again(tmp_path: Path):
-    why = NotRun(NotRunKind.OFF_LIMITS, "memory is 9 MB, and the policy says 1 MB")
+    why = NotRun(NotRunKind.OFF_LIMITS, "memory 9 MB > 1 MB, the policy's limit")
     lines = [*(made.played(arm, 0, 1e3) for arm in (made.A, made.B)), not_run(made.GROUP, made.B, why)]
     nobody: Any = SimpleNamespace(lines=lines)
     for breach, out in ((lambda *_: why, [made.B.label]), (lambda *_: None, [])):
@@ -152,6 +158,39 @@ def test_an_arm_that_is_proven_to_break_a_limit_is_barred(tmp_path: Path, monkey
     for share, barred in ("90%", {made.GROUP: {made.B.label}}), ("40%", {}), ("50%", {}):
         assert find_barred(policy(min_accuracy=share), folder) == barred
     assert find_barred(None, folder) == {}
+
+
+INT8 = replace(made.B, target=replace(made.B.target, precision=Precision.INT8))
+
+
+@pytest.mark.parametrize("given", [("--max-drop", "0.01"), ("--min-agreement", "79%")], ids=["drop", "agreement"])
+def test_run_and_decide_say_the_same_for_the_same_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, str]
+):
+    """Though a limit of the policy's own shares the chance of an error with all others."""
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
+    against: Any = "truth" if given[0] == "--max-drop" else "outputs"
+    name = {"truth": "max_metric_drop", "outputs": "min_agreement"}[against]
+    seen, rng = set(), np.random.default_rng(0)
+    before, noise = rng.uniform(0.7, 0.9, 500), rng.normal(0, 0.03, 500)
+    for number, lost in enumerate((0.0, 0.005, 0.006, 0.0065, 0.0095, 0.0135, 0.014, 0.03)):
+        after = before - lost + noise - noise.mean()
+        scores = [Scores(name="iou", rows=tuple(map(float, rows)), against=against) for rows in (before, after)]
+        lines: list[Line] = [made.checked(arm, scores=one) for arm, one in zip((made.A, INT8), scores, strict=True)]
+        lines += [made.played(arm, 0, 100.0) for arm in (made.A, INT8, made.COPY)]
+        header = made.header((made.A, INT8, made.COPY)).model_copy(update={"given": given})
+        folder = made.write(tmp_path / str(number), header, *lines, made.rounds(0))
+        (fidelity,) = (row.fidelity for row in analyse(folder).rows if row.arm == INT8.label)
+        assert fidelity
+        assert fidelity.metric
+        candidate = next(one for one in read_question([folder]).candidates if one.row.arm == INT8.label)
+        for wanted in (policy(), policy(**{name: given[1]}), policy(**{name: given[1]}, memory="1GB", size="1GB")):
+            finding = judge_limits(wanted, candidate, 9)[-1 if not wanted.limits else 0]
+            assert finding.standing is fidelity.metric.standing, lost
+            if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
+                assert f"about {fidelity.metric.rows_needed:,} would tell" in (finding.reason or "")
+        seen.add(fidelity.metric.standing)
+    assert seen == {*Standing}
 
 
 @pytest.mark.parametrize("is_barred", [True, False])
