@@ -183,10 +183,13 @@ class ArmProcess:
     def _score_outputs(self, outputs: Path, measure: Measure) -> Scores:
         """Score the outputs in a folder by a metric; see `_ask_in_time` for how long.
 
+        A metric that took all of an arm's part isn't tried on other arms: the time is for their calls.
+
         Raises:
-            Hung: the arm's part of the run's time was over, and there were no scores.
-            SkippedArm: the run's time was over, and there were none.
+            SkippedArm: the run's time was over, and there were no scores.
         """
+        if self._launcher.hung:
+            return self._launcher.hung
         end = self._launcher.loaded_by
         part_s = budget.one_answer_s(end)
         part = Deadline(part_s)
@@ -194,7 +197,7 @@ class ArmProcess:
         if scores.fault and not part.allows(0.0):
             if not end.allows(0.0):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])
-            raise Hung(scores.fault, had_part=True)
+            self._launcher.hung = scores
         return scores
 
     def warm(self, calls: int, ns: int) -> Warming:

@@ -15,6 +15,7 @@ from shootout.clock import Deadline
 from shootout.constants import LOAD_TIMEOUT_S
 from shootout.contract import Arm, Device
 from shootout.host.placement import Placement, child_environment
+from shootout.messages import Scores
 from shootout.models.user.scoring import Measure
 from shootout.race.arm_process import ArmProcess
 from shootout.race.pausing import Suspension
@@ -47,6 +48,7 @@ class Launcher:
         built: by arm label, what this restart may start.
         played: labels of the arms that have been through a restart.
         loaded_by: when the arms of this restart must be loaded, for those that are to have time to play.
+        hung: what a metric left that took all of an arm's part of the time; None if none did.
     """
 
     placement: Placement
@@ -63,6 +65,7 @@ class Launcher:
     built: Mapping[str, Built] = field(default_factory=dict)
     played: Collection[str] = ()
     loaded_by: Deadline = field(init=False)
+    hung: Scores | None = field(default=None, init=False)
     _forks: bool = field(init=False)
     _servers: ForkServers | None = field(default=None, init=False)
 

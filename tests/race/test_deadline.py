@@ -371,7 +371,7 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("shootout.race.arm_process.score", score)
     end = Told(lambda: left_s)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     process: Any = None
     built: Any = SimpleNamespace(exported=None)
     player = ArmProcess(process, built, stage, first=True)
@@ -384,20 +384,22 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
     assert limits == [limit_s]
 
 
-def test_a_metric_that_hangs_leaves_the_other_targets_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "shootout.race.arm_process.score",
-        lambda measure, *_: Scores(name=measure.metric, fault=f"{measure.metric} hung"),
-    )
+def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hung, tried = Scores(name="m.py:cost", fault="m.py:cost took longer than 5 s and was killed"), list[Measure]()
+
+    def score(measure: Measure, *_: object) -> Scores:
+        tried.append(measure)
+        return hung
+
+    monkeypatch.setattr("shootout.race.arm_process.score", score)
     monkeypatch.setattr("shootout.race.arm_process.Deadline", lambda _: Told(lambda: -1.0))
     end = Told(lambda: 10.0)
-    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0)
+    stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)
-    with pytest.raises(Hung) as found:
-        ArmProcess(absent, built, stage, first=True)._score_outputs(Path("outputs"), MEASURE)
-    assert found.value.why.kind is NotRunKind.NOT_REACHED
-    assert found.value.why.reason == "--max-time left it no more time: m.py:cost hung"
+    arms = [ArmProcess(absent, built, stage, first=True) for _ in range(2)]
+    assert [arm._score_outputs(Path("outputs"), MEASURE) for arm in arms] == [hung, hung]
+    assert tried == [MEASURE]
 
 
 @pytest.mark.parametrize(("first", "calls"), [(True, 8 + 30), (False, 8)])
