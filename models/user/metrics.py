@@ -43,6 +43,7 @@ _PROBABILITY_SLACK = 0.01
 _SUM_SLACK = 0.05
 """A quantized softmax may miss a sum of 1 by this."""
 _CLASS_METRICS = ("accuracy", "agree", "top", "kl", "f1", "auc")
+_CLASSES = re.compile("logit|prob|class|label|softmax", re.IGNORECASE)
 _EMBEDDING = re.compile("embed|hidden_state|feature|pooler", re.IGNORECASE)
 
 
@@ -152,7 +153,9 @@ def pick_output(outputs: Mapping[str, Array], truth: Any, scores: str | None, me
 
 
 def propose(
-    outputs: Mapping[str, tuple[tuple[int, ...], str]], truth: Mapping[str, tuple[tuple[int, ...], str]] | None
+    outputs: Mapping[str, tuple[tuple[int, ...], str]],
+    truth: Mapping[str, tuple[tuple[int, ...], str]] | None,
+    probabilities: Collection[str] = (),
 ) -> str:
     """Return a metric's name by the shapes and types of the outputs and of the truth.
 
@@ -165,7 +168,7 @@ def propose(
     | bool of the output's shape     | more than one float a row         | `iou`      |
     | floats of the output's shape   | floats                            | `mae`      |
     | none: the model's own outputs  | its name says embedding, features | `cosine`   |
-    | none                           | (rows, 2 to 1,000)                | `agree`    |
+    | none                           | (rows, 2 to 1,000) of classes     | `agree`    |
     | none                           | (rows, over 1,000)                | `cosine`   |
     | none                           | (rows, ..., height, width)        | `iou`      |
     | none                           | whole numbers alone               | `agree`    |
@@ -174,12 +177,13 @@ def propose(
     Args:
         outputs: shape, rows first, and type of each by name.
         truth: likewise; None if the model's own FP32 outputs are the truth.
+        probabilities: the outputs whose rows add up to 1. Others may hold classes, too, if their name says so.
 
     Raises:
         UsageError: no metric fits, or more than one.
     """
     if truth is None:
-        return _propose_alone(outputs)
+        return _propose_alone(outputs, probabilities)
     entries = list(truth)
     for axes in (None, 2):
         name = _pick_output(outputs, entries, None, axes)
@@ -194,15 +198,23 @@ def propose(
     )
 
 
-def _propose_alone(outputs: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
+def are_probabilities(output: Array) -> bool:
+    """Return whether each row of an output (rows, classes) adds up to 1, so that it holds classes and no amounts."""
+    is_matrix = output.ndim == 2 and output.shape[1] > 1 and _is_float(output.dtype.name)
+    return is_matrix and _are_shares(_as_numbers(output), 1)
+
+
+def _propose_alone(outputs: Mapping[str, tuple[tuple[int, ...], str]], probabilities: Collection[str]) -> str:
     if not any(_is_float(kind) for _, kind in outputs.values()):
         return "agree"
     name = _pick_output(outputs, None, None, None)
     match outputs[name][0]:
         case _ if _EMBEDDING.search(name):
             return "cosine"
-        case (_, columns) if columns > 1:
-            return "agree" if columns <= MOST_CLASSES else "cosine"
+        case (_, columns) if columns > 1 and (name in probabilities or _CLASSES.search(name)):
+            return "agree"
+        case (_, columns) if columns > MOST_CLASSES:
+            return "cosine"
         case (_, _, height, width) if height > 1 and width > 1:
             return "iou"
     return "rmse"

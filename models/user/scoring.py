@@ -291,7 +291,8 @@ def _open_metric(measure: Measure, outputs: Arrays, truth: Any, against: str) ->
         return [_open_own(measure.metric)]
     word = measure.metric
     if word == AUTO:
-        word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth))
+        shares = [name for name, array in outputs.items() if metrics.are_probabilities(array)]
+        word = metrics.propose(_describe(outputs), None if against == "outputs" else _describe(truth), shares)
     metric = metric_names.find_metric(word)
     picked = [metrics.pick_output(outputs, truth, measure.scores or None, metric)]
     if against == "truth" and not measure.scores and isinstance(truth, dict):

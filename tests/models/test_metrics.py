@@ -9,7 +9,7 @@ import pytest
 
 from shootout.errors import UsageError
 from shootout.models.user.metric_names import METRICS, find_metric
-from shootout.models.user.metrics import CACHED_VALUES, LOWEST_SCORE, MOST_DB, pick, propose
+from shootout.models.user.metrics import CACHED_VALUES, LOWEST_SCORE, MOST_DB, are_probabilities, pick, propose
 
 NAN = float("nan")
 RNG = np.random.default_rng(7)
@@ -575,8 +575,7 @@ def test_an_output_of_whole_numbers_is_taken_if_it_is_the_only_one():
         (((8, 64, 64), "int64"), ((8, 64, 64), "int64"), "iou"),
         (((8, 24), "float32"), ((8, 24), "float64"), "mae"),
         (((8, 1), "float32"), ((8,), "float64"), "mae"),
-        (((8, 10), "float32"), None, "agree"),
-        (((8, 1000), "float32"), None, "agree"),
+        (((8, 24), "float32"), None, "rmse"),
         (((8, 1001), "float32"), None, "cosine"),
         (((8, 21, 64, 64), "float32"), None, "iou"),
         (((8, 1), "float32"), None, "rmse"),
@@ -593,6 +592,16 @@ def test_a_metric_is_proposed_by_shapes_and_types(output, truth, metric: str):
 @pytest.mark.parametrize("name", ["sentence_embedding", "last_hidden_state", "pooler_output", "image_features"])
 def test_an_output_s_name_tells_an_embedding(name: str):
     assert propose({name: ((8, 384), "float32")}, None) == "cosine"
+
+
+def test_classes_are_told_by_sums_of_one_or_by_a_name():
+    """Without truth: a forecast of 24 hours has columns too."""
+    shares = np.array([[0.2, 0.8], [0.5, 0.52]], np.float32)
+    assert are_probabilities(shares)
+    assert not are_probabilities(shares + 1)
+    assert not are_probabilities(shares[:, :1])
+    assert propose({"y": ((8, 24), "float32")}, None, ["y"]) == "agree"
+    assert propose({"logits": ((8, 24), "float32")}, None) == "agree"
 
 
 def test_a_proposal_fits_what_is_then_picked():
