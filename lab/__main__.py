@@ -77,6 +77,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "starts": Section("restarts:start_figures", "forked copies of an arm beside started ones", alone=True),
     "decisions": Section("decisions_simulated:figures", "how often a decision is right, simulated"),
     "sets": Section("sets_simulated:figures", "intervals of metrics of a whole set, simulated"),
+    "metrics": Section("metrics_simulated:figures", "how often a metric admits a loss, simulated"),
     "gate": Section("gates:figures", "whole gates with and without a planted difference"),
     "gates-simulated": Section("gates_simulated:figures", "how often a gate is red or green, simulated"),
     "ship": Section("shipped_folders:figures", "shipped folders in fresh environments, beside their arms"),

@@ -105,7 +105,7 @@ def _measure_quantized(row: Row) -> Quantized | None:
         return None
     name = shown_as(row.precision, row.scheme)
     nodes, flops = row.executed["compute_nodes_by_precision"], row.executed["flops_by_precision"]
-    if not nodes:
+    if not any(nodes.values()):
         return None
     layers = nodes.get(name, 0) / sum(nodes.values())
     return Quantized(layers=layers, flops=flops.get(name, 0) / sum(flops.values()) if sum(flops.values()) else None)

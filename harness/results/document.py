@@ -79,7 +79,7 @@ class Metric(Part):
         low, high: its 95 % interval; null if all scores are the same and nothing tells how far others may lie.
         rows: how many rows have one, or how many units that rows belong to.
         unit: what is counted: `row`, or what `--rows-by` names, such as `speaker`.
-        change: null of the plain FP32 arm, if that has no scores, and if both have one score for all rows.
+        change: null of the plain FP32 arm, if that has no scores, and if both have one score, no share, for all rows.
         worst: what a row may lose at most, as far as the scores tell; null without `change`.
         limits: what `limit` is on: the `drop` against plain FP32's mean, or the `agreement` with FP32's outputs.
         limit: the most drop, or the least agreement, in the metric's unit; null if there is none.

@@ -163,7 +163,7 @@ def compare_means(
     worst: float = 0.0,
     confidence: float = CONFIDENCE,
 ) -> MeanChange | None:
-    """Compare two models' scores of the same rows; None if all scores are one: nothing tells what others do.
+    """Compare two models' scores of the same rows; None if all are one and no shares: nothing tells what others do.
 
     Args:
         is_lower_better: the scores are errors, whose tails are heavy whatever their range.
@@ -174,10 +174,10 @@ def compare_means(
         ValueError: they aren't about the same number of rows, or about none.
 
     Two rows more are counted, of which half a one gained and half a one lost as much as scores can differ. Of shares,
-    from 0 to 1, that is the largest change of a row, or their range if no row changed. Of other scores it is always the
-    range: their errors have heavy tails. What a row can lose takes its place if it is known. The interval reaches as
-    much further as one such row moves the mean. Without that, a loss of few rows is missed too often: these make the
-    mean and the spread too small together.
+    from 0 to 1, that is the largest change of a row, or their range if no row changed, or 1 if all are one. Of other
+    scores it is always the range: their errors have heavy tails. What a row can lose takes its place if it is known.
+    The interval reaches as much further as one such row moves the mean. Without that, a loss of few rows is missed too
+    often: these make the mean and the spread too small together.
     """
     if len(before) != len(after) or not before:
         raise ValueError(f"needs the same rows before and after, got {len(before)} and {len(after)}")
@@ -237,10 +237,10 @@ def _pair_rows(before: Mapping[int, float], after: Mapping[int, float]) -> tuple
 
 
 def _find_scope(before: Sequence[float], after: Sequence[float], *, is_lower_better: bool) -> float:
-    """Return how far the scores of a row can lie apart, as far as these tell; 0 if all are one."""
-    largest = max(abs(new - old) for old, new in zip(before, after, strict=True))
-    is_share = not is_lower_better and _are_shares(before, after)
-    return largest if largest and is_share else _find_range(before, after)
+    """Return how far the scores of a row can lie apart, as far as these tell; 0 if all are one and no shares."""
+    if is_lower_better or not _are_shares(before, after):
+        return _find_range(before, after)
+    return max(abs(new - old) for old, new in zip(before, after, strict=True)) or _find_range(before, after) or 1.0
 
 
 def _are_shares(before: Sequence[float], after: Sequence[float]) -> bool:

@@ -146,8 +146,16 @@ def test_a_mean_that_did_not_change_is_not_known_to_the_last_digit():
 
 
 def test_nothing_is_known_of_a_change_where_all_rows_have_one_score():
-    assert compare_means([1.0] * 5, [1.0] * 5) is None
+    assert compare_means([3.0] * 5, [3.0] * 5) is None
+    assert compare_means([1.0] * 5, [1.0] * 5, is_lower_better=True) is None
     assert compare_means([1.0] * 5, [0.0] * 5) is not None
+
+
+def test_shares_that_are_all_1_are_known_to_lie_between_0_and_1():
+    """Of a model without a mistake, before and after, enough rows tell that it loses less than 1 %."""
+    found = compare_means([1.0] * 368, [1.0] * 368)
+    assert found
+    assert (found.value, -found.low < 0.01) == (0.0, True)
 
 
 def scores_by_class(classes: int, losing: float, others: float, rng: np.random.Generator) -> list[dict]:

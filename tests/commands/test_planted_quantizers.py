@@ -1,0 +1,115 @@
+"""Quantizers with a planted fault, through the command line: what they broke is named, harmless noise is admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from sklearn.datasets import load_digits
+from support.adapters import planted
+from support.adapters.third_party import install
+from support.console import Ended, deaf_here
+from support.onnx_made import value, write
+
+pytestmark = pytest.mark.slow  # each races real processes for some seconds
+BACKENDS = {
+    one.name: f"support.adapters.planted:{one.__name__}"
+    for one in (planted.BreaksClass, planted.DropsSmallBoxes, planted.ScalesOutput, planted.AddsNoise)
+}
+
+
+def classify_digits(folder: Path) -> list[str]:
+    """A linear classifier of scikit-learn's digits; half of the 1,797 rows are scored."""
+    pixels, labels = load_digits(return_X_y=True)
+    x = (pixels / 16).astype(np.float32)
+    fitted, *_ = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), np.eye(10)[labels], rcond=1e-3)
+    weights = {"w": fitted[:-1].astype(np.float32), "b": fitted[-1].astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["scores"])]
+    write(folder / "model.onnx", nodes, [value("x", ("rows", 64))], [value("scores", ("rows", 10))], weights)
+    np.savez(folder / "inputs.npz", x=x)
+    np.save(folder / "truth.npy", labels)
+    return ["--metric", "accuracy"]
+
+
+def detect_boxes(folder: Path) -> list[str]:
+    """Scenes of a small, a medium and a large box; the model finds what it is shown, a pixel off."""
+    rng, rows = np.random.default_rng(0), 1000
+    sides = np.stack([rng.uniform(*ends, (rows, 2)) for ends in ((10, 30), (40, 90), (100, 200))], axis=1)
+    corners = rng.uniform(0, 400, (rows, 3, 2))
+    boxes = np.concatenate([corners, corners + sides, np.ones((rows, 3, 1))], axis=2).astype(np.float32)
+    shift = {"w": np.eye(5, dtype=np.float32) + np.outer([0, 0, 0, 0, 1], [1, 1, 1, 1, 0]).astype(np.float32)}
+    node = helper.make_node("MatMul", ["x", "w"], ["boxes"])
+    write(folder / "model.onnx", [node], [value("x", ("rows", 3, 5))], [value("boxes", ("rows", 3, 5))], shift)
+    np.savez(folder / "inputs.npz", x=boxes)
+    np.save(folder / "truth.npy", boxes)
+    return ["--metric", "boxes"]
+
+
+def forecast_twice(folder: Path) -> list[str]:
+    """A forecast of two amounts by the pixels of digits, each with an error of its own."""
+    rng = np.random.default_rng(0)
+    x = (load_digits().data / 16).astype(np.float32)
+    weights: dict[str, Any] = {name: rng.uniform(0, 1, (64, 1)).astype(np.float32) for name in ("price_w", "load_w")}
+    nodes = [helper.make_node("MatMul", ["x", f"{name}_w"], [name]) for name in ("price", "load")]
+    outputs = [value(name, ("rows", 1)) for name in ("price", "load")]
+    write(folder / "model.onnx", nodes, [value("x", ("rows", 64))], outputs, weights)
+    np.savez(folder / "inputs.npz", x=x)
+    truth = {name: x @ weights[f"{name}_w"] + rng.uniform(-1, 1, (len(x), 1)) for name in ("price", "load")}
+    np.savez(folder / "truth.npz", **truth)
+    return ["--metric", "mae", "--truth", "truth.npz", "--max-drop", "2%"]
+
+
+def race(folder: Path, backend: str, make: Callable[[Path], list[str]]) -> Ended:
+    given = make(folder)
+    truth = () if "--truth" in given else ("--truth", "truth.npy")
+    targets = [f"{backend}:cpu:{precision}" for precision in ("fp32", "int8")]
+    (folder / "study.toml").write_text(
+        f'model = "model.onnx"\ninputs = "inputs.npz"\nbatch = [64]\ntargets = {targets}\nmax_restarts = 2\n'
+    )
+    words = ("study.toml", *given, *truth, "--max-error", "0.99", "--out", "out", "--json")
+    return deaf_here("run", *words, cwd=folder, modules=install(folder / "third", "planted", BACKENDS))
+
+
+def metric_of(done: Ended) -> Any:
+    assert done.code == 0, done.err
+    return next(row["fidelity"]["metric"] for row in done.data["rows"] if row["precision"] == "int8")
+
+
+@pytest.mark.parametrize(
+    ("backend", "make", "part"),
+    [
+        ("breaks-class", classify_digits, "class 7"),
+        ("drops-small", detect_boxes, "boxes under 32² pixels"),
+    ],
+)
+def test_a_quantizer_that_breaks_a_part_is_refused_by_name(
+    tmp_path: Path, backend: str, make: Callable[[Path], list[str]], part: str
+):
+    done = race(tmp_path, backend, make)
+    metric = metric_of(done)
+    assert (metric["standing"], metric["loses_most"]["name"]) == ("broken", part)
+    assert metric["loses_most"]["after"] < 0.1 < 0.9 < metric["loses_most"]["before"]
+    assert done.data["answer"][0]["ship"]["arm"] == f"{backend}:cpu:fp32"
+    shown = deaf_here("show", "out", cwd=tmp_path)
+    assert f"loses most in {part}: " in " ".join(shown.out.split())
+
+
+def test_a_quantizer_that_breaks_one_output_is_refused_by_name(tmp_path: Path):
+    done = race(tmp_path, "scales-output", forecast_twice)
+    metric = metric_of(done)
+    assert (metric["standing"], metric["output"]) == ("broken", "load")
+    assert [(one["output"], one["change"]["value"]) for one in metric["other_outputs"]] == [("price", 0.0)]
+    assert done.data["answer"][0]["ship"]["arm"] == "scales-output:cpu:fp32"
+
+
+@pytest.mark.parametrize("make", [classify_digits, detect_boxes, forecast_twice])
+def test_a_quantizer_that_only_adds_noise_is_admitted(tmp_path: Path, make: Callable[[Path], list[str]]):
+    done = race(tmp_path, "adds-noise", make)
+    metric = metric_of(done)
+    assert (metric["standing"], metric["loses_most"]) == ("met", None)
+    assert done.data["answer"][0]["ship"]["arm"] == "adds-noise:cpu:int8"
+    assert done.data["answer"][0]["ship"]["admitted"] == "metric"
