@@ -152,7 +152,8 @@ def bound_mean(
     middle = math.fsum(all_) / total
     variance = math.fsum((one - middle) ** 2 for one in all_) / total
     reach = quantile_of(confidence) * math.sqrt(variance / total)
-    return middle - reach, middle + reach
+    low, high = middle - reach, middle + reach
+    return (max(low, least), min(high, most)) if ends else (low, high)
 
 
 def compare_means(

@@ -201,3 +201,5 @@ def test_a_mean_is_known_as_far_as_its_rows_tell():
     assert np.mean([low <= 1.0 <= high for low, high in found]) >= 0.92, "of so few rows, and so skewed"
     low, high = bound_mean([0.0, 1.0] * 50, 0.99) or (0.0, 0.0)
     assert low < 0.4 < 0.6 < high
+    low, high = bound_mean([1.0] * 40, ends=(0.0, 1.0)) or (0.0, 0.0)
+    assert 0.9 < low < high == 1.0, "an agreement is at most 1"
