@@ -276,7 +276,7 @@ def write_page(tables: Tables) -> str:
 
 def _tell_target(row: Mapping[str, Any]) -> str:
     if row.get("low") is None:
-        return "none"
+        return "no time for it" if row.get("standing", "").startswith("not timed") else "none"
     if "change" in row:
         told = f"{row['change']:+.2g} ({row['low']:+.2g} to {row['high']:+.2g})"
     else:
