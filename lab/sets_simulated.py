@@ -111,7 +111,7 @@ def draw_auc(count: int, loss: float, rng: np.random.Generator, *, is_rare: bool
     if is_rare:
         after = np.where(truth & (rng.random(count) < loss / value), -99.0, before)
     else:
-        noise = (AUC_DISTANCE / NormalDist().inv_cdf(value - loss)) ** 2 - 2
+        noise = (AUC_DISTANCE / NormalDist().inv_cdf(value - loss)) ** 2 / 2 - 1
         after = before + rng.normal(0, math.sqrt(noise), count)
     return _open("auc", before, truth), _open("auc", after, truth), np.arange(count)
 

@@ -214,7 +214,8 @@ def split_rows(
         report, other = numbers, numbers
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labelled ")
     if len(report) < count:
-        note = f"{what} on every other of the {count} {kind}rows; calibration and timing use the rest"
+        part = "every other" if units is None else f"{len(report)}"
+        note = f"{what} on {part} of the {count} {kind}rows; calibration and timing use the rest"
     else:
         note = f"{what} on all {count} {kind}rows, which calibration and timing also use: too few to share out"
     return RowSplit(

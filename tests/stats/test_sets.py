@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from lab.sets_simulated import PLANTED, simulate
+
+
+@pytest.mark.parametrize("metric", PLANTED)
+@pytest.mark.parametrize("loss", [0.01, 0.1])
+def test_what_is_planted_is_lost(metric: str, loss: float):
+    draw, is_error = PLANTED[metric]
+    before, after, units = draw(100_000, loss, np.random.default_rng(5))
+    every = np.ones(len(units), bool)
+    assert (after.value_of(every) - before.value_of(every)) * (1 if is_error else -1) == pytest.approx(loss, rel=0.15)
 
 
 @pytest.mark.parametrize("metric", PLANTED)
