@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -60,3 +61,20 @@ def test_a_tool_that_ends_badly_is_a_row_with_its_words(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(tools.subprocess, "run", never_ends)
     assert "took longer than" in attempt(lambda: tools._run_tool(["tool"], {}))[1]["failed"]
+
+
+def test_the_page_of_metrics_has_the_figures_of_its_simulation():
+    root = Path(__file__).resolve().parents[1]
+    tables = json.loads((root / "results/reference/metrics.json").read_text())["sections"]["metrics"]["tables"]
+    false, right = tables.values()
+    shares = [row["admitted"] for row in false]
+    page = " ".join((root / "docs/metrics.md").read_text().split())
+    assert f"in {len(shares)} settings" in page
+    assert f"In {sum(share > 0.055 for share in shares)} of these settings" in page
+    assert f"at most in {max(shares):.1%}".replace("%", " %") in page
+    known = {(row["change"], row["rows"]): f"{row['admitted at 1 %']:.0%}".replace("%", " %") for row in right}
+    assert f"in {known['noise of 0.01', 300]} of runs with 300 rows" in page
+    assert f"in {known['1 row in 100, won or lost', 1_000]} with 1,000 rows" in page
+    (errors,) = [row for row in right if (row["change"], row["rows"]) == ("errors change by 5 %", 3_000)]
+    at_1, at_3 = (f"{errors[f'admitted at {limit} %']:.0%}".replace("%", " %") for limit in (1, 3))
+    assert f"prove a limit of 1 % in {at_1} of runs, and one of 3 % in {at_3}." in page
