@@ -45,8 +45,8 @@ LIMITS = {30: (0.12, 0.15, 0.2), 100: (0.04, 0.05, 0.1), 400: (0.01, 0.02, 0.05)
 OF_ERRORS_TOO = (0.3, 1.0)
 """Errors range over many times their mean, so that smaller limits take more rows."""
 HARMLESS: Mapping[str, tuple[str, Callable[[np.random.Generator, Array], Array]]] = {
-    "noise of 0.01": ("near 0.9", lambda rng, old: old + rng.normal(0, 0.01, old.size)),
-    "noise of 0.03": ("near 0.9", lambda rng, old: old + rng.normal(0, 0.03, old.size)),
+    "noise of 0.01": ("near 0.9", lambda rng, old: np.clip(old + 0.1 * (1 - old) * rng.normal(size=old.size), 0, 1)),
+    "noise of 0.03": ("near 0.9", lambda rng, old: np.clip(old + 0.3 * (1 - old) * rng.normal(size=old.size), 0, 1)),
     "1 row in 100, won or lost": (
         "0 or 1",
         lambda rng, old: np.where(rng.random(old.size) < 0.05, rng.permutation(old), old),
