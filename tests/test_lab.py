@@ -16,6 +16,7 @@ from support.races.made import COPY, A, B, ended, header, played, rounds, write
 from lab import __main__ as bench
 from lab import simulate
 from lab.common import attempt
+from lab.metrics_simulated import HARMLESS
 from lab.parity import tools
 from lab.whole_runs import settled_s, shipped
 from shootout.results.analysis import analyse
@@ -73,8 +74,9 @@ def test_the_page_of_metrics_has_the_figures_of_its_simulation():
     assert f"In {sum(share > 0.055 for share in shares)} of these settings" in page
     assert f"at most in {max(shares):.1%}".replace("%", " %") in page
     known = {(row["change"], row["rows"]): f"{row['admitted at 1 %']:.0%}".replace("%", " %") for row in right}
-    assert f"in {known['noise of 0.01', 300]} of runs with 300 rows" in page
-    assert f"in {known['1 row in 100, won or lost', 1_000]} with 1,000 rows" in page
+    noisy, changed = ([known[name, rows] for rows in (300, 400, 1_000)] for name in list(HARMLESS)[::2])
+    assert f"in {noisy[0]} of runs with 300 rows and in {noisy[1]} with 400." in page
+    assert f"it is {changed[1]} with 400 rows and {changed[2]} with 1,000." in page
     (errors,) = [row for row in right if (row["change"], row["rows"]) == ("errors change by 5 %", 3_000)]
     at_1, at_3 = (f"{errors[f'admitted at {limit} %']:.0%}".replace("%", " %") for limit in (1, 3))
     assert f"prove a limit of 1 % in {at_1} of runs, and one of 3 % in {at_3}." in page
