@@ -191,8 +191,8 @@ def require_tensor_outputs(model: ModelProto) -> None:
         if info.name in maps:
             raise ModelError(
                 f"output {info.name!r} is a list of maps (ZipMap); only tensors can be measured: convert the model "
-                'again without it, as in skl2onnx.to_onnx(model, X[:1], options={"zipmap": False}) or '
-                "onnxmltools.convert_lightgbm(…, zipmap=False)"
+                'again without it, with options={"zipmap": False} for skl2onnx.to_onnx, or with zipmap=False for '
+                "onnxmltools.convert_lightgbm"
             )
         _require_tensor("output", info)
 

@@ -183,7 +183,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --option numpy=3", "--option 'numpy=3' is not of the form"),
         ("run --option onnxruntime.grph=1", "--option onnxruntime.grph=1: unknown option 'grph': "),
         ("run --option spin.work=3", "unknown backend or target in --option 'spin'"),
-        ("run --inputs x.npz", "draws its own inputs"),
+        ("run --inputs gone.npz", "can't read gone.npz: No such file"),
         ("run --l2 hot", "l2 is 'hot': Input should be 'warm' or 'cold'"),
     ],
 )
