@@ -76,6 +76,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "same": Section("repeated:same_figures", "one target five times in a run: every difference is false"),
     "starts": Section("restarts:start_figures", "forked copies of an arm beside started ones", alone=True),
     "decisions": Section("decisions_simulated:figures", "how often a decision is right, simulated"),
+    "levels": Section("levels:figures", "false verdicts, power and intervals of the statistic, simulated"),
     "sets": Section("sets_simulated:figures", "intervals of metrics of a whole set, simulated"),
     "metrics": Section("metrics_simulated:figures", "how often a metric admits a loss, simulated"),
     "gate": Section("gates:figures", "whole gates with and without a planted difference"),

@@ -32,7 +32,7 @@ from shootout.race.launcher import ForkServers, Launcher
 from shootout.race.live_arm import LiveArm
 from shootout.race.queue import block_medians
 from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.stats.verdicts import log_ratios
+from shootout.stats.group_evidence import log_ratios
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from datetime import date
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,9 +23,8 @@ from shootout.decide.decision import Decision, decide
 from shootout.decide.policy import Policy, read_policy
 from shootout.results.document import Timing
 from shootout.results.group import Group
-from shootout.stats.leaders import compare_pair
+from shootout.stats.group_evidence import GroupEvidence, Rules
 from shootout.stats.quantiles import median_interval
-from shootout.stats.verdicts import Rules, ground_of
 from tests.support.races.candidates import HERE
 from tests.support.races.cells import cell, document, row
 
@@ -88,7 +88,6 @@ def _make_question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: 
     blocks = {f"{one}:cpu:fp32": {g: np.array([ns]) for g, ns in enumerate(mine)} for one, mine in times.items()}
     first, *_ = blocks
     rules = Rules(baseline=first, control=None, comparisons=2 * ARMS - 3, max_restarts=60, bias_floor=0.005)
-    ground = ground_of(blocks, rules)
     rows = [
         row(
             one,
@@ -101,7 +100,7 @@ def _make_question(times: Mapping[str, Array], tails: Mapping[str, Array], rng: 
     made = cell(
         *rows,
         rows=tuple(rows),
-        compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
+        compare=partial(GroupEvidence(blocks, rules).compare_rivals, estimate=False),
         restarts_needed=lambda *_: None,
     )
     group = cast(Group, SimpleNamespace(blocks=lambda _: blocks))

@@ -19,7 +19,8 @@ from shootout.constants import ALPHA, BIAS_FLOOR
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Aim, Goal
-from shootout.stats.verdicts import Blocks, Rules, Verdict, compare_with_limit, comparison
+from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules
+from shootout.stats.verdicts import Verdict
 from tests.support.races.simulation import NOISES
 
 SLOWER = 0.05
@@ -91,7 +92,7 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
     times = dict(zip(truth, np.array(list(truth.values()))[:, None] * np.exp(drawn), strict=True))
     blocks: dict[str, dict[int, Array]] = {label: {} for label in truth}
     played = 0
-    while players := next_players(GroupState(rules=rules, labels=list(truth), blocks=blocks, played=played)):
+    while players := next_players(GroupState(evidence=GroupEvidence(blocks, rules), labels=list(truth), played=played)):
         for label in players:
             blocks[label][played] = times[label][played : played + 1]
         played += 1
@@ -100,8 +101,9 @@ def race(noise: str, sd: float, most: int, injected: float, rng: np.random.Gener
 
 def _outcome_of(blocks: Mapping[str, Blocks], rules: Rules) -> str:
     """Judge as a gate does: undecided while the copy comes out different."""
-    copy = comparison(blocks, COPY, REFERENCE, rules, estimate=False).verdict
-    if copy in (Verdict.FASTER, Verdict.SLOWER):
+    evidence = GroupEvidence(blocks, rules)
+    copy = evidence.compare(COPY, REFERENCE, estimate=False)
+    found = evidence.compare_with_limit(CANDIDATE, REFERENCE, limit=SLOWER, estimate=False)
+    if copy is None or found is None or copy.verdict in (Verdict.FASTER, Verdict.SLOWER):
         return "undecided"
-    found = compare_with_limit(blocks, CANDIDATE, REFERENCE, rules, limit=SLOWER, estimate=False).verdict
-    return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found, "undecided")
+    return {Verdict.SLOWER: "fail", Verdict.FASTER: "pass"}.get(found.verdict, "undecided")

@@ -1,30 +1,39 @@
-"""Count how often equal arms are called different, on seeded simulation: `python -m lab.levels [--runs N]`.
+"""Simulate the statistic: false verdicts among equal arms, what is told after how many restarts, and what is read.
 
 A group of arms as fast as their baseline, with a control, is looked at after each of 20 restarts. It errs if at any
-look there is evidence enough against a ratio of exactly 1, for any of its arms: no bias floor helps. The tables in
-docs/measurement.md come from here; it measures nothing, and takes some minutes.
+look there is evidence enough against a ratio of exactly 1, for any of its arms: no bias floor helps. Seeded, and it
+measures nothing, so it may run on a busy machine. `python -m lab --only levels [--runs N]`.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from shootout.constants import BIAS_FLOOR
+from lab.common import Bench, Tables
+from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Array
 from shootout.journal import journal
 from shootout.messages import Scope
 from shootout.results.group import group_of
 from shootout.stats.evidence import bonferroni
-from shootout.stats.verdicts import Verdict, compare, log_ratios
-from tests.support.races.simulation import NOISES, tapes, told_apart
+from shootout.stats.group_evidence import log_ratios
+from shootout.stats.spread import PRIOR, reading_reach, scale_likelihood
+from tests.support.races.simulation import NOISES, evidence_against_equal, group_of_nine, tapes, told_apart
 
+RUNS = 600
+"""Groups of 50 arms for each noise and SD, if `--runs` doesn't say."""
 SDS = (0.003, 0.01, 0.03, 0.05, 0.10, 0.15, 0.20, 0.25, 0.30)
 COMPARISONS = (1, 9, 50)
+ARMS = 9
+"""Beside a baseline and its copy, in all tables but the first."""
+POWER_SDS = (0.01, 0.025, 0.05, 0.10)
+LOOKS = (2, 3, 5, 10)
+EFFECTS = (0.0, 0.02, 0.05, 0.10, 0.30, 1.0)
 REFERENCE_RUNS = Path(__file__).resolve().parents[1] / "results" / "reference"
 
 
@@ -39,7 +48,25 @@ class Level:
     value: float
 
 
-def levels(runs: int, *, autocorrelations: tuple[float, ...] = (0.0, 0.3, 0.5), seed: int = 21) -> Iterator[Level]:
+def figures(bench: Bench) -> Tables:
+    """Return all tables."""
+    runs = bench.repeats(RUNS, 10)
+    found: Tables = {}
+    for title, rows in (
+        ("false verdicts by SD", _by_sd(runs)),
+        ("false verdicts where restarts depend on each other", _by_autocorrelation(runs)),
+        ("false verdicts in uneven groups", _uneven(runs)),
+        ("the smallest ratio told every second time", _smallest(runs)),
+        ("a tenth slower, told by restart", _told_by(runs)),
+        ("intervals to read", _readings(max(runs // 3, 20))),
+        ("recorded controls", _recorded(runs)),
+    ):
+        found[title] = list(rows)
+        bench.keep(found)
+    return found
+
+
+def levels(runs: int, *, autocorrelations: tuple[float, ...] = (0.0,), seed: int = 21) -> Iterator[Level]:
     """Each noise at each SD, in `runs` groups of 50 arms; the smaller groups are made of the same ones."""
     rng = np.random.default_rng(seed)
     for ar in autocorrelations:
@@ -51,16 +78,126 @@ def levels(runs: int, *, autocorrelations: tuple[float, ...] = (0.0, 0.3, 0.5), 
                     yield Level(noise=noise, sd=sd, autocorrelation=ar, comparisons=comparisons, value=value)
 
 
-def mixed(runs: int, wild_sd: float, *, seed: int = 24) -> float:
-    """Count errors in groups of eight arms with an SD of 3 % and a wild one, at the worst noise."""
-    rng = np.random.default_rng(seed)
-    sds = np.array([*(0.03,) * 8, wild_sd, 0.03])[:, None]  # the last is the control's
-    return max(float(np.mean(told_apart(sds * tapes(noise, (runs, 10), rng, sd=1.0)) > 0)) for noise in NOISES)
-
-
 def _split_groups(x: Array, size: int) -> Array:
     count = x.shape[1] // size
     return x[:, : count * size].reshape(-1, size, x.shape[-1])
+
+
+def _by_sd(runs: int) -> Iterator[dict[str, object]]:
+    """The worst of six noises."""
+    found = list(levels(runs))
+    for sd in SDS:
+        worst = {
+            f"{k} comparisons": max(one.value for one in found if (one.sd, one.comparisons) == (sd, k))
+            for k in COMPARISONS
+        }
+        yield {"SD": sd, **worst}
+
+
+def _by_autocorrelation(runs: int) -> Iterator[dict[str, object]]:
+    """The worst of nine SDs."""
+    for ar in (0.3, 0.5):
+        found = list(levels(max(runs // 4, 10), autocorrelations=(ar,)))
+        for noise in NOISES:
+            worst = {
+                f"{k} comparisons": max(one.value for one in found if (one.noise, one.comparisons) == (noise, k))
+                for k in COMPARISONS
+            }
+            yield {"noise": noise, "autocorrelation": ar, **worst}
+
+
+UNEVEN: dict[str, tuple[dict[str, float], tuple[float, ...]]] = {
+    "all alike": ({}, (0.01, 0.03, 0.10)),
+    "own SDs, log-SD 0.5": ({"uneven": 0.5}, (0.01, 0.03, 0.10)),
+    "own SDs, log-SD 0.8": ({"uneven": 0.8}, (0.01, 0.03, 0.10)),
+    "one arm at 40 %": ({"wild": 0.40, "uneven": 0.3}, (0.01, 0.02, 0.03)),
+    "one arm at 60 %": ({"wild": 0.60, "uneven": 0.3}, (0.01, 0.02, 0.03)),
+    "baseline three times as wide": ({"baseline": 3.0}, (0.01, 0.03, 0.10)),
+    "baseline ten times as wide": ({"baseline": 10.0}, (0.01, 0.03, 0.10)),
+}
+
+
+def _uneven(runs: int) -> Iterator[dict[str, object]]:
+    """The worst of six noises and three SDs."""
+    rng = np.random.default_rng(24)
+    for name, (spread, sds) in UNEVEN.items():
+        worst = max(
+            (float(np.mean(told_apart(group_of_nine(runs, noise, rng, sd=sd, **spread)) > 0)), noise, sd)
+            for noise in NOISES
+            for sd in sds
+        )
+        yield {"group": name, "runs": runs, "worst": worst[0], "noise": worst[1], "SD": worst[2]}
+
+
+def _smallest(runs: int) -> Iterator[dict[str, object]]:
+    """Of one of nine arms, Gaussian noise, at exactly so many restarts."""
+    for sd in POWER_SDS:
+        row: dict[str, object] = {"SD": sd}
+        for n in LOOKS:
+            x = group_of_nine(runs, "gaussian", np.random.default_rng(5), sd=sd)[..., :n]
+            low, high = 0.0, 3.0
+            for _ in range(14):
+                middle = (low + high) / 2
+                seen = np.mean(_evidence_of_first(x, middle) >= 1 / bonferroni(ARMS))
+                low, high = (low, middle) if seen >= 0.5 else (middle, high)
+            row[f"{n} restarts"] = math.exp(high)
+        yield row
+
+
+def _evidence_of_first(x: Array, effect: float) -> Array:
+    """E against 1 of each group's first arm, if its true log ratio is `effect`."""
+    return evidence_against_equal(np.concatenate([x[:, :1] + effect, x[:, 1:]], axis=1))[:, 0]
+
+
+def _told_by(runs: int) -> Iterator[dict[str, object]]:
+    """Of one of nine arms that is 10 % slower, the bias floor counted; and of three questions that are still open."""
+    for sd in POWER_SDS:
+        x = group_of_nine(runs, "gaussian", np.random.default_rng(6), sd=sd)
+        for still_open in (ARMS, 3):
+            told, row = np.zeros(runs, dtype=bool), {"SD": sd, "open": still_open}
+            for n in range(2, 11):
+                effect = math.log(1.10) - math.log1p(BIAS_FLOOR)
+                told |= _evidence_of_first(x[..., :n], effect) >= 1 / bonferroni(still_open)
+                row |= {f"by {n}": float(told.mean())} if n in (2, 3, 4, 5, 6, 8, 10) else {}
+            yield row
+
+
+def _readings(runs: int) -> Iterator[dict[str, object]]:
+    """One arm of nine stops when it is told, or after 20 restarts: is its true ratio inside the interval to read?"""
+    rng = np.random.default_rng(7)
+    for noise in ("gaussian", "7 % bad restarts", "skewness 1", "Student t, 3 df"):
+        for sd in POWER_SDS:
+            for effect in EFFECTS:
+                x = group_of_nine(runs, noise, rng, sd=sd, uneven=0.5)
+                stops = np.full(runs, MAX_RESTARTS)
+                for n in range(MAX_RESTARTS - 1, 1, -1):
+                    stops[_evidence_of_first(x[..., :n], math.log1p(effect)) >= 1 / bonferroni(ARMS)] = n
+                covered, reach = np.transpose([_read_first(one[:, :n]) for one, n in zip(x, stops, strict=True)])
+                yield {
+                    "noise": noise,
+                    "SD": sd,
+                    "effect": effect,
+                    "runs": runs,
+                    "covered": float(covered.mean()),
+                    "median restarts": float(np.median(stops)),
+                    "median half-width": float(np.median(np.expm1(reach))),
+                }
+
+
+def _read_first(x: Array) -> tuple[bool, float]:
+    """Return whether the interval of a group's first arm holds 0, its true log ratio, and how far it reaches."""
+    n, squares = x.shape[-1], x.shape[-1] * x.var(axis=-1)
+    weights = PRIOR + scale_likelihood(n - 1, squares[1:]).sum(axis=0)
+    reach = reading_reach(n, float(squares[0]), weights)
+    return bool(abs(x[0].mean()) <= reach), reach
+
+
+def _recorded(runs: int) -> Iterator[dict[str, object]]:
+    """Every control of the reference runs beside its baseline, as recorded and in any order and on either side."""
+    series, rng = recorded(), np.random.default_rng(23)
+    as_they_were = sum(bool(told_apart(np.array([[x, x]]))[0]) for x in series)
+    errs = [resampled(x, runs, rng) for x in series]
+    yield {"series": len(series), "distinguished as recorded": as_they_were, "resampled": float(np.mean(errs))}
 
 
 def recorded() -> list[Array]:
@@ -81,45 +218,3 @@ def resampled(series: Array, runs: int, rng: np.random.Generator) -> float:
     """Return the share of false verdicts if the series' restarts had come in any order and on either side."""
     order = np.argsort(rng.random((runs, 2, series.size)), axis=-1)
     return float(np.mean(told_apart(series[order] * rng.choice([-1, 1], size=order.shape)) > 0))
-
-
-def twofold(runs: int, *, sd: float = 0.05, comparisons: int = 9, seed: int = 22) -> dict[int, float]:
-    """By restart, the share of arms twice as slow as the baseline that are called slower by then."""
-    x = tapes("gaussian", (runs,), np.random.default_rng(seed), sd=sd) + np.log(2)
-    alpha = bonferroni(comparisons)
-    return {n: float(np.mean([_verdict_on(one[:n], alpha) is Verdict.SLOWER for one in x])) for n in (2, 3, 4)}
-
-
-def _verdict_on(x: Array, alpha: float) -> Verdict:
-    return compare(x, alpha=alpha, bias_floor=BIAS_FLOOR, estimate=False).verdict
-
-
-def _print_table(title: str, found: list[Level], row: Callable[[Level], str]) -> None:
-    """Print the greatest level of each row, in Markdown."""
-    print(f"\n| {title} | " + " | ".join(f"{count} comparisons" for count in COMPARISONS) + " |")
-    print("|---|" + "---|" * len(COMPARISONS))
-    for name in dict.fromkeys(map(row, found)):
-        worst = [max(one.value for one in found if row(one) == name and one.comparisons == k) for k in COMPARISONS]
-        print(f"| {name} | " + " | ".join(f"{value:.1%}" for value in worst) + " |")
-
-
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1_000, help="groups of 50 arms for each noise and SD")
-    runs = parser.parse_args().runs
-    found = list(levels(runs))
-    _print_table("SD between restarts", [one for one in found if not one.autocorrelation], lambda one: f"{one.sd:.1%}")
-    _print_table("noise, autocorrelation", found, lambda one: f"{one.noise}, {one.autocorrelation:g}")
-    series, rng = recorded(), np.random.default_rng(23)
-    errs = [resampled(x, 1_000, rng) for x in series]
-    as_they_were = sum(bool(told_apart(np.array([[x, x]]))[0]) for x in series)
-    print(
-        f"\nrecorded series: {len(series)}, distinguished as recorded: {as_they_were}, resampled: {np.mean(errs):.2%}"
-    )
-    print(f"eight arms at an SD of 3 %, one wilder: { ({sd: mixed(4 * runs, sd) for sd in (0.40, 0.60)}) }")
-    print(f"twofold, SD 5 %, 9 arms, known by restart: {twofold(runs)}")
-
-
-if __name__ == "__main__":
-    main()

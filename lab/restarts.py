@@ -45,6 +45,7 @@ from shootout.messages import Scope
 from shootout.race.arm_process import ArmProcess
 from shootout.race.launcher import ForkServers, Launcher
 from shootout.race.live_arm import LiveArm
+from shootout.stats.evidence import PairEvidence
 from shootout.stats.verdicts import compare
 
 
@@ -228,7 +229,7 @@ def _start_row(played: Sequence[LiveArm]) -> dict[str, Any]:
 
 
 def _spread_row(target: str, scope: Scope, values: list[float], eye: Disturbances) -> dict[str, Any]:
-    found = compare(np.array(values), alpha=ALPHA, bias_floor=bias_floor())
+    found = compare(PairEvidence(np.array(values)), alpha=ALPHA, bias_floor=bias_floor())
     return {
         "arm": target,
         "scope": scope.value,

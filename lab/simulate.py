@@ -53,7 +53,7 @@ class Figure:
 
 def peeking(runs: int) -> Iterator[Figure]:
     """Identical arms, stopped at the worst of 20 looks; the worst of nine SDs."""
-    found = list(levels(max(runs // 10, 40), autocorrelations=(0.0,)))
+    found = list(levels(max(runs // 10, 40)))
     for noise in NOISES:
         for comparisons in COMPARISONS:
             worst = max(one.value for one in found if (one.noise, one.comparisons) == (noise, comparisons))

@@ -28,7 +28,6 @@ from shootout.results.analysis import analyse
 from shootout.results.document import Document, Ratio, Row, ratio_of
 from shootout.results.group import Group, group_of
 from shootout.results.vetoes import withheld
-from shootout.stats.leaders import compare_pair
 from shootout.stats.verdicts import Verdict
 
 COMMAND = "from shootout.cli import main; main()"
@@ -92,12 +91,12 @@ class Run:
         """Return the first one's time ÷ the second's, of each two arms in the order of their names; none that is
         withheld.
         """
-        group, scope = self.group, Scope.END_TO_END
-        blocks, ground = group.blocks(scope), group.ground(scope)
+        group = self.group
+        evidence = group.evidence(Scope.END_TO_END)
         if withheld(group, "", None):
             return {}
         found = {
-            (one, other): compare_pair(blocks, group.rules, one, other, ground=ground, estimate=False)
+            (one, other): evidence.compare_rivals(one, other, estimate=False)
             for one, other in combinations(sorted(row.arm for row in self.measured), 2)
             if not withheld(group, one, other)
         }

@@ -263,7 +263,13 @@ def _place_ratio(arm: str, told: str, colour: str, ratio: Ratio | None, quotient
     if ratio is None:
         return DotLine(name=short(arm), told=told, colour=colour, value=quotient or None)
     return DotLine(
-        name=short(arm), told=told, colour=colour, value=ratio.value, low=ratio.low, high=ratio.high, is_known=True
+        name=short(arm),
+        told=told,
+        colour=colour,
+        value=ratio.value,
+        low=ratio.reading[0],
+        high=ratio.reading[1],
+        is_known=True,
     )
 
 
@@ -355,8 +361,8 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
         told=told,
         colour=colour,
         value=judged.ratio.value,
-        low=judged.ratio.low,
-        high=judged.ratio.high,
+        low=judged.ratio.reading[0],
+        high=judged.ratio.reading[1],
         is_known=True,
     )
 

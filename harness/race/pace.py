@@ -33,8 +33,8 @@ from shootout.journal.records import Line, Played
 from shootout.messages import Scope, Tuned
 from shootout.race.live_arm import LiveArm
 from shootout.race.serving import LoadTest, least_s
+from shootout.stats.group_evidence import Rules
 from shootout.stats.leaders import time_ns
-from shootout.stats.verdicts import Rules
 from shootout.study.group import GroupRecord
 
 

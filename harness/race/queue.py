@@ -29,9 +29,9 @@ from shootout.results import crossovers
 from shootout.results.group import Group, counted, unfit, unsteady
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
-from shootout.stats.leaders import Pair, leader_sets, restarts_left
+from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
+from shootout.stats.leaders import leader_sets, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.stats.verdicts import Rules, ground_of
 from shootout.study.group import GroupRecord, short, size_of
 from shootout.study.plan import PlannedGroup
 
@@ -65,6 +65,7 @@ class Race:
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
     terms: serving.LoadTest | None = None
+    _evidence: GroupEvidence | None = None
 
     def players(self, pressing: Collection[Pair] = ()) -> list[Arm]:
         """Return the arms of the next restart, none if the race is over. `pressing`: see `state`."""
@@ -72,26 +73,30 @@ class Race:
 
     def open_pairs(self) -> dict[Pair, float]:
         """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown)."""
-        state = self.state()
-        return restarts_left(state.blocks, state.labels, state.rules, state.unsound, state.unsteady)
+        return restarts_left(self.evidence, self._playing_labels, unsteady(self.steady_from))
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """Return what the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
         return GroupState(
-            rules=self.rules,
+            evidence=self.evidence,
             labels=self._playing_labels,
-            blocks=self.blocks,
             played=self.played,
             pressing=pressing,
-            unsound=self.unsound,
             unsteady=unsteady(self.steady_from),
         )
 
     @property
+    def evidence(self) -> GroupEvidence:
+        """Return what the restarts so far say of any two arms."""
+        unsound, known = self.unsound, self._evidence
+        if known is None or known.unsound != unsound:
+            known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound)
+        return known
+
+    @property
     def fewest(self) -> int:
-        """Return the fewest restarts that can give a verdict by what is known now, or that are asked for."""
-        prior = ground_of(self.sound, self.rules).prior
-        return max(min_restarts(self.rules.comparisons, prior=prior), self.rules.least_restarts)
+        """Return the fewest restarts that can give a verdict, or that are asked for."""
+        return max(min_restarts(self.rules.comparisons), self.rules.least_restarts)
 
     @property
     def owed(self) -> int:
@@ -151,6 +156,7 @@ class Race:
             if served := serving.served_in(found.desk, live):
                 self.served.setdefault(live.arm.label, []).append(served)
         self.played += 1
+        self._evidence = None
         return found
 
 
@@ -254,7 +260,7 @@ class ScheduledGroup:
         """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
         no_leaders = self.race.out | self.race.unsound
         arms = [arm.label for arm in self.race.arms.values() if not arm.control and arm.label not in no_leaders]
-        leaders = next(iter(leader_sets(self.race.blocks, arms, self.race.rules)), None)
+        leaders = next(iter(leader_sets(self.race.evidence, arms)), None)
         if leaders is None:
             return ""
         waiting = units.counted(sum(not arm.control for arm in self.players), "target")

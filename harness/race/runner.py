@@ -33,7 +33,7 @@ from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, RestartContext
 from shootout.race.serving import terms_of
 from shootout.results.group import group_of
-from shootout.stats.verdicts import Rules
+from shootout.stats.group_evidence import Rules
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import rows_of
 from shootout.study.schema import Study

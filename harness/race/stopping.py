@@ -16,8 +16,8 @@ from shootout.constants import INDIFFERENT
 from shootout.contract import Array
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
-from shootout.stats.leaders import Pair, find_open, is_unopposed, time_ns
-from shootout.stats.verdicts import Blocks, Rules
+from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
+from shootout.stats.leaders import find_open, is_unopposed, time_ns
 from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
 
 CLOSE_RESTARTS = 3
@@ -91,20 +91,23 @@ class GroupState:
     """What a group has shown so far.
 
     Attributes:
+        evidence: what the restarts so far say of any two arms.
         labels: arms that have not failed, control included.
-        blocks: what each has played so far.
         played: how many restarts there were, those that brought no figure among them.
         pressing: those of the rules' pairs whose crossover waits for a verdict here.
-        unsound: those of the labels that can't be the answer; `unsteady`: that found no steady state.
+        unsteady: those of the labels that found no steady state.
     """
 
-    rules: Rules
+    evidence: GroupEvidence
     labels: Sequence[str]
-    blocks: Mapping[str, Blocks]
     played: int
     pressing: Collection[Pair] = ()
-    unsound: Collection[str] = ()
     unsteady: Collection[str] = ()
+
+    @property
+    def rules(self) -> Rules:
+        """Return what the group's race is judged by."""
+        return self.evidence.rules
 
     @property
     def unopposed(self) -> bool:
@@ -120,7 +123,7 @@ class GroupState:
     @property
     def owed(self) -> list[Pair]:
         """Return the pairs whose verdict the goal still needs, whatever crossovers wait for."""
-        return find_open(self.blocks, self.labels, self.rules, self.unsound, self.unsteady)
+        return find_open(self.evidence, self.labels, self.unsteady)
 
     @property
     def waiting(self) -> set[str]:
@@ -145,7 +148,7 @@ def policy_of(rules: Rules) -> Policy:
 
 def selection(now: GroupState) -> list[str]:
     """Only the best setting of each target is looked for: halve what is left of every target."""
-    return survivors(now.labels, now.blocks)
+    return survivors(now.labels, now.evidence.blocks)
 
 
 def verdicts(now: GroupState) -> list[str]:

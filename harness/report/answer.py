@@ -169,14 +169,16 @@ def _tell_time(row: Row, ship: Shipped) -> str:
 
 
 def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
-    """Compare a time with another arm's, in its direction: `3.65x faster than torch-eager [3.2, 4.1]`.
+    """Compare a time with another arm's, in its direction: `3.65x faster than torch-eager [3.5, 3.8], surely 3.2x`.
 
     Args:
         told: a reason against a verdict in the whole cell, which is told elsewhere.
     """
     if ratio.verdict is Verdict.FASTER:
-        ends = ends_of(1 / ratio.high if ratio.high else None, 1 / ratio.low if ratio.low else None)
-        return f"{1 / ratio.value:.3g}x faster than {other}{ends}"
+        low, high = ratio.reading
+        ends = ends_of(1 / high if high else None, 1 / low if low else None)
+        surely = f", surely over {1 / ratio.surely:.3g}x" if ratio.surely else ""
+        return f"{1 / ratio.value:.3g}x faster than {other}{ends}{surely}"
     if ratio.verdict is Verdict.SLOWER:
         return f"slower than {other}, {known(ratio)} of its time"
     if ratio.reason and ratio.reason != told:
@@ -280,7 +282,7 @@ def _tell_ties(answer: Answer) -> Iterator[str]:
 def tell_within(rivals: Iterable[Rival]) -> str:
     """Tell how far apart rivals can be."""
     ratios = [rival.ratio for rival in rivals]
-    bounds = [(ratio.low, ratio.high) for ratio in ratios if ratio and ratio.low and ratio.high]
+    bounds = [(low, high) for ratio in ratios if ratio for low, high in [ratio.reading] if low and high]
     if len(bounds) < len(ratios):
         return "not distinguished"
     percent = 100 * max(max(high, 1 / low) - 1 for low, high in bounds)

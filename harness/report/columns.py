@@ -28,6 +28,7 @@ from shootout.results.document import (
     Timing,
 )
 from shootout.schemes import shown_as
+from shootout.stats.quantiles import CONFIDENCE
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import duration, number, points, seconds, size
@@ -48,9 +49,21 @@ def verdict(ratio: Ratio) -> Text:
         Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
         Verdict.SLOWER: f"{ratio.value:.3g}x slower",
         Verdict.SAME: "same (within 1 %)",
-        Verdict.CANT_TELL: "can't tell",
+        Verdict.CANT_TELL: _tell_no_verdict(ratio),
     }
     return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
+
+
+def _tell_no_verdict(ratio: Ratio) -> str:
+    """Tell what is known without a verdict, or what stands in its way; a line below has the restarts that it takes."""
+    low, high = ratio.reading
+    if ratio.reason:
+        return "can't tell"
+    if low and low > 1:
+        return f"{ratio.value:.3g}x slower, not sure yet"
+    if high and high < 1:
+        return f"{1 / ratio.value:.3g}x faster, not sure yet"
+    return "can't tell: 1 restart" if ratio.sd is None else f"can't tell: spread {100 * ratio.sd:.2g} %"
 
 
 def ends_of(low: float | None, high: float | None) -> str:
@@ -63,15 +76,15 @@ def ends_of(low: float | None, high: float | None) -> str:
 
 
 def timed(timing: Timing) -> str:
-    """Write a time, and how far its interval goes from it to the farther side."""
+    """Write a time, and how far its 95 % interval goes from it to the farther side; few restarts have no such."""
     off = max(timing.high_ns - timing.median_ns, timing.median_ns - timing.low_ns) / timing.median_ns
-    spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.restarts > 1 else ""
+    spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.confidence >= CONFIDENCE else ""
     return duration(timing.median_ns) + spread
 
 
 def known(ratio: Ratio) -> str:
-    """Write a ratio with its interval, as far as that is known."""
-    return f"{ratio.value:.3g}{ends_of(ratio.low, ratio.high)}"
+    """Write a ratio with its interval to read, as far as that is known."""
+    return f"{ratio.value:.3g}{ends_of(*ratio.reading)}"
 
 
 def judged(ratio: Ratio) -> Text:

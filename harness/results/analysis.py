@@ -139,7 +139,7 @@ def _summarize_group(group: Group, confirms: str | None) -> GroupSummary:
         void_share=group.void_share,
         void_reasons=dict(reasons),
         sd=pooled_sd(group),
-        bias_floor=group.ground(Scope.END_TO_END).bias_floor,
+        bias_floor=group.evidence(Scope.END_TO_END).bias_floor,
         restarts=len(group.rounds),
         selects=group.record.selects_for is not None,
         confirms=confirms,

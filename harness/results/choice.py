@@ -40,7 +40,8 @@ from shootout.results.document import (
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
 from shootout.stats.goals import Aim
-from shootout.stats.leaders import Compare, Leaders, compare_pair, find_leaders
+from shootout.stats.group_evidence import GroupEvidence
+from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact
@@ -152,13 +153,14 @@ def make_cells(
 def _make_cell(
     group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
 ) -> Cell:
-    blocks, ground, rules = group.blocks(Scope.END_TO_END), group.ground(Scope.END_TO_END), group.rules
+    known, rules = group.evidence(Scope.END_TO_END), group.rules
     timed = rules.goal.aim is not Aim.BASELINE
     goes_on = not complete and rules.goal.aim is Aim.BEST
-    ahead = rules if goes_on else replace(rules, comparisons=1)  # two arms alone have α to themselves
+    # two arms alone have α to themselves
+    ahead = known if goes_on else GroupEvidence(known.blocks, replace(rules, comparisons=1), known.unsound)
 
     def needed(one: str, other: str) -> int | None:
-        found = compare_pair(blocks, ahead, one, other, ground=ground)
+        found = ahead.compare_rivals(one, other)
         if found is None:
             return None
         return found.restarts if found.decided else found.restarts_needed
@@ -173,7 +175,7 @@ def _make_cell(
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,
-        compare=lambda one, other: compare_pair(blocks, rules, one, other, ground=ground, estimate=False),
+        compare=partial(known.compare_rivals, estimate=False),
         restarts_needed=needed,
         unvouched=unvouched(group),
         withheld=lambda label: unfit_for(group, label),

@@ -38,7 +38,7 @@ class Ratio(Comparison):
 
     def __repr__(self) -> str:
         """`<Ratio 0.111 [0.0873, 0.15] faster>`."""
-        low, high = ("?" if end is None else f"{end:.3g}" for end in (self.low, self.high))
+        low, high = ("?" if end is None else f"{end:.3g}" for end in self.reading)
         return f"<Ratio {self.value:.3g} [{low}, {high}] {self.verdict}>"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,8 +24,9 @@ from shootout.journal.records import (
 )
 from shootout.messages import Scope
 from shootout.results import p99_limit
+from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules, log_ratios
 from shootout.stats.leaders import restarts_left, time_ns
-from shootout.stats.verdicts import Blocks, Comparison, Ground, Rules, comparison, ground_of, log_ratios
+from shootout.stats.verdicts import Comparison
 from shootout.stats.warmup import is_unsteady
 from shootout.study.group import GroupRecord, exact_of
 
@@ -84,7 +85,7 @@ class Group:
     prepared: dict[str, Prepared]
     setbacks: dict[str, NotRun]
     checked: dict[str, Checked] = field(default_factory=dict)
-    _grounds: dict[tuple[Scope, int], Ground] = field(default_factory=dict)
+    _evidence: dict[tuple[Scope, int], GroupEvidence] = field(default_factory=dict)
 
     def blocks(self, scope: Scope) -> dict[str, dict[int, Array]]:
         """Return the block medians in ns that count, by label and restart; restarts without any are left out."""
@@ -100,12 +101,14 @@ class Group:
             if medians.size and np.all(medians > _SHORTEST_NS) and np.all(medians < _LONGEST_NS)
         }
 
-    def ground(self, scope: Scope) -> Ground:
+    def evidence(self, scope: Scope) -> GroupEvidence:
         """Return what all verdicts of this scope stand on; the race went by that of end to end."""
         key = scope, sum(len(lines) for lines in self.played.values())
-        if key not in self._grounds:
-            self._grounds[key] = ground_of(self.blocks(scope), self.rules)
-        return self._grounds[key]
+        if key not in self._evidence:
+            blocks = self.blocks(scope)
+            unsound = unfit(self.steady_from, self.served, blocks)
+            self._evidence[key] = GroupEvidence(blocks, self.rules, unsound)
+        return self._evidence[key]
 
     @property
     def steady_from(self) -> dict[str, list[int | None]]:
@@ -145,7 +148,7 @@ class Group:
 def pooled_sd(group: Group) -> float | None:
     """SD of the log ratio to the baseline between restarts, end to end, pooled over all arms; None: it isn't known.
 
-    As `evidence.prior_holds` pools it: an arm of n restarts gives n − 1 degrees of freedom.
+    An arm of n restarts gives n − 1 degrees of freedom.
     """
     blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
     x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]
@@ -175,9 +178,10 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
         barred: the arms that can't be chosen whatever their times, by what the run is for.
     """
     labels = [label for label in group.played if label not in group.setbacks]
-    blocks = group.blocks(Scope.END_TO_END)
-    unsound = unfit(group.steady_from, group.served, blocks) | {*barred}
-    left = restarts_left(blocks, labels, group.rules, unsound, unsteady(group.steady_from))
+    known = group.evidence(Scope.END_TO_END)
+    if barred:
+        known = replace(known, unsound={*known.unsound, *barred})
+    left = restarts_left(known, labels, unsteady(group.steady_from))
     each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
     return tuple(
         Missing(pair=pair, restarts=int(count), seconds=count * each_s)
@@ -279,7 +283,4 @@ def against(
     """Return an arm against another, or None if they have no restart in common; `estimate`: see `verdicts.compare`."""
     if label is None or other is None or label == other:
         return None
-    blocks = {name: group.blocks_of(scope, name) for name in (label, other)}
-    if not set(blocks[label]) & set(blocks[other]):
-        return None
-    return comparison(blocks, label, other, group.rules, ground=group.ground(scope), estimate=estimate)
+    return group.evidence(scope).compare(label, other, estimate=estimate)

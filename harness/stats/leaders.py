@@ -11,25 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import combinations
 
 import numpy as np
 
 from shootout.constants import INDIFFERENT
 from shootout.stats.goals import Aim
-from shootout.stats.verdicts import (
-    Blocks,
-    Comparison,
-    Ground,
-    Rules,
-    Verdict,
-    compare_with_limit,
-    comparison,
-    ground_of,
-)
-
-Pair = tuple[str, str]
+from shootout.stats.group_evidence import Blocks, GroupEvidence, Pair, Rules
+from shootout.stats.verdicts import Comparison, Verdict
 
 Compare = Callable[[str, str], Comparison | None]
 """How the first arm compares with the second; None where they share no restart. Swapped, it says the inverse."""
@@ -88,36 +78,16 @@ def _is_faster(found: Mapping[tuple[str, str], Comparison | None], one: str, oth
     return (pair := found.get((other, one))) is not None and pair.verdict is Verdict.SLOWER
 
 
-def leader_sets(blocks: Mapping[str, Blocks], labels: Sequence[str], rules: Rules) -> list[Leaders]:
+def leader_sets(evidence: GroupEvidence, labels: Collection[str]) -> list[Leaders]:
     """Find the leaders among the arms that have played, and among those in full precision where these are only some."""
-    times = {label: time_ns(blocks[label]) for label in labels if blocks.get(label)}
-    compare = cache(partial(compare_pair, blocks, rules, ground=ground_of(blocks, rules), estimate=False))
-    exact = {label: ns for label, ns in times.items() if label in rules.exact}
-    asked = [times, exact] if 0 < len(exact) < len(times) else [times]
-    return [find_leaders(some, compare) for some in asked if some]
+    times = {label: time_ns(evidence.blocks[label]) for label in labels if evidence.blocks.get(label)}
+    compare = partial(evidence.compare_rivals, estimate=False)
+    return [find_leaders({label: times[label] for label in some}, compare) for some in evidence.rules.questions(times)]
 
 
 def time_ns(blocks: Blocks) -> float:
     """Return an arm's time: the median of its restarts' medians."""
     return float(np.median([np.median(values) for values in blocks.values()])) if blocks else math.inf
-
-
-def compare_pair(
-    blocks: Mapping[str, Blocks],
-    rules: Rules,
-    one: str,
-    other: str,
-    *,
-    ground: Ground | None = None,
-    estimate: bool = True,
-) -> Comparison | None:
-    """Compare two arms, of which either may be shipped if they lie within `INDIFFERENT`; None without a shared restart.
-
-    `restarts_needed` then is for knowing that, or which one is faster; `ground`: see `verdicts.comparison`.
-    """
-    if not set(blocks.get(one, ())) & set(blocks.get(other, ())):
-        return None
-    return comparison(blocks, one, other, rules, same_within=INDIFFERENT, ground=ground, estimate=estimate)
 
 
 def is_indifferent(found: Comparison | None, within: float = INDIFFERENT) -> bool:
@@ -127,23 +97,14 @@ def is_indifferent(found: Comparison | None, within: float = INDIFFERENT) -> boo
     return max(1 / found.low, found.high) <= 1 + within
 
 
-def find_open(
-    blocks: Mapping[str, Blocks],
-    labels: Collection[str],
-    rules: Rules,
-    unsound: Collection[str] = (),
-    unsteady: Collection[str] = (),
-) -> list[Pair]:
+def find_open(evidence: GroupEvidence, labels: Collection[str], unsteady: Collection[str] = ()) -> list[Pair]:
     """Return the pairs that a race still has to distinguish, for its goal or from their own FP32.
 
     Args:
         labels: the arms that have not failed, the control among them. Where they are unopposed nothing is open.
-        unsound: those of them that can't be the answer, so that who leads is asked without them.
         unsteady: those that found no steady state, so that nobody knows on which side of a limit they are.
     """
-    return _each_once(
-        [*_select_asked(blocks, labels, rules, unsound, unsteady), *_untold_own_fp32(blocks, labels, rules)]
-    )
+    return _each_once([*_select_asked(evidence, labels, unsteady), *_untold_own_fp32(evidence, labels)])
 
 
 def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
@@ -151,53 +112,43 @@ def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
     return rules.baseline not in labels or (rules.control is not None and rules.control not in labels)
 
 
-def restarts_left(
-    blocks: Mapping[str, Blocks],
-    labels: Collection[str],
-    rules: Rules,
-    unsound: Collection[str],
-    unsteady: Collection[str],
-) -> dict[Pair, float]:
+def restarts_left(evidence: GroupEvidence, labels: Collection[str], unsteady: Collection[str]) -> dict[Pair, float]:
     """Return the restarts that each open pair may still take, if the rest are like those so far; inf: nobody knows.
 
     A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
     """
-    asked, own = _select_asked(blocks, labels, rules, unsound, unsteady), _untold_own_fp32(blocks, labels, rules)
+    asked, own = _select_asked(evidence, labels, unsteady), _untold_own_fp32(evidence, labels)
 
-    def left(pair: Pair, why: Sequence[Pair], until: Callable[[Mapping[str, Blocks], Pair, Rules], float]) -> float:
-        return until(blocks, pair, rules) if pair in why or pair[::-1] in why else 0.0
+    def left(pair: Pair, why: Sequence[Pair], until: Callable[[GroupEvidence, Pair], float]) -> float:
+        return until(evidence, pair) if pair in why or pair[::-1] in why else 0.0
 
     return {
         pair: max(left(pair, asked, _goal_left), left(pair, own, verdict_left)) for pair in _each_once([*asked, *own])
     }
 
 
-def _select_asked(
-    blocks: Mapping[str, Blocks],
-    labels: Collection[str],
-    rules: Rules,
-    unsound: Collection[str],
-    unsteady: Collection[str],
-) -> list[Pair]:
+def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Collection[str]) -> list[Pair]:
     """Return those that are open for the goal."""
+    rules = evidence.rules
     if rules.narrows or is_unopposed(labels, rules):
         return []
-    nobody = {rules.control, *(unsound if rules.goal.aim is Aim.BEST else ())}
+    nobody = {rules.control, *(evidence.unsound if rules.goal.aim is Aim.BEST else ())}
     arms = [label for label in labels if label not in nobody]
     if rules.goal.aim is Aim.LIMIT:
-        found = _near_limit(blocks, arms, rules, unsteady)
+        found = _near_limit(evidence, arms, unsteady)
     else:
-        found = _OPEN[rules.goal.aim](blocks, arms, rules)
+        found = _OPEN[rules.goal.aim](evidence, arms)
     return [pair for pair in found if not rules.crosses(*pair)]
 
 
-def _untold_own_fp32(blocks: Mapping[str, Blocks], labels: Collection[str], rules: Rules) -> list[Pair]:
+def _untold_own_fp32(evidence: GroupEvidence, labels: Collection[str]) -> list[Pair]:
     """Return the pairs of an arm and its own FP32 without a verdict; a pair held to a limit needs no more."""
+    rules = evidence.rules
     if is_unopposed(labels, rules):
         return []
     own = [pair for pair in rules.references.items() if set(pair) <= set(labels) and not rules.crosses(*pair)]
     is_limited = rules.goal.aim is Aim.LIMIT
-    return find_untold(blocks, [pair for pair in own if not (is_limited and rules.baseline in pair)], rules)
+    return find_untold(evidence, [pair for pair in own if not (is_limited and rules.baseline in pair)])
 
 
 def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
@@ -208,28 +159,29 @@ def _each_once(pairs: Iterable[Pair]) -> list[Pair]:
     return list(first.values())
 
 
-def find_untold(blocks: Mapping[str, Blocks], pairs: Iterable[Pair], rules: Rules) -> list[Pair]:
+def find_untold(evidence: GroupEvidence, pairs: Iterable[Pair]) -> list[Pair]:
     """Return those of the pairs that have no verdict yet."""
-    return [pair for pair in pairs if not ((found := _compare_met(blocks, pair, rules)) and found.decided)]
+    return [pair for pair in pairs if not ((found := evidence.compare(*pair, estimate=False)) and found.decided)]
 
 
-def _goal_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+def _goal_left(evidence: GroupEvidence, pair: Pair) -> float:
     """Return the restarts until the goal needs a pair no more."""
-    if rules.goal.aim is Aim.BEST:
-        return _restarts_left(compare_pair(blocks, rules, *pair))
-    if rules.goal.aim is Aim.LIMIT:
-        return _restarts_left(_on_limit(blocks, pair, rules, estimate=True))
-    if rules.goal.within is None:
-        return verdict_left(blocks, pair, rules)
-    found = _compare_met(blocks, pair, rules)
+    goal = evidence.rules.goal
+    if goal.aim is Aim.BEST:
+        return _restarts_left(evidence.compare_rivals(*pair))
+    if goal.aim is Aim.LIMIT:
+        return _restarts_left(evidence.compare_with_limit(*pair, limit=goal.within or 0.0))
+    if goal.within is None:
+        return verdict_left(evidence, pair)
+    found = evidence.compare(*pair, estimate=False)
     if found is None or math.isinf(width := precision(found)):
         return math.inf
-    return max(1, math.ceil(found.restarts * ((width / rules.goal.within) ** 2 - 1)))
+    return max(1, math.ceil(found.restarts * ((width / goal.within) ** 2 - 1)))
 
 
-def verdict_left(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules) -> float:
+def verdict_left(evidence: GroupEvidence, pair: Pair) -> float:
     """Return the restarts until a pair has a verdict."""
-    return _restarts_left(_compare_met(blocks, pair, rules, estimate=True))
+    return _restarts_left(evidence.compare(*pair))
 
 
 def _restarts_left(found: Comparison | None) -> float:
@@ -243,65 +195,49 @@ def precision(found: Comparison) -> float:
     return math.sqrt(found.high / found.low) - 1 if found.low and found.high else math.inf
 
 
-def _untold_baseline(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+def _untold_baseline(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
     """Return arms without a verdict against the baseline."""
-    return find_untold(blocks, _beside_baseline(arms, rules), rules)
+    return find_untold(evidence, _beside_baseline(arms, evidence.rules))
 
 
-def _unsettled_leaders(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+def _unsettled_leaders(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
     """Return leaders that are neither distinguished nor as good as each other, and arms that have not played yet."""
-    new = [pair for pair in _beside_baseline(arms, rules) if not blocks.get(pair[0])]
-    return list(dict.fromkeys([*new, *(pair for one in leader_sets(blocks, arms, rules) for pair in one.undecided)]))
+    new = [pair for pair in _beside_baseline(arms, evidence.rules) if not evidence.blocks.get(pair[0])]
+    return list(dict.fromkeys([*new, *(pair for one in leader_sets(evidence, arms) for pair in one.undecided)]))
 
 
-def _wide_ratios(blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules) -> list[Pair]:
+def _wide_ratios(evidence: GroupEvidence, arms: Sequence[str]) -> list[Pair]:
     """Return arms whose ratio to the baseline is not known as closely as asked."""
-    within = rules.goal.within or 0.0
-    found = {pair: _compare_met(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    within = evidence.rules.goal.within or 0.0
+    found = {pair: evidence.compare(*pair, estimate=False) for pair in _beside_baseline(arms, evidence.rules)}
     return [pair for pair, known in found.items() if known is None or precision(known) > within]
 
 
-def _near_limit(
-    blocks: Mapping[str, Blocks], arms: Sequence[str], rules: Rules, unsteady: Collection[str]
-) -> list[Pair]:
+def _near_limit(evidence: GroupEvidence, arms: Sequence[str], unsteady: Collection[str]) -> list[Pair]:
     """Return arms of which it isn't known on which side of the limit they are, or may not be said yet.
 
     While the baseline's copy comes out different nothing is said, and a few more restarts may bring it back.
     """
-    known = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
+    limit = evidence.rules.goal.within or 0.0
+    pairs = _beside_baseline(arms, evidence.rules)
+    known = {pair: evidence.compare_with_limit(*pair, limit=limit, estimate=False) for pair in pairs}
     found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
-    return [*known] if len(found) < len(known) and _copy_strays(blocks, rules) else found
+    return [*known] if len(found) < len(known) and _copy_strays(evidence) else found
 
 
-def _copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
+def _copy_strays(evidence: GroupEvidence) -> bool:
+    rules = evidence.rules
     if rules.control is None or rules.baseline is None:
         return False
-    copy = _compare_met(blocks, (rules.control, rules.baseline), rules)
+    copy = evidence.compare(rules.control, rules.baseline, estimate=False)
     return copy is not None and copy.verdict in (Verdict.FASTER, Verdict.SLOWER)
-
-
-def _on_limit(blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False) -> Comparison | None:
-    if not _have_met(blocks, pair):
-        return None
-    return compare_with_limit(blocks, *pair, rules, limit=rules.goal.within or 0.0, estimate=estimate)
 
 
 def _beside_baseline(arms: Sequence[str], rules: Rules) -> list[Pair]:
     return [(label, rules.baseline) for label in arms if rules.baseline and label != rules.baseline]
 
 
-def _compare_met(
-    blocks: Mapping[str, Blocks], pair: Pair, rules: Rules, *, estimate: bool = False
-) -> Comparison | None:
-    return comparison(blocks, *pair, rules, estimate=estimate) if _have_met(blocks, pair) else None
-
-
-def _have_met(blocks: Mapping[str, Blocks], pair: Pair) -> bool:
-    """Tell whether both played any one restart."""
-    return bool(set(blocks.get(pair[0], ())) & set(blocks.get(pair[1], ())))
-
-
-_OPEN: Mapping[Aim, Callable[[Mapping[str, Blocks], Sequence[str], Rules], list[Pair]]] = {
+_OPEN: Mapping[Aim, Callable[[GroupEvidence, Sequence[str]], list[Pair]]] = {
     Aim.BASELINE: _untold_baseline,
     Aim.BEST: _unsettled_leaders,
     Aim.RESOLVE: _wide_ratios,

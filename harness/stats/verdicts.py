@@ -1,15 +1,13 @@
 """What an interval of log ratios means for someone who must choose: faster, slower, the same, or can't tell.
 
-Two arms of a group are compared by their block medians, by rules that all comparisons of the group share.
-
 Verdict limits are symmetric in the log, so that swapping the two arms swaps `faster` and `slower` and nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import cast
@@ -18,18 +16,8 @@ import numpy as np
 
 from shootout.constants import SAME_WITHIN
 from shootout.contract import Array
-from shootout.stats.evidence import (
-    GUARD_SD,
-    LEAST_RESTARTS,
-    bonferroni,
-    checked,
-    e_value,
-    interval,
-    own_holds,
-    prior_holds,
-)
-from shootout.stats.goals import Goal
-from shootout.stats.quantiles import median
+from shootout.stats.evidence import LEAST_RESTARTS, PairEvidence
+from shootout.stats.spread import PRIOR
 
 MAX_ESTIMATE = 1_000
 """Beyond so many restarts "can't tell" says no number: nobody would wait for them."""
@@ -50,9 +38,12 @@ class Comparison:
     """An arm's time over its baseline's, with how sure we are.
 
     Attributes:
-        value: the ratio: exp of the median log ratio between restarts; always inside the interval.
-        low: the interval's lower end, a ratio; None while it is infinite.
+        value: the ratio: exp of the median log ratio between restarts; always inside both intervals.
+        low: lower end of the interval that the verdict rests on, a ratio; None while it is infinite. It holds for all
+            comparisons of the group together, whenever the race ends.
         high: its upper end, likewise.
+        reading_low: lower end of the 95 % interval of this ratio alone; None with fewer than two restarts.
+        reading_high: its upper end, likewise.
         sd: standard deviation of the log ratio between restarts; None with fewer than two.
         restarts: how many were compared.
         restarts_needed: for `can't tell`, the total it would take if the rest were like these; None beyond 1,000.
@@ -65,6 +56,22 @@ class Comparison:
     restarts_needed: int | None
     sd: float | None
     restarts: int
+    reading_low: float | None = None
+    reading_high: float | None = None
+
+    @property
+    def reading(self) -> tuple[float | None, float | None]:
+        """Return the interval to read: 95 % of this ratio alone; if it isn't known, what the verdict rests on."""
+        if self.reading_low is None or self.reading_high is None:
+            return self.low, self.high
+        return self.reading_low, self.reading_high
+
+    @property
+    def surely(self) -> float | None:
+        """Return the end of the verdict's interval that is nearer to 1; None if it holds 1."""
+        if self.low is not None and self.low > 1:
+            return self.low
+        return self.high if self.high is not None and self.high < 1 else None
 
     @property
     def decided(self) -> bool:
@@ -92,12 +99,11 @@ def judge(low: float, high: float, *, bias_floor: float, same_within: float = SA
 
 
 def compare(
-    log_ratios: Array,
+    pair: PairEvidence,
     *,
     alpha: float,
     bias_floor: float,
     same_within: float = SAME_WITHIN,
-    prior: bool = True,
     estimate: bool = True,
 ) -> Comparison:
     """Return what the restarts so far say about an arm; may be asked after every restart.
@@ -106,36 +112,35 @@ def compare(
     median is always inside the interval.
 
     Args:
-        log_ratios: log(arm / baseline) of each restart, shape (n,), n ≥ 1, finite.
+        pair: log(arm / baseline) of each restart.
         alpha: this comparison's share of the error probability, see `bonferroni`.
         bias_floor: see `judge`.
         same_within: see `judge`.
-        prior: see `evidence.prior_holds`; these restarts' own spread must allow it as well (`evidence.own_holds`).
         estimate: whether to find out `restarts_needed`.
-
-    Raises:
-        ValueError: no restart, or a value that isn't finite.
     """
-    x = checked(log_ratios)
-    if x.size == 0:
-        raise ValueError("a comparison needs at least one restart, received none")
-    prior = prior and bool(own_holds(x)[-1])
-    low, high = interval(x, alpha, prior=prior)
-    verdict, middle = judge(low, high, bias_floor=bias_floor, same_within=same_within), median(x)
-    sd = float(np.std(x, ddof=1)) if x.size > 1 else None
+    low, high = pair.interval(alpha)
+    verdict = judge(low, high, bias_floor=bias_floor, same_within=same_within)
+    sd = math.sqrt(pair.squares / (pair.n - 1)) if pair.n > 1 else None
     needed = None
     if estimate and verdict is Verdict.CANT_TELL and sd is not None:
-        foresee = partial(foreseen, middle, sd, alpha=alpha, bias_floor=bias_floor, same_within=same_within)
-        needed = _restarts_needed(x.size, partial(foresee, prior=prior))
+        foresee = partial(foreseen, pair.median, sd, alpha=alpha, bias_floor=bias_floor, same_within=same_within)
+        needed = _restarts_needed(pair.n, partial(foresee, log_weights=pair.log_weights))
+    reading = pair.reading() if pair.n >= LEAST_RESTARTS else (-math.inf, math.inf)
     return Comparison(
-        value=math.exp(middle),
-        low=math.exp(low) if math.isfinite(low) else None,
-        high=math.exp(high) if math.isfinite(high) else None,
+        value=math.exp(pair.median),
+        low=_ratio_of(low),
+        high=_ratio_of(high),
         verdict=verdict,
         sd=sd,
-        restarts=x.size,
+        restarts=pair.n,
         restarts_needed=needed,
+        reading_low=_ratio_of(reading[0]),
+        reading_high=_ratio_of(reading[1]),
     )
+
+
+def _ratio_of(log_ratio: float) -> float | None:
+    return math.exp(log_ratio) if math.isfinite(log_ratio) else None
 
 
 def foreseen(
@@ -146,7 +151,7 @@ def foreseen(
     alpha: float,
     bias_floor: float,
     same_within: float = SAME_WITHIN,
-    prior: bool = True,
+    log_weights: Array = PRIOR,
 ) -> Verdict:
     """Return the verdict on so many restarts that look as Gaussian as they can, with this middle and SD.
 
@@ -154,14 +159,9 @@ def foreseen(
     """
     if restarts < LEAST_RESTARTS:
         return Verdict.CANT_TELL
-    values, squares = middle + sd * _normal_scores(restarts), (restarts - 1) * sd**2
-
-    def left(shift: float) -> bool:
-        above = int(np.sum(values > shift))
-        return e_value(restarts, above, abs(shift - middle), squares, prior=prior) < 1 / alpha
-
+    pair = PairEvidence(middle + sd * _normal_scores(restarts), log_weights)
     floor, same = math.log1p(bias_floor), math.log1p(same_within)
-    gone = [limit for limit in (-same, -floor, floor, same) if not left(limit)]
+    gone = [limit for limit in (-same, -floor, floor, same) if pair.at(limit) >= 1 / alpha]
     low = max((np.nextafter(limit, math.inf) for limit in gone if limit < middle), default=-math.inf)
     high = min((np.nextafter(limit, -math.inf) for limit in gone if limit > middle), default=math.inf)
     return judge(low, high, bias_floor=bias_floor, same_within=same_within)
@@ -203,8 +203,7 @@ def smallest_visible(sd: float, restarts: int, *, alpha: float, bias_floor: floa
     """
 
     def seen(share: float) -> bool:
-        found = foreseen(math.log1p(share), sd, restarts, alpha=alpha, bias_floor=bias_floor, prior=sd <= GUARD_SD)
-        return found is Verdict.SLOWER
+        return foreseen(math.log1p(share), sd, restarts, alpha=alpha, bias_floor=bias_floor) is Verdict.SLOWER
 
     hidden, share = 0.0, 1.0
     if not seen(share):
@@ -238,139 +237,3 @@ def _restarts_needed(n: int, verdict_at: Callable[[int], Verdict]) -> int | None
         else:
             total = middle
     return total
-
-
-Blocks = Mapping[int, Array]
-"""Restart → block medians (ns) of its valid rounds, in order."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """What a group's race is judged by.
-
-    Attributes:
-        baseline: the label that ratios refer to, or None.
-        control: the label of the baseline's hidden copy, or None.
-        comparisons: how many verdicts the group was asked for (for Bonferroni).
-        goal: what must be known before the race ends.
-        exact: arms that compute in full precision. Which of these is fastest is a question of its own: what a faster
-            arm rounds away may be too much.
-        references: arm → another arm that it must have a verdict against as well.
-        selects: whether the arms are settings of which only each target's best is looked for, without verdicts.
-        pairs: arms whose crossover is looked for; whether their verdict here matters depends on the other sizes.
-        narrows: whether the group is there for its pairs alone, and owes no other verdict.
-        least_restarts: that each arm plays, whatever is known before.
-    """
-
-    baseline: str | None
-    control: str | None
-    comparisons: int
-    max_restarts: int
-    bias_floor: float
-    goal: Goal = field(default_factory=Goal)
-    exact: Collection[str] = ()
-    references: Mapping[str, str] = field(default_factory=dict)
-    pairs: Collection[tuple[str, str]] = ()
-    selects: bool = False
-    narrows: bool = False
-    least_restarts: int = 0
-
-    def crosses(self, one: str, other: str | None) -> bool:
-        """Tell whether a crossover of these two is looked for."""
-        return (one, other) in self.pairs or (other, one) in self.pairs
-
-
-def control_limit(rules: Rules) -> float:
-    """Return how far the control may lie from its baseline: if it surely lies further, no verdict of the group stands.
-
-    `results.vetoes` withholds the verdicts, and `stats.leaders` keeps the race open until the control is in.
-    """
-    return rules.bias_floor
-
-
-def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
-    """x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
-    return np.array(list(_log_ratios(arm, baseline).values()), dtype=np.float64)
-
-
-def _log_ratios(arm: Blocks, baseline: Blocks) -> dict[int, float]:
-    return {g: median(np.log(arm[g] / baseline[g])) for g in sorted(set(arm) & set(baseline))}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What all verdicts of a group stand on: what its restarts so far say of the machine and of the harness.
-
-    Attributes:
-        prior: whether evidence may rest on how far restarts usually spread: see `evidence.prior_holds`. It is the
-            spread of all arms, the control too, beside the baseline; beside the first by name where there is none.
-        bias_floor: the stored one, or how far the control's median is from its baseline's, whichever is more.
-    """
-
-    prior: bool
-    bias_floor: float
-
-
-def ground_of(blocks: Mapping[str, Blocks], rules: Rules) -> Ground:
-    """Return the ground of a group, from the blocks of all its arms."""
-    played = {label: arm for label, arm in blocks.items() if arm}
-    copy = log_ratios(played.get(rules.control or "", {}), played.get(rules.baseline or "", {}))
-    seen = math.expm1(abs(median(copy))) if copy.size else 0.0
-    return Ground(prior=_find_prior(played, rules.baseline), bias_floor=max(rules.bias_floor, seen))
-
-
-def _find_prior(played: dict[str, Blocks], baseline: str | None) -> bool:
-    if len(played) < 2:
-        return True
-    centre = played.pop(baseline if baseline and baseline in played else min(played))
-    restarts = sorted(centre)
-    found = [_log_ratios(arm, centre) for arm in played.values()]
-    return bool(prior_holds(np.array([[one.get(g, math.nan) for g in restarts] for one in found]))[-1])
-
-
-def comparison(
-    blocks: Mapping[str, Blocks],
-    label: str,
-    against: str,
-    rules: Rules,
-    *,
-    same_within: float = SAME_WITHIN,
-    ground: Ground | None = None,
-    estimate: bool = True,
-) -> Comparison:
-    """Return one arm against another, at the group's share of α.
-
-    Args:
-        blocks: of all arms of the group, since its ground is theirs.
-        same_within, estimate: see `compare`.
-        ground: `ground_of` the blocks, where it is known already.
-    """
-    ground = ground or ground_of(blocks, rules)
-    is_control = {label, against} == {rules.control, rules.baseline}
-    x = log_ratios(blocks.get(label, {}), blocks.get(against, {}))
-    return compare(
-        x,
-        alpha=bonferroni(rules.comparisons),
-        bias_floor=control_limit(rules) if is_control else ground.bias_floor,
-        same_within=same_within,
-        prior=ground.prior,
-        estimate=estimate,
-    )
-
-
-def compare_with_limit(
-    blocks: Mapping[str, Blocks], label: str, against: str, rules: Rules, *, limit: float, estimate: bool = True
-) -> Comparison:
-    """Compare one arm's time with another's × (1 + limit): `slower` is beyond the limit, `faster` below it.
-
-    It is the interval of `comparison` that lies on one side of the limit, or not: a limit is no claim of the harness,
-    so its bias widens nothing. No arm is the `same` as a limit.
-    """
-    return compare(
-        log_ratios(blocks.get(label, {}), blocks.get(against, {})) - math.log1p(limit),
-        alpha=bonferroni(rules.comparisons),
-        bias_floor=0.0,
-        same_within=0.0,
-        prior=ground_of(blocks, rules).prior,
-        estimate=estimate,
-    )

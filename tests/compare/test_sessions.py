@@ -11,6 +11,7 @@ from support.races.cells import comparison
 from shootout.compare.compare import LEAST_SESSIONS, SESSION_FLOOR, choose_control, find_change, learn_floor
 from shootout.constants import BIAS_FLOOR
 from shootout.results.document import Ratio, ratio_of
+from shootout.stats.evidence import PairEvidence
 from shootout.stats.verdicts import Verdict, compare
 
 KNOWN = 0.001
@@ -78,7 +79,7 @@ def test_a_change_of_a_fifth_is_seen_where_sessions_differ_by_a_percent():
     seen = 0
     for _ in range(40):
         runs = [
-            ratio_of(compare(np.log(drawn), alpha=0.01, bias_floor=0.005))
+            ratio_of(compare(PairEvidence(np.log(drawn)), alpha=0.01, bias_floor=0.005))
             for drawn in (rng.normal(1.0, 0.01, 10), rng.normal(1.2, 0.012, 10))
         ]
         seen += find_change(*runs, learnt).verdict is Verdict.SLOWER

@@ -37,7 +37,7 @@ from shootout.race.serving import LoadTest
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.results.group import group_of
-from shootout.stats.verdicts import Rules
+from shootout.stats.group_evidence import Rules
 from shootout.study.plan import plan_groups
 
 

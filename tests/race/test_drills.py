@@ -19,7 +19,8 @@ from shootout.host.noise import Disturbance, Gpus, OwnTraces
 from shootout.messages import Scope
 from shootout.race import queue
 from shootout.stats import quantiles
-from shootout.stats.verdicts import Verdict, comparison
+from shootout.stats.group_evidence import GroupEvidence
+from shootout.stats.verdicts import Verdict
 from shootout.worker import blocks
 
 RUNS = 30
@@ -42,7 +43,7 @@ def false_verdicts(*, vouched: bool = False, **planted) -> float:
     for seed in range(RUNS):
         found = fakes.race(World({"a": 1e5}, seed=seed, **planted), ["a", "a"], restarts=10)
         rules = found.rules if vouched else replace(found.rules, control=None)
-        wrong += comparison(found.blocks, "a:cpu:fp32#2", "a:cpu:fp32", rules).verdict in WRONG
+        wrong += GroupEvidence(found.blocks, rules).compare("a:cpu:fp32#2", "a:cpu:fp32").verdict in WRONG
     return wrong / RUNS
 
 
@@ -64,7 +65,7 @@ def verdict_beside_a_spinning_neighbour(*, holds: bool) -> Verdict:
     """a and b take the same time, but b's idle threads slow whoever runs beside it by 10 %."""
     world = World({"a": 1e5, "b": 1e5}, neighbours={"b": 0.1}, holds=holds)
     found = fakes.race(world, ["a", "b"])
-    return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+    return GroupEvidence(found.blocks, found.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict
 
 
 def test_holding_idle_arms_defuses_a_spinning_neighbour() -> None:
@@ -106,7 +107,7 @@ def verdict_beside_a_passer_by(monkeypatch: pytest.MonkeyPatch) -> Verdict:
 
     monkeypatch.setattr(fakes, "FakeWatch", Seeing)
     found = fakes.race(Street({"a": 1e5, "b": 1e5}), ["a", "b"])
-    return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+    return GroupEvidence(found.blocks, found.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict
 
 
 def test_a_restart_counts_by_the_rounds_that_nobody_disturbed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ SLOW_MODE = {"b": (0.6, 0.10)}
 
 def verdict_on_a_slow_mode() -> Verdict:
     found = fakes.race(World({"a": 1e5, "b": 1e5}, slow=SLOW_MODE), ["a", "b"])
-    return comparison(found.blocks, "b:cpu:fp32", "a:cpu:fp32", found.rules).verdict
+    return GroupEvidence(found.blocks, found.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict
 
 
 def test_no_reading_is_dropped() -> None:
@@ -199,9 +200,9 @@ def test_drill_missing_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_biased_baseline_is_caught_by_its_control() -> None:
     """Whatever makes the baseline process differ from its own copy must not become a verdict."""
     found = fakes.race(World({"a": 1e5, "b": 1e5}), ["a", "b"])
-    honest = comparison(found.blocks, "a:cpu:fp32#control", "a:cpu:fp32", found.rules)
+    honest = GroupEvidence(found.blocks, found.rules).compare("a:cpu:fp32#control", "a:cpu:fp32")
     assert honest.verdict not in WRONG
     for restart, medians in found.blocks["a:cpu:fp32"].items():
         found.blocks["a:cpu:fp32"][restart] = medians * 1.05
-    planted = comparison(found.blocks, "a:cpu:fp32#control", "a:cpu:fp32", found.rules)
+    planted = GroupEvidence(found.blocks, found.rules).compare("a:cpu:fp32#control", "a:cpu:fp32")
     assert planted.verdict is Verdict.FASTER

@@ -27,7 +27,7 @@ from shootout.race import pace
 from shootout.race.pace import STEEPEST, Caps, predicted_s, too_slow, work_of
 from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.stats.goals import Aim, Goal
-from shootout.stats.verdicts import Rules
+from shootout.stats.group_evidence import Rules
 from shootout.study.group import GroupRecord
 
 

@@ -20,7 +20,8 @@ from shootout.race.live_arm import warm_up
 from shootout.race.queue import Race
 from shootout.race.restart import RaceEvents, Restart, RestartContext, rounds_for
 from shootout.results.group import counted, counting
-from shootout.stats.verdicts import Rules, Verdict, comparison
+from shootout.stats.group_evidence import GroupEvidence, Rules
+from shootout.stats.verdicts import Verdict
 
 THREE = {"a": 1e5, "b": 2e5, "c": 3e5}
 
@@ -318,7 +319,7 @@ def test_a_race_on_a_busy_machine_ends_with_figures_and_a_verdict(
     assert busy.played == quiet.played, "flags cost no restart"
     counts = ROUNDS - len(flags) if 2 * len(flags) <= ROUNDS else ROUNDS
     assert {one.size for one in busy.blocks["b:cpu:fp32"].values()} == {counts}
-    assert comparison(busy.blocks, "b:cpu:fp32", "a:cpu:fp32", busy.rules).verdict is Verdict.SLOWER
+    assert GroupEvidence(busy.blocks, busy.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER
 
 
 def on_gpus(world: World, *, watch: FakeWatch | None = None, events: RaceEvents = QUIET):

@@ -20,7 +20,8 @@ from shootout.race.queue import Race, flagged_blocks
 from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.race.serving import P99, LoadTest, next_rate
 from shootout.stats import quantiles
-from shootout.stats.verdicts import Rules, Verdict, comparison
+from shootout.stats.group_evidence import GroupEvidence, Rules
+from shootout.stats.verdicts import Verdict
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 
 SERVICE_NS = 20_000_000
@@ -240,7 +241,7 @@ def raced(world: World, terms: LoadTest, watch: FakeWatch | None = None) -> Race
 def test_arms_are_compared_by_the_rates_that_hold_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "SERVE_REQUESTS", 5_000)
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest())
-    found = comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules)
+    found = GroupEvidence(race.blocks, race.rules).compare("b:cpu:fp32", "a:cpu:fp32")
     assert found.verdict is Verdict.SLOWER
     assert race.terms == LoadTest(limit_ns=5e6), "five times the baseline's call"
     rates_per_s = [float(1e9 / blocks[0]) for blocks in race.blocks["a:cpu:fp32"].values()]
@@ -350,4 +351,4 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(rate_per_s=500.0, limit_ns=5e6))
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
     assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
-    assert comparison(race.blocks, "b:cpu:fp32", "a:cpu:fp32", race.rules).verdict is Verdict.SLOWER
+    assert GroupEvidence(race.blocks, race.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER

@@ -30,7 +30,7 @@ from shootout.race.restart import RestartContext
 from shootout.report.progress import ProgressDisplay
 from shootout.results import rows
 from shootout.results.document import Timing
-from shootout.stats.verdicts import Rules
+from shootout.stats.group_evidence import GroupEvidence, Rules
 from shootout.study import plan as search_space
 from shootout.study.feasibility import Here
 from shootout.study.group import family
@@ -183,8 +183,8 @@ def test_restarts_without_data_halve_nothing() -> None:
     labels = [setting("a", 1, count).label for count in range(1, 9)]
     blocks = {label: {3: np.array([float(2**index)])} for index, label in enumerate(labels)}
     rules = Rules(baseline=None, control=None, comparisons=0, max_restarts=20, bias_floor=0, selects=True)
-    now = stopping.GroupState(rules=rules, labels=labels, blocks=blocks, played=4)
-    assert stopping.next_players(replace(now, blocks={}, played=3)) == labels
+    now = stopping.GroupState(evidence=GroupEvidence(blocks, rules), labels=labels, played=4)
+    assert stopping.next_players(replace(now, evidence=GroupEvidence({}, rules), played=3)) == labels
     assert stopping.next_players(now) == labels[:4], "one restart halves once, three brought no figure"
 
 

@@ -10,8 +10,9 @@ import pytest
 from support.races import simulation
 
 from shootout.constants import ALPHA
+from shootout.stats.group_evidence import GroupEvidence, Rules
 from shootout.stats.leaders import Compare, Leaders, find_leaders, is_indifferent, leader_sets
-from shootout.stats.verdicts import Comparison, Rules, judge
+from shootout.stats.verdicts import Comparison, judge
 
 FLOOR = 0.005
 RULES = Rules(baseline="a", control=None, comparisons=7, max_restarts=20, bias_floor=FLOOR)
@@ -65,7 +66,7 @@ def test_arms_that_beat_each_other_in_a_circle_still_leave_one():
 
 def test_arms_that_never_met_are_undecided_and_nobody_leads_an_empty_group():
     assert find_leaders({"a": 1.0, "b": 2.0}, lambda one, other: None).undecided == (("a", "b"),)
-    assert leader_sets({}, ["a"], RULES) == []
+    assert leader_sets(GroupEvidence({}, RULES), ["a"]) == []
     with pytest.raises(ValueError, match="received none"):
         find_leaders({}, lambda one, other: None)
 
@@ -81,7 +82,7 @@ def test_only_restarts_that_a_pair_shares_count():
     rng = np.random.default_rng(1)
     calm = {g: np.exp(0.001 * rng.standard_normal(3)) for g in range(6)}
     blocks = {"a": calm, "b": {g: 0.5 * calm[g] for g in range(6)}, "c": {9: np.ones(3)}}
-    (found,) = leader_sets(blocks, list(blocks), RULES)
+    (found,) = leader_sets(GroupEvidence(blocks, RULES), list(blocks))
     assert found.beaten == {"a": "b"}
     assert found.undecided == (("b", "c"),)
 
@@ -95,7 +96,8 @@ def test_the_truly_fastest_of_five_is_seldom_missing_at_any_look():
         tape = times * np.exp(0.02 / math.sqrt(2) * noise)
         looks = (4, 6, 9, 12)
         blocks = {label: {g: tape[g, i, None] for g in range(12)} for i, label in enumerate(labels)}
-        seen = [leader_sets({k: {g: v[g] for g in range(n)} for k, v in blocks.items()}, labels, RULES) for n in looks]
+        parts = ({label: {g: v[g] for g in range(n)} for label, v in blocks.items()} for n in looks)
+        seen = [leader_sets(GroupEvidence(part, RULES), labels) for part in parts]
         return any("a" not in found.tied for (found,) in seen)
 
     assert simulation.share(ever_missing(seed) for seed in range(40)) <= ALPHA

@@ -17,7 +17,7 @@ from shootout.results import crossovers
 from shootout.results.crossovers import At, Kind, Outcome
 from shootout.results.group import Group
 from shootout.stats.evidence import min_restarts
-from shootout.stats.verdicts import Rules
+from shootout.stats.group_evidence import Rules
 from shootout.study.group import GroupRecord
 from support.races.made import EXACT, EXECUTED
 

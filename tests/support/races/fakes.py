@@ -19,7 +19,7 @@ from shootout.race.live_arm import LiveArm
 from shootout.race.pausing import Suspension
 from shootout.race.queue import Race
 from shootout.race.restart import RaceEvents, RestartContext
-from shootout.stats.verdicts import Rules
+from shootout.stats.group_evidence import Rules
 
 EXECUTED = Executed(library="fake", version="0", device="cpu", threads=1, compute_nodes_by_precision={"fp32": 1})
 READINGS = 8

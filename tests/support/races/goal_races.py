@@ -12,8 +12,8 @@ from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Arm, Array, Precision, Target
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.goals import Goal
+from shootout.stats.group_evidence import GroupEvidence, Rules
 from shootout.stats.leaders import find_untold, leader_sets
-from shootout.stats.verdicts import Rules
 from shootout.study.group import count_comparisons, exact_of
 
 DEFAULT = (1.0, 0.62, 0.36, 0.95, 0.40, 1.6, 0.27, 0.29, 0.24, 0.30)
@@ -60,16 +60,17 @@ def race_for(goal: Goal, times: Sequence[float], *, sd: float, seed: int, roundi
     tape = np.array(times) * np.exp(sd / math.sqrt(2) * noise)
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
     played = 0
-    while players := next_players(GroupState(rules=rules, labels=labels, blocks=blocks, played=played)):
+    while players := next_players(GroupState(evidence=GroupEvidence(blocks, rules), labels=labels, played=played)):
         for label in players:
             blocks[label][played] = tape[played, labels.index(label)][None]
         played += 1
-    sets = leader_sets(blocks, labels, rules)
+    evidence = GroupEvidence(blocks, rules)
+    sets = leader_sets(evidence, labels)
     fastest = [min(some, key=truth.__getitem__) for some in (labels, [one for one in labels if one in rules.exact])]
     return Ended(
         restarts=played,
         played=sum(len(mine) for mine in blocks.values()),
-        told=len(labels) - 1 - len(find_untold(blocks, [(label, labels[0]) for label in labels[1:]], rules)),
+        told=len(labels) - 1 - len(find_untold(evidence, [(label, labels[0]) for label in labels[1:]])),
         found=all(best in one.tied for one, best in zip(sets, fastest, strict=False)),
         leaders=len(sets[0].tied),
     )

@@ -30,8 +30,8 @@ TRUTH = 750.0
 class ByBatch(World):
     """A stage whose arms take a + b·batch."""
 
-    def __init__(self, *, stop_after: int | None = None, seed: int = 0) -> None:
-        super().__init__(call_ns={}, seed=seed)
+    def __init__(self, *, stop_after: int | None = None, seed: int = 0, restart_sd: float = 0.003) -> None:
+        super().__init__(call_ns={}, seed=seed, restart_sd=restart_sd)
         self.spawned: list[tuple[int, str]] = []
         self.stop_after = stop_after
 

@@ -7,24 +7,27 @@ They draw the log ratio of each restart directly (what it would hand to `evidenc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS, ROUNDS, SAME_WITHIN
 from shootout.contract import Array
 from shootout.race.stopping import GroupState, next_players
 from shootout.stats.evidence import (
     LEAST_RESTARTS,
+    SIGN_WEIGHT,
+    PairEvidence,
     bonferroni,
-    e_value,
-    interval,
     min_restarts,
-    own_holds,
-    prior_holds,
+    outer_evidence,
+    sign_evidence,
 )
-from shootout.stats.verdicts import Rules, Verdict, comparison, judge
+from shootout.stats.group_evidence import Blocks, GroupEvidence, Rules
+from shootout.stats.spread import PRIOR, scale_likelihood
+from shootout.stats.verdicts import Verdict, judge
 
 SD = 0.003
 """The restart SD to which the power targets refer."""
@@ -79,6 +82,24 @@ def draw(noise: str, *, runs: int, seed: int, sd: float = SD) -> Iterator[Array]
     yield from tapes(noise, (runs,), np.random.default_rng(seed), sd=sd)
 
 
+def group_of_nine(runs: int, noise: str, rng: np.random.Generator, **spread: float) -> Array:
+    """Log ratios of nine arms and a copy to their baseline, shape (runs, 10, 20), all truly equal.
+
+    Args:
+        sd: of the typical ratio.
+        uneven: SD of the log of the arms' own SDs.
+        wild: one arm's own SD instead.
+        baseline: the baseline's SD in units of the others'.
+    """
+    sds = np.exp(spread.get("uneven", 0.0) * rng.standard_normal((runs, 11, 1))) * spread["sd"] / math.sqrt(2)
+    sds[:, 0] *= spread.get("baseline", 1.0)
+    if "wild" in spread:
+        sds[:, 1] = spread["wild"]
+    sds[:, -1] = sds[:, 0]  # the copy spreads as its baseline does
+    times = sds * NOISES[noise](rng.standard_normal((runs, 11, MAX_RESTARTS)), rng)
+    return times[:, 1:] - times[:, :1]
+
+
 def told_apart(x: Array) -> Array:
     """The restarts after which each group has a first false verdict; 0 where it has none at any of its looks.
 
@@ -88,14 +109,27 @@ def told_apart(x: Array) -> Array:
         x: groups of arms that are as fast as the baseline, shape (groups, arms, restarts). The last arm is the
             control, which is asked for no verdict.
     """
-    limit, holds = 1 / bonferroni(x.shape[-2] - 1), prior_holds(x)[:, None] & own_holds(x[:, :-1])
-    first = np.zeros(len(x), dtype=int)
+    limit, first = 1 / bonferroni(x.shape[-2] - 1), np.zeros(len(x), dtype=int)
     for n in range(LEAST_RESTARTS, x.shape[-1] + 1):
-        seen = x[:, :-1, :n]
-        of = n, np.sum(seen > 0, axis=-1), np.abs(seen.mean(axis=-1)), n * seen.var(axis=-1)
-        found = np.where(holds[..., n - 1], e_value(*of), e_value(*of, prior=False))
-        first[(first == 0) & np.any(found >= limit, axis=-1)] = n
+        first[(first == 0) & np.any(evidence_against_equal(x[..., :n]) >= limit, axis=-1)] = n
     return first
+
+
+def evidence_against_equal(x: Array) -> Array:
+    """E against a ratio of 1 of each arm but the control, shape (groups, arms − 1).
+
+    As `GroupEvidence` has it where all arms play on, but for one thing: E isn't held to what it is further out. That
+    only takes from it, so the errors counted here are no fewer.
+
+    Args:
+        x: see `told_apart`.
+    """
+    n = x.shape[-1]
+    squares, arms = n * x.var(axis=-1), x[:, :-1]
+    scales = scale_likelihood(n - 1, squares)
+    weights = PRIOR + scales.sum(axis=1, keepdims=True) - scales[:, :-1]
+    outer = outer_evidence(n, np.abs(arms.mean(axis=-1)), squares[:, :-1], weights)
+    return cast(Array, SIGN_WEIGHT * sign_evidence(n)[np.sum(arms > 0, axis=-1)] + outer)
 
 
 def share(events: Iterable[bool]) -> float:
@@ -128,11 +162,14 @@ class Stop:
 
 def run_until_decided(x: Array, comparisons: int = 1) -> Stop:
     """Look after each restart and stop at the first verdict, or at the end of the tape."""
+    alpha, floor, same = bonferroni(comparisons), math.log1p(BIAS_FLOOR), math.log1p(SAME_WITHIN)
     for n in range(min_restarts(comparisons), x.size + 1):
-        low, high = interval(x[:n], bonferroni(comparisons))
-        verdict = judge(low, high, bias_floor=BIAS_FLOOR)
-        if verdict is not Verdict.CANT_TELL:
+        pair = PairEvidence(x[:n])
+        apart = max(pair.evidence_above(floor), pair.evidence_below(-floor))
+        if max(apart, min(pair.evidence_above(-same), pair.evidence_below(same))) >= 1 / alpha:
             break
+    low, high = pair.interval(alpha)
+    verdict = judge(low, high, bias_floor=BIAS_FLOOR)
     return Stop(restarts=n, low=low, high=high, verdict=verdict)
 
 
@@ -200,15 +237,22 @@ def race(times_ms: Sequence[float], *, seed: int, leaving: bool, sd: float = PIN
     )
     blocks: dict[str, dict[int, Array]] = {label: {} for label in labels}
     players, played = labels, 0
-    while found := next_players(GroupState(rules=rules, labels=players, blocks=blocks, played=played)):
+    while found := next_players(GroupState(evidence=GroupEvidence(blocks, rules), labels=players, played=played)):
         players = found if leaving else labels
         for label in players:
             blocks[label][played] = tape[played, labels.index(label)][None]
         played += 1
     return Race(
         restarts=tuple(len(blocks[label]) for label in labels),
-        verdicts=tuple(comparison(blocks, label, labels[0], rules).verdict for label in labels[1:]),
+        verdicts=tuple(verdict_on(blocks, label, labels[0], rules) for label in labels[1:]),
     )
+
+
+def verdict_on(blocks: Mapping[str, Blocks], label: str, other: str, rules: Rules) -> Verdict:
+    """The verdict on two arms that share a restart."""
+    found = GroupEvidence(blocks, rules).compare(label, other, estimate=False)
+    assert found is not None
+    return found.verdict
 
 
 def race_share(times_ms: Sequence[float], *, runs: int, seed: int, sd: float = PINNED_SD) -> tuple[float, float]:

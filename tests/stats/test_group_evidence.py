@@ -1,0 +1,179 @@
+"""What a group's arms say of any two of them: the others' spread, shared α, the floor; on planted restarts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.races import simulation
+
+from shootout.constants import ALPHA
+from shootout.contract import Array
+from shootout.stats.evidence import PairEvidence, bonferroni
+from shootout.stats.goals import Aim, Goal
+from shootout.stats.group_evidence import GroupEvidence, Rules, log_ratios
+from shootout.stats.spread import PRIOR, scale_likelihood
+from shootout.stats.verdicts import Verdict, compare
+
+
+def played(x: Array) -> dict[str, dict[int, Array]]:
+    """Blocks of arms with these log ratios to "base", shape (arms, restarts); restarts of NaN were not played."""
+    arms = {f"arm {i}": {g: np.exp([v]) for g, v in enumerate(one) if np.isfinite(v)} for i, one in enumerate(x)}
+    return {"base": {g: np.ones(1) for g in range(x.shape[1])}} | arms
+
+
+def rules(comparisons: int = 1, *, baseline: str | None = "base", goal: Goal | None = None) -> Rules:
+    return Rules(
+        baseline=baseline,
+        control=None,
+        comparisons=comparisons,
+        max_restarts=20,
+        bias_floor=0.005,
+        goal=goal or Goal(),
+    )
+
+
+def verdicts(x: Array, **of: object) -> list[Verdict]:
+    """Of each arm beside the base; α is shared by all."""
+    group = GroupEvidence(played(x), replace(rules(len(x)), **of))  # type: ignore[arg-type] # fields of Rules
+    found = [group.compare(f"arm {i}", "base", estimate=False) for i in range(len(x))]
+    return [one.verdict if one else Verdict.CANT_TELL for one in found]
+
+
+def test_the_other_arms_say_how_far_restarts_spread():
+    rng = np.random.default_rng(4)
+    x = rng.normal(0.0, 0.01, (9, 3))
+    group = GroupEvidence(played(x), rules())
+    others = sum(scale_likelihood(2, 3 * one.var()) for one in x[1:])
+    wanted = compare(PairEvidence(x[0], PRIOR + others), alpha=ALPHA, bias_floor=0.005)
+    found = group.compare("arm 0", "base")
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high))
+    rivals = sum(scale_likelihood(2, 3 * one.var()) for one in x[2:])
+    assert group.pair("arm 0", "arm 1").log_weights == pytest.approx(PRIOR + rivals)
+
+
+def test_quiet_neighbors_narrow_an_interval_and_wild_ones_widen_it():
+    pair = np.array([0.30, 0.32, 0.31])
+    ends = []
+    for sd in (0.005, 0.02, 0.2):
+        others = np.random.default_rng(1).normal(0, sd, (8, 3))
+        found = GroupEvidence(played(np.vstack([pair, others])), rules()).compare("arm 0", "base")
+        assert found is not None
+        assert found.low is not None
+        ends.append((found.low, found.reading_low))
+    assert ends == sorted(ends, reverse=True)
+
+
+def test_a_wild_arm_among_quiet_ones_is_not_believed_after_two_restarts():
+    quiet, wild = np.random.default_rng(2).normal(0, 0.005, (8, 2)), np.array([0.0, 0.6])
+    assert verdicts(np.vstack([quiet, wild]))[-1] is Verdict.CANT_TELL
+    assert verdicts(np.vstack([quiet, np.array([0.6, 0.601])]))[-1] is Verdict.SLOWER
+
+
+def test_nothing_that_is_played_without_a_pair_changes_what_is_known_of_it():
+    """Arm 0 leaves after three restarts; then the others go wild."""
+    x = np.random.default_rng(5).normal(0.2, 0.01, (6, 8))
+    x[0, 3:] = np.nan
+    x[1:, 3:] += np.random.default_rng(6).normal(0, 0.3, (5, 5))
+    early, late = GroupEvidence(played(x[:, :3]), rules()), GroupEvidence(played(x), rules())
+    assert early.compare("arm 0", "base") == late.compare("arm 0", "base")
+
+
+def test_order_names_and_swapped_arms_change_nothing():
+    x = np.random.default_rng(7).normal(0.05, 0.02, (5, 4))
+    ahead, back = GroupEvidence(played(x), rules()), GroupEvidence(dict(reversed(played(x).items())), rules())
+    assert ahead.compare("arm 3", "base") == back.compare("arm 3", "base")
+    one, other = ahead.compare("arm 1", "arm 2"), ahead.compare("arm 2", "arm 1")
+    assert one is not None is not other
+    assert one.value == pytest.approx(1 / other.value)
+    scaled = {label: {g: 1e6 * v for g, v in blocks.items()} for label, blocks in played(x).items()}
+    again = GroupEvidence(scaled, rules()).compare("arm 1", "arm 2")
+    assert again is not None
+    assert (again.low, again.high) == pytest.approx((one.low, one.high), rel=1e-6)
+
+
+def test_a_pair_of_many_has_its_share_of_the_error():
+    blocks = played(np.random.default_rng(3).normal(0.004, 0.004, (1, 6)))
+    alone, of_many = (GroupEvidence(blocks, rules(n)).compare("arm 0", "base") for n in (1, 28))
+    wanted = compare(PairEvidence(log_ratios(blocks["arm 0"], blocks["base"])), alpha=bonferroni(28), bias_floor=0.005)
+    assert of_many == wanted
+    assert of_many.low < alone.low < alone.high < of_many.high
+
+
+def test_answered_pairs_leave_their_share_to_the_others():
+    """Seven arms are far away and answered, so the two others share α by two."""
+    rng = np.random.default_rng(8)
+    x = rng.normal(0, 0.02, (9, 6)) + np.array([0.004, 0.0, *[1.0] * 7])[:, None]
+    group = GroupEvidence(played(x), rules(9))
+    assert group.alpha == bonferroni(2)
+    assert GroupEvidence(played(x), rules(9, goal=Goal(aim=Aim.LIMIT, within=0.05))).alpha == bonferroni(9)
+    assert GroupEvidence(played(x[:2]), rules(9)).alpha == bonferroni(9), "nobody is answered"
+
+
+def test_a_beaten_arm_answers_one_question_of_each_set_that_it_stood_in():
+    rng = np.random.default_rng(9)
+    x = rng.normal(0, 0.01, (4, 5)) + np.array([0.0, 0.0, 1.0, 2.0])[:, None]
+    best = rules(8, goal=Goal(aim=Aim.BEST))
+    # four pairs beside the base, of which two are answered; and two beaten arms of five
+    assert GroupEvidence(played(x), best).alpha == bonferroni(8 - 2 - 2)
+    exact = replace(best, comparisons=10, exact=("arm 0", "arm 1", "arm 2"))
+    assert GroupEvidence(played(x), exact).alpha == bonferroni(10 - 2 - 2 - 1)
+    assert GroupEvidence(played(x), best, unsound={"arm 2"}).alpha == bonferroni(8 - 2 - 1)
+
+
+def test_the_baseline_s_own_defeat_is_no_second_answer():
+    x = np.log([[0.5, 0.501, 0.5], [0.49, 0.5, 0.495]])
+    group = GroupEvidence(played(x), rules(3, goal=Goal(aim=Aim.BEST)))
+    assert group.alpha == bonferroni(1), "two pairs beside it are answered, the third is of the two arms"
+
+
+@pytest.mark.parametrize("noise", simulation.NOISES)
+def test_a_mixed_list_seldom_has_any_false_verdict(noise: str):
+    """Nine arms, three of them equal to the base. A verdict on those is wrong, on the others a wrong direction."""
+    rng = np.random.default_rng(11)
+    truth = np.array([0.0, 0.0, 0.0, 0.02, -0.02, 0.05, 0.3, -0.3, 1.0])
+    wrong = 0
+    for _ in range(8):
+        x = simulation.tapes(noise, (9,), rng, sd=0.03)[:, :8] + truth[:, None]
+        for n in (2, 3, 5, 8):
+            found = verdicts(x[:, :n], bias_floor=0.0)
+            signs = np.array([{"slower": 1, "faster": -1}.get(one, 0) for one in found])
+            if np.any(signs * np.sign(truth) < 0) or np.any(signs[truth == 0]):
+                wrong += 1
+                break
+    assert wrong <= 1
+
+
+def test_the_floor_is_at_least_what_the_baselines_copy_shows():
+    """The copy, arm 0, is 3 % off: then 2 % more is no verdict, nothing is the same, and the copy itself is judged."""
+    x = np.log(np.array([[1.03, 1.031, 1.03, 1.029], [1.02, 1.021, 1.02, 1.019], [1.0, 1.001, 1.0, 0.999]]))
+    beside = GroupEvidence(played(x), replace(rules(), control="arm 0"))
+    assert beside.bias_floor == pytest.approx(0.03)
+    assert GroupEvidence(played(x), rules()).bias_floor == 0.005
+    assert verdicts(x, control="arm 0", comparisons=1) == [Verdict.SLOWER, Verdict.CANT_TELL, Verdict.CANT_TELL]
+    assert verdicts(x, comparisons=1)[1:] == [Verdict.SLOWER, Verdict.SAME]
+
+
+def test_arms_that_never_met_are_not_compared_and_without_a_baseline_the_first_arm_is_the_middle():
+    x = np.array([[0.1, 0.11, np.nan], [np.nan, np.nan, 0.3]])
+    group = GroupEvidence(played(x), rules(baseline=None))
+    assert group.compare("arm 0", "arm 1") is None
+    assert group.compare("arm 0", "base") is not None
+    assert group.compare("arm 7", "base") is None
+
+
+def test_a_limit_is_held_against_the_interval_of_the_pair():
+    x = np.log(np.array([[1.02, 1.021, 1.019, 1.02], [1.10, 1.11, 1.105, 1.10]]))
+    group = GroupEvidence(played(x), rules(2, goal=Goal(aim=Aim.LIMIT, within=0.05)))
+    found = [group.compare_with_limit(f"arm {i}", "base", limit=0.05, estimate=False) for i in range(2)]
+    assert [one.verdict for one in found if one] == [Verdict.FASTER, Verdict.SLOWER]
+
+
+def test_a_restart_s_ratio_is_the_median_over_its_rounds():
+    """One disturbed round moves a mean, and must not move the ratio."""
+    arm, base = {0: np.array([2.0, 2.0, 900.0]), 3: np.array([4.0])}, {0: np.ones(3), 1: np.ones(3), 3: np.ones(1)}
+    assert np.exp(log_ratios(arm, base)).tolist() == pytest.approx([2.0, 4.0])
+    assert math.isclose(math.exp(log_ratios(arm, base)[1]), 4.0)
