@@ -32,7 +32,7 @@ from shootout.stats.goals import Aim
 from shootout.stats.leaders import Pair, leader_sets, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Rules, ground_of
-from shootout.study.group import GroupRecord, short, size_of
+from shootout.study.group import GroupRecord, compute_rounds, short, size_of
 from shootout.study.plan import PlannedGroup
 
 
@@ -134,6 +134,7 @@ class Race:
             terms=self.terms,
             baseline=self.rules.baseline,
             tails=self.rules.least_restarts >= LEAST_TAILS,
+            compute_rounds=compute_rounds(self.rules.pairs),
             hung=self.hung,
         ).run()
         if found.is_cut:
@@ -155,10 +156,13 @@ class Race:
 
 
 def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
-    """By scope, the median (ns) of each round's block; of an arm that serves, what its turns come to."""
+    """Return by scope the median (ns) of each block; of an arm that serves, what its turns come to."""
     if live.arm.scenario is Scenario.SERVE:
         return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
-    return {scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns) for scope in Scope}
+    return {
+        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns if scope in turn.latency_ns)
+        for scope in Scope
+    }
 
 
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:

@@ -253,7 +253,7 @@ class RaceRunner:
         if restart.is_cut:
             return False
         one.last_s, one.last_arms = stopwatch.seconds - restart.hung_s, len(restart.playing)
-        one.parts_s = {} if one.race.terms else pace.took_s(restart.playing, restart.rounds, one.last_s)
+        one.parts_s = {} if one.race.terms else pace.took_s(restart.playing, one.last_s)
         lines = self.recorder.restart(one, restart)
         for live, line in zip(restart.playing, lines, strict=True):
             self.caps.note(live.arm, line)
