@@ -26,12 +26,15 @@ def unvouched(group: Group) -> str | None:
 
 
 def copy_holds(group: Group, found: Comparison | None) -> bool | None:
-    """Return whether the baseline's hidden copy, compared with it, came out like it; None: nothing shows it yet."""
+    """Return whether the baseline's hidden copy, compared with it, came out like it; None: nothing shows it yet.
+
+    While an end of the interval isn't known, the copy may lie as far away as it likes on that side.
+    """
     if found is None:
         return False if group.played.get(group.rules.baseline or "") else None
     if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
         return False
-    return None if found.low is None and found.high is None else True
+    return None if found.low is None or found.high is None else True
 
 
 def unfit_for(group: Group, label: str | None) -> str | None:
