@@ -18,6 +18,10 @@ AIMED_RESTARTS = 4
 LIMIT_RESTARTS = 60
 """Likewise where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that is known, and
 10 % slower likewise, where restarts spread by 6 %."""
+CONTENDING = 1.6
+"""In a race for the best, arms within so many times the best of their class in its first restart play on first."""
+CONTENDERS_RESTARTS = 6
+"""After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
 FORESEEING = 3
 """From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0

@@ -270,10 +270,11 @@ def _near_limit(
     """
     known = {pair: _on_limit(blocks, pair, rules) for pair in _beside_baseline(arms, rules)}
     found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
-    return [*known] if len(found) < len(known) and _copy_strays(blocks, rules) else found
+    return [*known] if len(found) < len(known) and copy_strays(blocks, rules) else found
 
 
-def _copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
+def copy_strays(blocks: Mapping[str, Blocks], rules: Rules) -> bool:
+    """Tell whether the baseline's copy has come out different from it, so that nothing may be said."""
     if rules.control is None or rules.baseline is None:
         return False
     copy = _compare_met(blocks, (rules.control, rules.baseline), rules)
