@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from shootout.constants import CONTENDERS_RESTARTS, CONTENDING, INDIFFERENT
+from shootout.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE, CONTENDING, INDIFFERENT
 from shootout.contract import Array
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
@@ -157,9 +157,14 @@ class GroupState:
 
     @property
     def parked(self) -> set[str]:
-        """Return those of them that stand back while the contenders play; the baseline stays with its copy."""
-        can_wait = self.rules.goal.aim is Aim.BEST and not self.rules.narrows and not self.unopposed
-        return self.far - {self.rules.baseline} if can_wait else set()
+        """Return those of them that stand back while the contenders play; the baseline stays with its copy.
+
+        None if many are near: then the contenders' restarts cost nearly as much as everybody's.
+        """
+        if self.rules.goal.aim is not Aim.BEST or self.rules.narrows or self.unopposed:
+            return set()
+        far, arms = self.far, [label for label in self.labels if label != self.rules.control]
+        return far - {self.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
 
     @property
     def contenders(self) -> GroupState:
