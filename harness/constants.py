@@ -10,6 +10,8 @@ SAME_WITHIN = 0.01
 """An interval wholly inside ±1 % means `same`."""
 INDIFFERENT = 0.05
 """Of two arms that lie within ±5 % of each other, either may be shipped."""
+CONTROL_WITHIN = 0.10
+"""A control has passed if its own 95 % interval lies within ±10 %: a wider one shows nothing of the harness."""
 
 LEAST_CALLS, LEAST_LONG_CALLS = 75, 20
 """About so many calls an arm makes at least in a restart whose time is short: a few to warm up, and `MIN_ROUNDS`."""
@@ -18,6 +20,12 @@ AIMED_RESTARTS = 4
 LIMIT_RESTARTS = 60
 """Likewise where a limit is asked for, which is far nearer: 5 % from an arm that is as fast. By then that is known, and
 10 % slower likewise, where restarts spread by 6 %."""
+CONTENDING = 1.6
+"""In a race for the best, arms within so many times the best of their class in its first restart play on first."""
+CONTENDERS_SHARE = 0.4
+"""If more of the arms than so many are that near, nobody stands back: it would put the end off and bring little."""
+CONTENDERS_RESTARTS = 6
+"""After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
 FORESEEING = 3
 """From so many restarts of a run on, how many more a verdict takes can be foreseen, roughly."""
 HOPELESS = 2.0
@@ -26,6 +34,8 @@ HOPELESS = 2.0
 ROUNDS = 12
 MIN_ROUNDS = 4
 """A restart whose time was over before so many does not count: it would weigh as much as a whole one."""
+COMPUTE_ROUNDS = MIN_ROUNDS
+"""`compute` is read in so many rounds, the first, unless a crossover waits for it: nothing else rests on it."""
 ROUNDS_BUDGET_NS = 40_000_000_000
 """Rounds of one restart last about this long at most; long calls get fewer rounds instead: it is restarts that
 are replicates, so the time is better spent on more of those.

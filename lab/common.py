@@ -278,4 +278,4 @@ def timed_s(performances: Sequence[LiveArm]) -> float:
 
 def pooled(performance: LiveArm, scope: Scope) -> Array:
     """All readings (ns) of one arm in one restart."""
-    return np.concatenate([turn.latency_ns[scope] for turn in performance.turns])
+    return np.concatenate([turn.latency_ns[scope] for turn in performance.turns if scope in turn.latency_ns])

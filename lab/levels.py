@@ -154,7 +154,8 @@ def _told_by(runs: int) -> Iterator[dict[str, object]]:
     for sd in POWER_SDS:
         x = group_of_nine(runs, "gaussian", np.random.default_rng(6), sd=sd)
         for still_open in (ARMS, 3):
-            told, row = np.zeros(runs, dtype=bool), {"SD": sd, "open": still_open}
+            told = np.zeros(runs, dtype=bool)
+            row: dict[str, object] = {"SD": sd, "open": still_open}
             for n in range(2, 11):
                 effect = math.log(1.10) - math.log1p(BIAS_FLOOR)
                 told |= _evidence_of_first(x[..., :n], effect) >= 1 / bonferroni(still_open)

@@ -102,16 +102,15 @@ def leavers(
     return out
 
 
-def took_s(arms: Sequence[LiveArm], rounds: int, wall_s: float) -> dict[str, float]:
+def took_s(arms: Sequence[LiveArm], wall_s: float) -> dict[str, float]:
     """Return each arm's part of a restart that took so long, by label, had it had the fewest rounds that count."""
     before = {live.arm.label: sum(live.spent_s.values()) for live in arms}
-    calls = {
-        live.arm.label: sum(float(ns.sum()) for turn in live.turns for ns in turn.latency_ns.values()) / 1e9
+    turns = {
+        live.arm.label: [sum(float(ns.sum()) for ns in turn.latency_ns.values()) / 1e9 for turn in live.turns]
         for live in arms
     }
-    scale = wall_s / (sum(before.values()) + sum(calls.values()) or 1.0)
-    shortest = min(1.0, MIN_ROUNDS / max(rounds, 1))
-    return {label: scale * (spent + shortest * calls[label]) for label, spent in before.items()}
+    scale = wall_s / (sum(before.values()) + sum(map(sum, turns.values())) or 1.0)
+    return {label: scale * (spent + sum(turns[label][:MIN_ROUNDS])) for label, spent in before.items()}
 
 
 def thinned(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from shootout import units
-from shootout.constants import AIMED_RESTARTS, LIMIT_RESTARTS
+from shootout.constants import AIMED_RESTARTS, CONTENDING, LIMIT_RESTARTS
 from shootout.contract import Arm, Array, NotRun, NotRunKind, Scenario
 from shootout.journal.records import LoadTestResult
 from shootout.messages import Scope
@@ -32,7 +32,7 @@ from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.stats.leaders import leader_sets, restarts_left
 from shootout.stats.quantiles import LEAST_TAILS
-from shootout.study.group import GroupRecord, short, size_of
+from shootout.study.group import GroupRecord, compute_rounds, short, size_of
 from shootout.study.plan import PlannedGroup
 
 
@@ -50,6 +50,7 @@ class Race:
         barred: labels that break what the run is for, so that nobody waits for who of them is faster.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
+        contenders_first: see `GroupState`.
         terms: what arms that serve are asked; None where they call. The first restart sets a limit left open.
     """
 
@@ -64,6 +65,7 @@ class Race:
     barred: set[str] = field(default_factory=set)
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
+    contenders_first: bool = True
     terms: serving.LoadTest | None = None
     _evidence: GroupEvidence | None = None
 
@@ -72,8 +74,26 @@ class Race:
         return [self.arms[label] for label in next_players(self.state(pressing))]
 
     def open_pairs(self) -> dict[Pair, float]:
-        """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown)."""
-        return restarts_left(self.evidence, self._playing_labels, unsteady(self.steady_from))
+        """Return the pairs whose verdict is still open, with the restarts that each may take (inf: unknown).
+
+        While contenders go first, these are theirs.
+        """
+        state = self.state().in_focus
+        left = restarts_left(state.evidence, state.labels, state.unsteady)
+        return {
+            pair: state.fewest - self._shared(pair) if self._shared(pair) < state.fewest else count
+            for pair, count in left.items()
+        }
+
+    def _shared(self, pair: Pair) -> int:
+        """Count the restarts that both have played."""
+        return len(set(self.blocks.get(pair[0], ())) & set(self.blocks.get(pair[1], ())))
+
+    @property
+    def owes(self) -> bool:
+        """Tell whether arms that stood back for the contenders have yet to play as often as each should."""
+        state = self.state()
+        return any(len(self.blocks[label]) < state.fewest for label in state.parked)
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """Return what the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
@@ -83,6 +103,7 @@ class Race:
             played=self.played,
             pressing=pressing,
             unsteady=unsteady(self.steady_from),
+            contenders_first=self.contenders_first,
         )
 
     @property
@@ -139,6 +160,7 @@ class Race:
             terms=self.terms,
             baseline=self.rules.baseline,
             tails=self.rules.least_restarts >= LEAST_TAILS,
+            compute_rounds=compute_rounds(self.rules.pairs),
             hung=self.hung,
         ).run()
         if found.is_cut:
@@ -161,10 +183,13 @@ class Race:
 
 
 def block_medians(live: LiveArm) -> dict[str, tuple[float, ...]]:
-    """By scope, the median (ns) of each round's block; of an arm that serves, what its turns come to."""
+    """Return by scope the median (ns) of each block; of an arm that serves, what its turns come to."""
     if live.arm.scenario is Scenario.SERVE:
         return {Scope.END_TO_END: serving.outcome_ns(live.turns), Scope.COMPUTE: ()}
-    return {scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns) for scope in Scope}
+    return {
+        scope.value: tuple(float(np.median(turn.latency_ns[scope])) for turn in live.turns if scope in turn.latency_ns)
+        for scope in Scope
+    }
 
 
 def flagged_blocks(live: LiveArm, flagged: tuple[int, ...]) -> tuple[int, ...]:
@@ -188,6 +213,7 @@ class ScheduledGroup:
         pressing: pairs that a crossover waits for, with the restarts left.
         players: who plays its next restart; nobody when it is over.
         barred_at: how many restarts it had played when it was last asked who is barred.
+        has_answered: whether its first answer was given.
     """
 
     index: int
@@ -202,6 +228,7 @@ class ScheduledGroup:
     pressing: Mapping[Pair, float] = field(default_factory=dict)
     players: list[Arm] = field(default_factory=list)
     barred_at: int = 0
+    has_answered: bool = False
     _left: Sequence[float] | None = None
     _fewest: int | None = None
 
@@ -218,9 +245,20 @@ class ScheduledGroup:
     @property
     def next_s(self) -> float:
         """Seconds that its next restart takes: the least where that is known, else as the last one, by arms."""
-        if self.parts_s and all(arm.label in self.parts_s for arm in self.players):
-            return sum(self.parts_s[arm.label] for arm in self.players)
-        return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
+        return self._seconds_of(self.players)
+
+    def _seconds_of(self, arms: Sequence[Arm]) -> float:
+        if self.parts_s and all(arm.label in self.parts_s for arm in arms):
+            return sum(self.parts_s[arm.label] for arm in arms)
+        return self.last_s * (len(arms) / self.last_arms if self.last_arms else 1.0)
+
+    def call_all(self, allows: Callable[[float], bool]) -> None:
+        """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
+        if self.race.contenders_first and self.race.owes:
+            later = replace(self.race, contenders_first=False).players(self.pressing)
+            if len(later) > len(self.players) and not allows(self.next_s + self._seconds_of(later)):
+                self.race.contenders_first = False
+                self.look(self.pressing)
 
     def look(self, pressing: Mapping[Pair, float]) -> None:
         """Find out who plays next, after a restart or when a crossover needs other things than before."""
@@ -265,6 +303,16 @@ class ScheduledGroup:
             return ""
         waiting = units.counted(sum(not arm.control for arm in self.players), "target")
         return f"{short(leaders.fastest)} leads, {waiting} open"
+
+    def take_first_answer(self) -> str:
+        """Return once what is settled among the contenders, while others have yet to play; "" if that isn't so."""
+        if self.has_answered or not (found := self.race.state(self.pressing).first_answer):
+            return ""
+        self.has_answered = True
+        fastest = " or ".join(map(short, found.tied))
+        among = f"the {units.counted(found.contenders, 'target')} within {CONTENDING:g}x"
+        more = f"{found.parked} more, each {CONTENDING:g}x slower or more in one restart"
+        return f"first answer: {fastest}, among {among}; {more}, without a verdict yet"
 
     @property
     def order(self) -> tuple[float, ...]:

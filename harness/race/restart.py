@@ -16,6 +16,7 @@ from typing import TypeVar
 from shootout import budget
 from shootout.clock import Deadline, Stopwatch
 from shootout.constants import (
+    COMPUTE_ROUNDS,
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
@@ -76,6 +77,7 @@ class Restart:
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
         tails: whether each arm is read as often as a p99 takes, however long its calls.
+        compute_rounds: `compute` is read in so many rounds, the first.
         hung: labels of arms that gave no answer in an earlier process of the run: they are loaded behind the others.
         playing: the arms that have not left, in spawn order.
         disturbed: the rounds that are flagged, with their reasons.
@@ -95,6 +97,7 @@ class Restart:
     terms: LoadTest | None = None
     baseline: str | None = None
     tails: bool = False
+    compute_rounds: int = COMPUTE_ROUNDS
     hung: Collection[str] = ()
     playing: list[LiveArm] = field(default_factory=list, init=False)
     disturbed: list[tuple[int, tuple[Disturbance, ...]]] = field(default_factory=list, init=False)
@@ -267,7 +270,8 @@ class Restart:
 
     def _play_round(self, wanted: int) -> bool:
         """Run a turn of every arm; return False if the time is over before all have had theirs."""
-        scopes = tuple(_shuffle(list(Scope), self.rng))
+        read = list(Scope) if self.rounds < self.compute_rounds else [Scope.END_TO_END]
+        scopes = tuple(_shuffle(read, self.rng))
         offers = self._next_steps()
         if offers and not self._drop_late_arms(offers):
             return False

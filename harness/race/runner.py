@@ -175,6 +175,10 @@ class RaceRunner:
             return False
         return math.inf > one.nearest * one.next_s > HOPELESS * self.budget.left_s
 
+    def _has_time_for_all(self, one: ScheduledGroup, seconds: float) -> bool:
+        """Tell whether a group's contenders may go on, so many seconds before its other arms have played."""
+        return not self._is_hopeless(one) and self._has_time_for(seconds)
+
     def _add_groups(self, groups: Sequence[PlannedGroup]) -> None:
         """Add groups to the race, each with what the journal says of it."""
         places = queue.places([group.record for group in groups], self.search.axis)
@@ -206,9 +210,11 @@ class RaceRunner:
         place = self.plan.placement
         watch = NoiseMeter(place.arms, gpu=self._open_gpu(), parent=place.parent)
         while playing := [one for one in self.entrants if one.players]:
+            for one in playing:
+                one.call_all(partial(self._has_time_for_all, one))
             if len(playing) == 1:
                 self._drop_slow_arms(*playing)
-            waiting = [one for one in playing if not self._is_hopeless(one)]
+            waiting = [one for one in playing if one.race.owes or not self._is_hopeless(one)]
             chosen = queue.first(waiting, self._has_time_for) or self._first_without_verdict(waiting)
             if chosen is None:
                 return False
@@ -253,7 +259,7 @@ class RaceRunner:
         if restart.is_cut:
             return False
         one.last_s, one.last_arms = stopwatch.seconds - restart.hung_s, len(restart.playing)
-        one.parts_s = {} if one.race.terms else pace.took_s(restart.playing, restart.rounds, one.last_s)
+        one.parts_s |= {} if one.race.terms else pace.took_s(restart.playing, one.last_s)
         lines = self.recorder.restart(one, restart)
         for live, line in zip(restart.playing, lines, strict=True):
             self.caps.note(live.arm, line)
@@ -294,6 +300,8 @@ class RaceRunner:
             wanted = pressing.get(one.group.record.name, {})
             if one in changed or wanted != one.pressing:
                 one.look(wanted)
+                if told := one.take_first_answer():
+                    self.progress.say(told if len(self.entrants) == 1 else f"{one.group.record.name}: {told}")
 
     def _add_crossover_groups(self, asks: Sequence[Ask]) -> bool:
         """Add the groups that crossovers ask for; return False if there is none."""

@@ -3,21 +3,26 @@
 A race ends as soon as its goal is reached. An arm leaves earlier, when no open pair has it any more: the others get its
 time. Looking after every restart is harmless: see `evidence`.
 
+A race for the best goes on with the contenders alone after its first restart, until it is settled among these: that is
+the answer that people wait for. Then the others play the restarts that they owe, beside the baseline, its copy and
+whoever leads, so that each pair has as many restarts in common as if all had played from the beginning.
+
 A group that selects settings goes by successive halving, a step after each restart. No verdict comes of it, so it may
 be quick: what is chosen is measured anew.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from shootout.constants import INDIFFERENT
+from shootout.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE, CONTENDING, INDIFFERENT
 from shootout.contract import Array
 from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
-from shootout.stats.leaders import find_open, is_unopposed, time_ns
+from shootout.stats.leaders import copy_strays, find_open, is_unopposed, leader_sets, time_ns
 from shootout.study.group import GroupRecord, confirming_name, count_comparisons, family, with_control
 
 CLOSE_RESTARTS = 3
@@ -96,6 +101,7 @@ class GroupState:
         played: how many restarts there were, those that brought no figure among them.
         pressing: those of the rules' pairs whose crossover waits for a verdict here.
         unsteady: those of the labels that found no steady state.
+        contenders_first: whether contenders may go first; not if there would be no time for the others behind them.
     """
 
     evidence: GroupEvidence
@@ -103,6 +109,12 @@ class GroupState:
     played: int
     pressing: Collection[Pair] = ()
     unsteady: Collection[str] = ()
+    contenders_first: bool = True
+
+    @property
+    def fewest(self) -> int:
+        """Return how many restarts each arm plays, whatever is known before."""
+        return max(min_restarts(self.rules.comparisons), self.rules.least_restarts)
 
     @property
     def rules(self) -> Rules:
@@ -127,9 +139,83 @@ class GroupState:
 
     @property
     def waiting(self) -> set[str]:
-        """Return the arms of open verdicts."""
+        """Return the arms of open verdicts, and those that stood back and owe restarts."""
         pressing = [pair for pair in self.pressing if set(pair) <= set(self.labels)]
-        return {label for pair in (*self.owed, *pressing) for label in pair}
+        late = {label for label in self.parked if len(self.evidence.blocks[label]) < self.fewest}
+        return late | {label for pair in (*self.owed, *pressing) for label in pair}
+
+    @property
+    def far(self) -> set[str]:
+        """Return the arms far behind in a race for the best, by the first restart that each has played.
+
+        They took over 1.6 times as long as the best arm of all and, if they compute in full precision, as the best one
+        of those.
+        """
+        first = {label: time_ns({0: mine[min(mine)]}) for label, mine in self.evidence.blocks.items() if mine}
+        far = {label for label in self.labels if label in first and label != self.rules.control}
+        for some in (far, far & {*self.rules.exact}):
+            best_ns = min((first[label] for label in some if label not in self.evidence.unsound), default=math.inf)
+            far = far - {label for label in some if first[label] <= CONTENDING * best_ns}
+        return far
+
+    @property
+    def parked(self) -> set[str]:
+        """Return those of them that stand back while the contenders play; the baseline stays with its copy.
+
+        None if many are near: then the contenders' restarts cost nearly as much as everybody's.
+        """
+        if self.rules.goal.aim is not Aim.BEST or self.rules.narrows or self.unopposed:
+            return set()
+        far, arms = self.far, [label for label in self.labels if label != self.rules.control]
+        return far - {self.rules.baseline} if len(arms) - len(far) <= CONTENDERS_SHARE * len(arms) else set()
+
+    @property
+    def contenders(self) -> GroupState:
+        """Return the state without the arms that stand back."""
+        parked = self.parked
+        return replace(self, labels=[label for label in self.labels if label not in parked])
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing is open between these arms."""
+        return self.played >= self.fewest and not self.waiting
+
+    @property
+    def in_focus(self) -> GroupState:
+        """Return the state of the arms whose question comes first: the contenders' until it is settled."""
+        owed = self.fewest - 1
+        is_time = 0 < self.played < CONTENDERS_RESTARTS and self.played + owed < self.rules.max_restarts
+        if not (self.contenders_first and is_time and self.parked):
+            return self
+        return self if (some := self.contenders).is_settled else some
+
+    @property
+    def first_answer(self) -> FirstAnswer | None:
+        """Return what is settled among the contenders while others have yet to play; None if that isn't so."""
+        parked = self.parked
+        if not parked or not (parked & self.waiting) or not (some := self.contenders).is_settled:
+            return None
+        if copy_strays(self.evidence):
+            return None
+        arms = [label for label in some.labels if label not in (self.rules.control, *self.evidence.unsound)]
+        leaders = leader_sets(self.evidence, arms)[-1]
+        near = {*leaders.tied, *leaders.beaten} - self.far
+        return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(parked & self.waiting))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstAnswer:
+    """What a race for the best has settled among its contenders.
+
+    Attributes:
+        tied: the arms that lead, the fastest first: in full precision, if not all arms are.
+        contenders: how many arms were near enough, `tied` among them.
+        parked: how many arms have yet to play.
+    """
+
+    tied: tuple[str, ...]
+    contenders: int
+    parked: int
 
 
 Policy = Callable[[GroupState], list[str]]
@@ -154,12 +240,15 @@ def selection(now: GroupState) -> list[str]:
 def verdicts(now: GroupState) -> list[str]:
     """Whoever the goal or a crossover waits for, beside the baseline and its copy; all in the fewest restarts.
 
+    In a race for the best the contenders go first, see `GroupState.in_focus`.
+
     An arm leaves as soon as nothing waits for it, however near its verdict against the baseline is: what loads longest
     is often what is beaten, and the leaders would wait for it. Its pairs stay as they are then: evidence stopped early.
     """
     if now.is_pointless:
         return []
-    if now.played < max(min_restarts(now.rules.comparisons), now.rules.least_restarts):
+    now = now.in_focus
+    if now.played < now.fewest:
         return [label for label in now.labels if not (now.unopposed and label == now.rules.control)]
     if now.unopposed or not (waiting := now.waiting):
         return []

@@ -28,10 +28,10 @@ from shootout.constants import (
 from shootout.contract import Arm, Artifact, Scenario
 from shootout.export.request import labels_of
 from shootout.exported import data_files, truth_files
-from shootout.messages import Scope
 from shootout.report.notes import Reason, fold_reasons
 from shootout.stats.evidence import min_restarts
 from shootout.study import axes
+from shootout.study.group import compute_rounds
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe, rows_of
 from shootout.study.preview import InputPreview, Preview, preview
@@ -85,19 +85,29 @@ def _count_fewest(planned: Plan, group: PlannedGroup) -> int:
 
 def _restarts_s(planned: Plan) -> list[float]:
     """Estimate the seconds of one restart of each group: its arms load side by side and play one by one."""
-    playing = [group.playing for group in planned.groups]
-    ready_s = {name: backends.entry(name).ready_s for name in {arm.target.backend for arms in playing for arm in arms}}
+    names = {arm.target.backend for group in planned.groups for arm in group.playing}
+    ready_s = {name: backends.entry(name).ready_s for name in names}
     beside = len(lanes_near(planned.placement))
-    return [sum(ready_s[arm.target.backend] / beside + _rounds_s(arm) for arm in arms) for arms in playing]
+    return [
+        sum(
+            ready_s[arm.target.backend] / beside + _rounds_s(arm, compute_rounds(group.record.pairs))
+            for arm in group.playing
+        )
+        for group in planned.groups
+    ]
 
 
-def _rounds_s(arm: Arm) -> float:
-    """Estimate an arm's own part of all rounds; calls or windows that are longer than the least take more."""
+def _rounds_s(arm: Arm, computes: int) -> float:
+    """Estimate an arm's own part of all rounds; calls or windows that are longer than the least take more.
+
+    Args:
+        computes: how many of the rounds read `compute` too.
+    """
     if arm.scenario is Scenario.SERVE:
         return SERVE_ROUNDS * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
     block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
     ramp_ns = GPU_LEAD_IN_NS if arm.target.device.is_gpu else 0
-    return ROUNDS * (len(Scope) * (block_ns + LEAD_IN_NS) + ramp_ns) / 1e9
+    return ((ROUNDS + computes) * (block_ns + LEAD_IN_NS) + ROUNDS * ramp_ns) / 1e9
 
 
 def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:

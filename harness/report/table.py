@@ -160,7 +160,9 @@ def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
     size_of = {name: size for size, name in line.groups.items()}
     broken = [str(size_of[group.name]) for group in groups if group.control.holds is False]
     passed = [group.control.holds for group in groups].count(True)
-    controls = "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes"
+    controls = (
+        "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes, tell nothing elsewhere"
+    )
     if broken:
         controls = f"FAILED at {', '.join(broken)}: no verdict there"
     told = f"{span} restarts, at most {void:.0%} of the rounds disturbed."

@@ -338,7 +338,7 @@ class Control(Part):
     """The baseline's hidden copy beside the baseline: while they differ, no verdict of their group stands.
 
     Attributes:
-        holds: whether the two came out alike; null while the ratio has no interval, which shows nothing.
+        holds: whether the two came out alike; null while the ratio isn't known to ±10 %.
     """
 
     ratio: Ratio | None

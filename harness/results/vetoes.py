@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shootout.constants import CONTROL_WITHIN
 from shootout.contract import NotRun, NotRunKind
 from shootout.messages import Scope
 from shootout.results.group import Group, against
@@ -31,7 +32,8 @@ def copy_holds(group: Group, found: Comparison | None) -> bool | None:
         return False if group.played.get(group.rules.baseline or "") else None
     if found.verdict in (Verdict.FASTER, Verdict.SLOWER):
         return False
-    return None if found.low is None and found.high is None else True
+    low, high = found.reading
+    return True if low and high and max(1 / low, high) <= 1 + CONTROL_WITHIN else None
 
 
 def unfit_for(group: Group, label: str | None) -> str | None:

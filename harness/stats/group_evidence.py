@@ -102,9 +102,9 @@ class GroupEvidence:
     blocks: Mapping[str, Blocks]
     rules: Rules
     unsound: Collection[str] = ()
-    _pairs: dict[Pair, PairEvidence] = field(default_factory=dict)
-    _found: dict[tuple[str, str, float, bool], Comparison] = field(default_factory=dict)
-    _scales: dict[int, Mapping[str, Array]] = field(default_factory=dict)
+    _pairs: dict[Pair, PairEvidence] = field(default_factory=dict, init=False)
+    _found: dict[tuple[str, str, float, bool], Comparison] = field(default_factory=dict, init=False)
+    _scales: dict[int, Mapping[str, Array]] = field(default_factory=dict, init=False)
 
     def have_met(self, one: str, other: str | None) -> bool:
         """Tell whether both played any one restart."""

@@ -222,10 +222,11 @@ def _near_limit(evidence: GroupEvidence, arms: Sequence[str], unsteady: Collecti
     pairs = _beside_baseline(arms, evidence.rules)
     known = {pair: evidence.compare_with_limit(*pair, limit=limit, estimate=False) for pair in pairs}
     found = [pair for pair, one in known.items() if {*pair} & {*unsteady} or one is None or not one.decided]
-    return [*known] if len(found) < len(known) and _copy_strays(evidence) else found
+    return [*known] if len(found) < len(known) and copy_strays(evidence) else found
 
 
-def _copy_strays(evidence: GroupEvidence) -> bool:
+def copy_strays(evidence: GroupEvidence) -> bool:
+    """Tell whether the baseline's copy has come out different from it, so that nothing may be said."""
     rules = evidence.rules
     if rules.control is None or rules.baseline is None:
         return False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from shootout.constants import COMPUTE_ROUNDS, ROUNDS
 from shootout.contract import Arm, Device, Precision, Scenario, Value
 from shootout.errors import unknown
 from shootout.messages import Scope
@@ -109,6 +110,11 @@ def count_comparisons(
     exact = exact_of(runnable)
     sets = [there, exact] if 0 < len(exact) < len(there) else [there]  # as `leaders.leader_sets` has them
     return known + sum(max(len(some) - 1 - (baseline in some), 0) for some in sets)
+
+
+def compute_rounds(pairs: Collection[Pair]) -> int:
+    """Return in how many rounds of a restart, the first, a group with these pairs reads `compute`."""
+    return ROUNDS if pairs else COMPUTE_ROUNDS
 
 
 def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:

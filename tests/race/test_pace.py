@@ -247,7 +247,7 @@ def test_long_calls_make_short_blocks_and_short_calls_fill_theirs():
 
 def test_an_arm_s_part_of_a_restart_is_what_the_shortest_one_would_take():
     found = restart(World({"a": 1e6, "b": 3e6}), None)
-    parts = pace.took_s(found.playing, found.rounds, 12.0)
+    parts = pace.took_s(found.playing, 12.0)
     assert parts["b:cpu:fp32"] > 2 * parts["a:cpu:fp32"]
     assert 12.0 * MIN_ROUNDS / ROUNDS * 0.99 < sum(parts.values()) < 12.0
 

@@ -12,10 +12,11 @@ import pytest
 from support.races import fakes
 from support.races.fakes import QUIET, STOLEN, FakePlayer, FakeWatch, World
 
-from shootout.constants import ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
+from shootout.constants import COMPUTE_ROUNDS, ROUNDS, SINGLE_CALLS, WARM_UP_CALLS, WARM_UP_NS, WARM_UP_SHORT_NS
 from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.host.noise import Disturbance, DisturbanceKind, Gpus, NoiseMark, NoiseMeter, OwnTraces, undisturbed
 from shootout.messages import Energy, GpuState, OnGpu, Scope, Warming
+from shootout.race import queue
 from shootout.race.live_arm import warm_up
 from shootout.race.queue import Race
 from shootout.race.restart import RaceEvents, Restart, RestartContext, rounds_for
@@ -36,10 +37,22 @@ def turns(world: World) -> list[tuple[str, str]]:
     return [event for event in world.events if event[0].startswith("turn ")]
 
 
-def test_every_arm_plays_every_round_and_both_scopes() -> None:
+def test_every_arm_plays_every_round_and_compute_in_the_first_ones() -> None:
     found = restart(World(THREE))
     assert [len(p.turns) for p in found.playing] == [ROUNDS] * 3
-    assert {scope for p in found.playing for turn in p.turns for scope in turn.latency_ns} == set(Scope)
+    read = [[set(turn.latency_ns) for turn in p.turns] for p in found.playing]
+    both, rest = [set(Scope)] * COMPUTE_ROUNDS, [{Scope.END_TO_END}] * (ROUNDS - COMPUTE_ROUNDS)
+    assert read == [both + rest] * 3
+    assert [len(medians) for medians in queue.block_medians(found.playing[0]).values()] == [ROUNDS, COMPUTE_ROUNDS]
+
+
+@pytest.mark.parametrize(("pairs", "rounds"), [((), COMPUTE_ROUNDS), ([("a:cpu:fp32", "b:cpu:fp32")], ROUNDS)])
+def test_compute_is_read_in_every_round_if_a_crossover_waits_for_it(pairs: list, rounds: int) -> None:
+    raced = fakes.race(World(THREE), ["a", "b"], restarts=1)
+    raced.rules = replace(raced.rules, pairs=frozenset(pairs))
+    context = RestartContext(launcher=World(THREE), watch=FakeWatch(), events=QUIET)
+    found = raced.restart([*raced.arms.values()], context)
+    assert {len(queue.block_medians(live)["compute"]) for live in found.playing} == {rounds}
 
 
 def test_all_others_are_held_during_a_turn() -> None:
@@ -82,7 +95,7 @@ def test_spawns_turns_and_scopes_are_shuffled() -> None:
         scopes |= {name for name, _ in turns(world)}
     assert len(firsts) == 3
     assert len(starters) == 3
-    assert scopes == {"turn end_to_end compute", "turn compute end_to_end"}
+    assert scopes == {"turn end_to_end compute", "turn compute end_to_end", "turn end_to_end"}
 
 
 def test_turns_and_scopes_are_shuffled_anew_in_each_round() -> None:
@@ -91,7 +104,7 @@ def test_turns_and_scopes_are_shuffled_anew_in_each_round() -> None:
     restart(world, seed=1)
     played = turns(world)
     assert len({tuple(label for _, label in played[first : first + 3]) for first in range(0, len(played), 3)}) > 3
-    assert len({name for name, _ in played}) == 2
+    assert len({name for name, _ in played[: 3 * COMPUTE_ROUNDS]}) == 2
 
 
 def test_the_environment_padding_differs_between_arms_and_restarts() -> None:

@@ -204,7 +204,7 @@ def test_the_luck_of_the_draw_is_not_in_the_confirmed_figure(monkeypatch: pytest
     arms = [setting("a", 1, count) for count in range(1, 11)]
     record = planned(2).record.model_copy(update={"arms": tuple(arms), "selects_for": arms[0].label})
     lucky, fresh = [], []
-    for seed in range(5):
+    for seed in range(10):
         selected = raced(arms, seed, selects=True)
         found = stopping.confirmation(record, selected.sound)
         assert found is not None

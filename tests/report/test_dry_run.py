@@ -169,8 +169,8 @@ def test_rounds_take_as_long_as_their_scenario_has_them():
         return dry_run.least_seconds(one) / len(group.playing) - backends.entry("numpy").ready_s
 
     alone = {"instances": (1,), "batch": (1,)}
-    assert spent() == pytest.approx(12 * 2 * 0.012)
-    assert spent(scenario=("throughput",), **alone) == pytest.approx(12 * 2 * 0.052)
+    assert spent() == pytest.approx((12 + 4) * 0.012)
+    assert spent(scenario=("throughput",), **alone) == pytest.approx((12 + 4) * 0.052)
     assert spent(scenario=("serve",), **alone) == pytest.approx(9 * 1.1)
     assert "  1 to 1 restarts of 9 rounds" in text(planned(max_restarts=1, scenario=("serve",)))
 

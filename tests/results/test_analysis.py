@@ -6,11 +6,12 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from rich.console import Console
+from support.races import cells
 from support.races.made import COPY, EXECUTED, GROUP, A, B, ended, header, played, prepared, rounds, write
 
 import shootout
@@ -22,7 +23,8 @@ from shootout.race.queue import race_of
 from shootout.report import table
 from shootout.results.analysis import analyse
 from shootout.results.document import Document, Row
-from shootout.results.group import group_of, missing
+from shootout.results.group import Group, group_of, missing
+from shootout.results.vetoes import copy_holds
 from shootout.stats.goals import Aim, Goal
 from shootout.stats.verdicts import Verdict
 
@@ -120,6 +122,14 @@ def test_a_control_without_an_interval_has_not_passed(tmp_path: Path, copy_ns: f
     assert found.control.holds is found.answer[0].sure.control_holds is holds
     assert told in " ".join(printed(found).split())
     assert ("control passed" in printed(found)) == bool(holds)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "holds"), [(0.9, 1.1, True), (None, 1.1, None), (0.9, None, None), (None, None, None)]
+)
+def test_a_control_has_passed_only_between_two_known_ends(low: float | None, high: float | None, holds: bool | None):
+    found = replace(cells.comparison(1.0, 0.1), low=low, high=high)
+    assert copy_holds(cast(Group, None), found) is holds
 
 
 def test_a_clear_difference_is_a_verdict(tmp_path: Path):

@@ -145,7 +145,7 @@ def document(*cells: Cell, **changes: Any) -> Document:
         GroupSummary(
             name=one.group,
             baseline=one.baseline,
-            control=Control(ratio=None, holds=one.control_holds is not False),
+            control=Control(ratio=None, holds=one.control_holds),
             void_share=0.0,
             void_reasons={},
             restarts=one.restarts,

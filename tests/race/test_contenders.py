@@ -1,0 +1,259 @@
+"""Contenders first: who plays in which restart of a race for the best, and when its first answer comes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.races import planted
+from support.races.planted import ByBatch, on_stage, run, study
+
+from shootout.clock import Deadline
+from shootout.constants import CONTENDERS_RESTARTS, CONTENDERS_SHARE
+from shootout.contract import Arm
+from shootout.journal import journal
+from shootout.journal.records import Played, Rounds
+from shootout.race import runner
+from shootout.race.stopping import GroupState, next_players
+from shootout.report.progress import ProgressDisplay
+from shootout.results.analysis import analyse
+from shootout.stats.goals import Aim, Goal
+from shootout.stats.group_evidence import GroupEvidence, Rules
+from shootout.stats.leaders import find_untold
+
+TIMES = {
+    "base": 1e3,
+    "fast": 100.0,
+    "near": 130.0,
+    "int8": 70.0,
+    "slow": 200.0,
+    "slower": 4e2,
+    "far": 3e2,
+    "last": 4.5e2,
+}
+FAR = {"slow", "last", "far", "farther"}
+"""In full precision all but `int8`: 1.6 times as long as the best are 112 among all, and 160 among the exact ones."""
+EXACT = frozenset(TIMES) - {"int8"}
+NEAR = {"base", "fast", "near", "int8", "copy"}
+
+
+def state(times: Mapping[str, float] = TIMES, unsound: Collection[str] = (), **fields: Any) -> GroupState:
+    """A race of these arms before its first restart."""
+    rules = Rules(
+        baseline="base",
+        control="copy",
+        comparisons=9,
+        max_restarts=fields.pop("max_restarts", 20),
+        bias_floor=0.005,
+        goal=Goal(aim=Aim.BEST),
+        exact=EXACT & set(times),
+        least_restarts=fields.pop("least_restarts", 0),
+    )
+    labels = [*times, "copy"]
+    evidence = GroupEvidence({label: {} for label in labels}, rules, unsound)
+    return GroupState(evidence=evidence, labels=labels, played=0, **fields)
+
+
+def looked_at_anew(now: GroupState, unsound: Collection[str] = ()) -> GroupState:
+    """The same after its blocks have changed."""
+    return replace(now, evidence=GroupEvidence(now.evidence.blocks, now.rules, unsound))
+
+
+def race(
+    now: GroupState, times: Mapping[str, float] = TIMES, sd: float = 0.005, seed: int = 0, most: int = 99
+) -> tuple[list[set[str]], GroupState, list[int]]:
+    """Play to the end: who played in each restart, how it stood then, and at which looks there was a first answer."""
+    rng, order, answered = np.random.default_rng(seed), list[set[str]](), list[int]()
+    truth = {**times, "copy": times["base"]}
+    while (playing := next_players(now)) and len(order) < most:
+        noise = dict(zip(now.labels, rng.normal(0.0, sd, len(now.labels)), strict=True))
+        for label in playing:
+            now.evidence.blocks[label][now.played] = np.array([truth[label] * np.exp(noise[label])])
+        order.append(set(playing))
+        now = replace(looked_at_anew(now, now.evidence.unsound), played=now.played + 1)
+        answered += [now.played] if now.first_answer else []
+    return order, now, answered
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_contenders_go_first_and_then_the_others_play_what_they_owe(seed: int):
+    order, end, answered = race(state(), seed=seed)
+    everybody = {*TIMES, "copy"}
+    assert order[0] == everybody
+    assert order[1] == NEAR, "within 1.6 times the best of their class, with the baseline and its copy"
+    assert all(playing <= NEAR for playing in order[1:-1])
+    assert order[-1] == {"base", "copy", "int8", "fast", *FAR}, "the leaders play with those"
+    assert answered == [len(order) - 1], "before the last restart, which the others owe"
+    assert not next_players(end)
+
+
+def test_nobody_loses_a_verdict():
+    order, end, _ = race(state())
+    arms = [label for label in TIMES if label != "base"]
+    assert find_untold(end.evidence, [(label, "base") for label in arms]) == []
+    assert all(len(end.evidence.blocks[label]) >= end.fewest for label in arms)
+    shared = [set(end.evidence.blocks[label]) & set(end.evidence.blocks["fast"]) for label in FAR]
+    assert shared == [{0, len(order) - 1}] * len(FAR)
+
+
+def test_the_first_answer_is_who_leads_among_the_contenders_in_full_precision():
+    _, _, (look,) = race(state())
+    _, now, _ = race(state(), most=look)
+    found = now.first_answer
+    assert found is not None
+    assert (found.tied, found.contenders, found.parked) == (("fast",), 2, len(FAR))
+    for restart, times in now.evidence.blocks["copy"].items():
+        now.evidence.blocks["copy"][restart] = times * 3
+    assert looked_at_anew(now).first_answer is None, "a control that differs vouches for nothing"
+
+
+def test_there_is_no_first_answer_if_nothing_stands_back():
+    near = {label: TIMES[label] for label in ("base", "fast")} | {"base": 120.0}
+    order, _, answered = race(state(near), near)
+    assert answered == []
+    assert all(playing == {"base", "fast", "copy"} for playing in order)
+
+
+def test_an_arm_that_can_t_be_the_answer_makes_nobody_stand_back():
+    assert state(unsound={"fast"}).contenders.labels == [*TIMES, "copy"], "nothing has played yet"
+    _, now, _ = race(state(), most=1)
+    assert now.far == {"base", *FAR}
+    assert looked_at_anew(now, {"fast"}).far == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
+
+
+def test_contenders_that_stay_tied_hold_the_others_up_for_a_few_restarts_only():
+    tied = {**TIMES, "near": 107.0, "int8": 300.0}
+    assert CONTENDERS_SHARE * len(tied) >= 2
+    order, _, _ = race(state(tied), tied, sd=0.08)
+    assert all(playing <= {"base", "fast", "near", "copy"} for playing in order[1:CONTENDERS_RESTARTS])
+    assert order[CONTENDERS_RESTARTS] >= FAR
+
+
+@pytest.mark.parametrize("fields", [{"max_restarts": 2}, {"contenders_first": False}])
+def test_all_play_on_if_the_others_would_have_no_restart_left(fields: Mapping[str, Any]):
+    order, _, _ = race(state(**fields), most=2)
+    assert order[1] == {*TIMES, "copy"}
+
+
+def test_all_play_on_if_many_are_near():
+    many = {**TIMES, "slow": 140.0}
+    order, _, answered = race(state(many), many)
+    assert order[1] == {*TIMES, "copy"}
+    assert answered == []
+
+
+def test_those_that_stood_back_play_as_many_restarts_as_each_should():
+    order, end, _ = race(state(least_restarts=4))
+    assert all(len(end.evidence.blocks[label]) >= 4 for label in TIMES)
+    assert order[1:4] == [NEAR] * 3
+
+
+def test_no_other_goal_makes_anybody_stand_back():
+    now = state()
+    order, _, _ = race(replace(now, rules=replace(now.rules, goal=Goal())), most=2)
+    assert order[1] == {*TIMES, "copy"}
+
+
+NAMES = {"numpy": 1e6, "onnxruntime": 2e5, "litert": 2.2e5, "ncnn": 5e5, "openvino": 4e5}
+
+
+class Repeatable(ByBatch):
+    """A stage whose noise depends on the restart alone, so that a race which resumes meets the same."""
+
+    def spawn(self, arm: Arm, restart: int, padding: int) -> Any:
+        found = super().spawn(arm, restart, padding)
+        self.block_sd = 0.0
+        found._level = np.random.default_rng([restart, *arm.label.encode()]).normal(0, 0.003)
+        return found
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> list[ByBatch]:
+    monkeypatch.setattr(planted, "LINES", {name: (ns, 0.0) for name, ns in NAMES.items()})
+    found = on_stage(monkeypatch)
+    found[0] = Repeatable()
+    return found
+
+
+def asked(**fields: Any) -> Any:
+    return study(1, crossover=None, targets=tuple(NAMES), goal="best", baseline="numpy", **fields)
+
+
+def played(out: Path) -> list[tuple[int, str]]:
+    lines = journal.read(out).lines
+    return sorted((line.restart, line.arm) for line in lines if isinstance(line, Played))
+
+
+def restarts(out: Path) -> list[set[str]]:
+    """The backends that played in each restart, the control among them."""
+    count = sum(isinstance(line, Rounds) for line in journal.read(out).lines)
+    return [{label.replace(":cpu:fp32", "") for g, label in played(out) if g == index} for index in range(count)]
+
+
+def ratios(out: Path) -> list[Any]:
+    timings = [row.end_to_end for row in analyse(out).rows]
+    return [timing.ratio for timing in timings if timing and timing.ratio]
+
+
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    found: list[str] = []
+    monkeypatch.setattr(ProgressDisplay, "say", lambda _, text: found.append(text))
+    return found
+
+
+def test_a_run_prints_the_first_answer_once_and_goes_on(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    told = said(monkeypatch)
+    assert run(tmp_path / "out", asked())
+    order = restarts(tmp_path / "out")
+    assert order[0] == {*NAMES, "numpy#control"}
+    assert all(playing == {"numpy", "onnxruntime", "litert", "numpy#control"} for playing in order[1:-1])
+    assert order[-1] == {"numpy", "ncnn", "openvino", "onnxruntime", "numpy#control"}
+    (line,) = [text for text in told if text.startswith("first answer")]
+    assert line == (
+        "first answer: onnxruntime, among the 2 targets within 1.6x; "
+        "2 more, each 1.6x slower or more in one restart, without a verdict yet"
+    )
+    assert [ratio.verdict for ratio in ratios(tmp_path / "out")] == ["faster"] * 4
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_run_that_resumes_goes_on_as_if_it_had_never_stopped(stage: list[ByBatch], tmp_path: Path, after: int):
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    assert run(whole, asked())
+    stage[0] = Repeatable(stop_after=len([one for one in played(whole) if one[0] < after]))
+    with pytest.raises(KeyboardInterrupt):
+        run(parted, asked())
+    assert len(restarts(parted)) == after
+    stage[0] = Repeatable()
+    assert run(parted, asked())
+    assert played(parted) == played(whole)
+    assert ratios(parted) == ratios(whole)
+
+
+def test_where_the_time_ends_before_the_others_could_play_they_play_at_once(
+    stage: list[ByBatch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Short(Deadline):
+        def allows(self, seconds: float) -> bool:
+            return seconds < asks[0]
+
+    asks = [0.0]
+    seen: list[Sequence[str]] = []
+    real = runner.ScheduledGroup.call_all
+
+    def call_all(one: Any, allows: Any) -> None:
+        asks[0] = 1.5 * one.next_s  # the contenders have time, but not the others behind them
+        real(one, allows)
+        seen.append([arm.label for arm in one.players])
+        asks[0] = 1e9
+
+    monkeypatch.setattr(runner.ScheduledGroup, "call_all", call_all)
+    monkeypatch.setattr(runner, "Deadline", lambda seconds: Short(None))
+    run(tmp_path / "out", asked())
+    assert restarts(tmp_path / "out")[1] == {*NAMES, "numpy#control"}
