@@ -210,7 +210,7 @@ COLUMNS = (
         name="end_to_end.ratio",
         header="verdict",
         show=verdict,
-        missing=Text("not compared"),
+        missing=Text("not measured together"),
         baseline=Text("baseline"),
         left=True,
     ),

@@ -20,9 +20,9 @@ from shootout.journal.records import Holding
 from shootout.report.columns import Cell, ends_of, error, make_table
 from shootout.report.screen import fold, name_targets
 from shootout.results.crossovers import Kind
-from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Row
+from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
-from shootout.stats.verdicts import Verdict
+from shootout.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, size, span
 
@@ -34,6 +34,7 @@ _NEARLY = 0.9
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
+READING = "[a, b] is the 95 % interval of its own row. Verdicts hold for all rows together."
 MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
@@ -349,6 +350,8 @@ def tell_trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> Ite
     noise = tell_noise([summary])
     yield _tell_race(summary, full=full, why=full or not noise)
     yield from noise
+    if any(row.end_to_end and row.end_to_end.ratio for row in rows):
+        yield READING
     if summary.control.ratio is None or summary.control.holds is not False:
         yield from _without_verdict(rows)
     yield from _tell_undecided(rows)
@@ -384,16 +387,23 @@ def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:
 def _tell_undecided(rows: Sequence[Row]) -> Iterator[str]:
     """Tell how many more restarts each row without a verdict needs; some played fewer, for they left early."""
     open_ = [
-        f"{short(row.arm)} about {max(ratio.restarts_needed - ratio.restarts, 1)} more"
+        f"{short(row.arm)} {_tell_restarts_left(ratio)}"
         for row in rows
         if row.end_to_end
         and not row.end_to_end.own_fp32_ratio
         and (ratio := row.end_to_end.ratio)
         and ratio.verdict is Verdict.CANT_TELL
-        and ratio.restarts_needed
+        and ratio.sd is not None
+        and not ratio.reason
     ]
     if open_:
         yield f"Can't tell yet; restarts that it would take: {', '.join(open_)}."
+
+
+def _tell_restarts_left(ratio: Ratio) -> str:
+    if ratio.restarts_needed is None:
+        return f"over {MAX_ESTIMATE:,}"
+    return f"about {max(ratio.restarts_needed - ratio.restarts, 1)} more"
 
 
 def _of_rows(rows: Sequence[Row], *, full: bool) -> Iterator[str]:
