@@ -253,7 +253,7 @@ def read_lines(folder: Path, wheels: Path) -> Case:
     file = unpack(one, folder, wheels)
     letters = next(entry.value for entry in onnx.load(str(file)).metadata_props if entry.key == "character").split("\n")
     words, pictures, texts = _words(), [], []
-    for _ in range(FEW_ROWS):
+    for _ in range(ROWS):
         text = "".join(rng.choice(words, 2))[:14]
         line = set_line(
             text, 160, 48, int(rng.integers(18, 30)), int(rng.integers(0, 110)), int(rng.integers(150, 256))

@@ -337,6 +337,9 @@ def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:
     """Return the agreement with FP32's own outputs; plain FP32 has all of it, and without a limit nothing else has."""
     if is_plain(asked.row):
         return Bounds(value=1.0, low=1.0, high=1.0)
+    if metric.lower_is_better:
+        reason = f"lower is better in {metric.name}: limit it with {Limit.METRIC_DROP}"
+        return Bounds(reason=reason, needs="--max-drop 0.01")
     if Limit.AGREEMENT not in asked.policy.limits and metric.limit is None:
         return Bounds(value=metric.value, reason="how much agreement is enough isn't said", needs="--min-agreement 99%")
     return _bound_mean_score(metric, asked)
@@ -403,18 +406,17 @@ def _bound_drop_of_output(metric: Metric, asked: _Asked) -> Bounds:
     if (change := metric.change) is None:
         return Bounds(reason=f"{metric.name} has no score of plain FP32 to compare with")
     sign = 1.0 if metric.lower_is_better else -1.0
+    loss = sign * change.value
     middle, reach = sign * (change.low + change.high) / 2, (change.high - change.low) / 2 * _widening(asked)
     needed, rare = count_rows_needed(metric.rows, reach, asked.wanted - middle), 0
     if (metric.limits, metric.limit) == ("drop", asked.wanted):
         needed = metric.rows_needed  # as the run has told
-    if metric.worst is not None:
-        rare = count_rows_for_rare(metric.worst, asked.wanted)
+    if metric.worst is not None and loss < asked.wanted:
+        rare = count_rows_for_rare(metric.worst, asked.wanted, loss)
     high = middle + reach
     if metric.rows < rare:  # so few rows say nothing of a failure that is rare
         high, needed = max(high, math.nextafter(asked.wanted, math.inf)), max(needed or 0, rare)
-    return Bounds(
-        value=sign * change.value, low=middle - reach, high=high, reason=_told_rows(metric.rows, needed, metric.unit)
-    )
+    return Bounds(value=loss, low=middle - reach, high=high, reason=_told_rows(metric.rows, needed, metric.unit))
 
 
 def _widening(asked: _Asked) -> float:

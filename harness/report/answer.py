@@ -198,8 +198,7 @@ def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
     if text := tell_error_of_ship(ship, row):
         yield f"error {text}"
     if ship.admitted == "alone":
-        what = ship.metric.name if ship.metric else "the model's accuracy"
-        yield f"nothing here is known to keep {what}"
+        yield "nothing here is known to be as good as plain FP32"
 
 
 def tell_error_of_ship(ship: Shipped, row: Row) -> str:
@@ -247,18 +246,20 @@ def name_metric_verdict(metric: Metric) -> str:
 def _tell_metric_limit(metric: Metric) -> str:
     """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
 
-    For example `iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: about 900 rows more would tell`.
+    For example `iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
     """
     told, sign = tell_metric(metric), ""
     if metric.limits != "agreement" and (change := metric.change):
         told = f"{name_metric(metric)} {change.value:+.2g} (95 %: {change.low:+.2g} to {change.high:+.2g})"
         sign = "+" if metric.lower_is_better else "-"
     if metric.limit is None:
-        return f"{told}, no limit: give --min-agreement" if metric.against == "outputs" else told
+        option = "--max-drop" if metric.lower_is_better else "--min-agreement"
+        why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 beside it"
+        return f"{told}, {why}"
     verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
     if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
         more = float(f"{metric.rows_needed - metric.rows:.2g}")
-        verdict = f"about {more:,.0f} {metric.unit}s more would tell"
+        verdict = f"needs about {more:,.0f} more scored {metric.unit}s"
         if metric.unit != "row":
             verdict = f"{counted(metric.rows, metric.unit)}, too few; {verdict}"
     return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"

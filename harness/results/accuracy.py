@@ -226,7 +226,8 @@ def judge_drop(change: MeanChange | None, before: Scores, after: Scores, limit: 
         low, high = (change.low, change.high) if lower else (-change.high, -change.low)
         standing = judge_limit(low, high, limit, at_most=True)
         worst = before.worst or find_worst_loss(before.rows, after.rows, is_lower_better=lower)
-        if standing is Standing.MET and len(after.rows) < count_rows_for_rare(worst, limit):
+        loss = change.value if lower else -change.value
+        if standing is Standing.MET and len(after.rows) < count_rows_for_rare(worst, limit, loss):
             standing = Standing.UNKNOWN
         if standing is Standing.UNKNOWN:
             needed = count_rows_to_tell(before.rows, after.rows, limit, is_lower_better=lower, worst=before.worst)

@@ -195,6 +195,9 @@ UNJUDGED = "nobody's error could be held against what its precision explains"
 UNCHECKED = "not held against what its precision explains"
 
 
+UNSCORED = "the metric gave no scores: why is below"
+
+
 AS_SMALL = 1.05
 """Artifacts within 5 % of the smallest count as equally small."""
 
@@ -408,6 +411,8 @@ def _describe_passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lo
         return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
     because: Literal["slower", "accuracy"] = "slower" if _is_slower(ratio) else "accuracy"
     reason = None if is_judged(row) or because == "slower" else UNCHECKED
+    if because == "accuracy" and cell.by_metric and not (row.fidelity and row.fidelity.metric):
+        reason = UNSCORED
     return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_accuracy_of(row))
 
 

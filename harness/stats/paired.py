@@ -262,21 +262,24 @@ def find_worst_loss(before: Sequence[float], after: Sequence[float], *, is_lower
     return math.fsum(before) / len(before) if is_share else _find_range(before, after)
 
 
-def count_rows_for_rare(worst: float, limit: float) -> int:
-    """Return how many rows show a rare failure that makes the mean lose as much as a limit.
+def count_rows_for_rare(worst: float, limit: float, loss: float = 0.0) -> int:
+    """Return how many rows show a rare failure that takes the mean from what it was seen to lose to a limit.
 
     A failure of one row in a hundred, which loses all of the score, costs 1 % of the mean; fewer than 368 rows may well
-    hold none of them. Then no interval of the rows' changes knows of it.
+    hold none of them. Then no interval of the rows' changes knows of it. What the rows did lose comes on top: so a loss
+    that lies in few rows, some of which fail by halves, is missed in few of such sets of rows too.
 
     Args:
         worst: what a row may lose (`find_worst_loss`).
         limit: on the loss of the mean, 0 or more.
+        loss: of the mean of the rows seen, below the limit; less than 0 counts as none.
 
-    Source: (1 - limit / worst)^n <= 2.5 %.
+    Source: (1 - (limit - loss) / worst)^n <= 2.5 %.
     """
-    if limit >= worst:
+    room = limit - max(loss, 0.0)
+    if room >= worst:
         return 1
-    return math.ceil(math.log(UNSEEN) / math.log1p(-limit / worst)) if limit else MOST_ROWS + 1
+    return math.ceil(math.log(UNSEEN) / math.log1p(-room / worst)) if room else MOST_ROWS + 1
 
 
 def count_rows_to_tell(
@@ -297,12 +300,14 @@ def count_rows_to_tell(
     changes = [new - old for old, new in zip(before, after, strict=True)]
     mean = math.fsum(changes) / len(changes)
     variance = math.fsum((one - mean) ** 2 for one in changes) / len(changes)
-    room = abs(limit - (mean if is_lower_better else -mean))
+    loss = mean if is_lower_better else -mean
+    room = abs(limit - loss)
     if not room:
         return None
     z2, scope = quantile_of(CONFIDENCE) ** 2, worst or _find_scope(before, after, is_lower_better=is_lower_better)
     part = z2 * variance + 2 * room * scope
     needed = math.ceil((part + math.sqrt(part**2 + 4 * room**2 * (z2 - 1) * scope**2)) / (2 * room**2))
-    worst = worst or find_worst_loss(before, after, is_lower_better=is_lower_better)
-    needed = max(needed, count_rows_for_rare(worst, limit))
+    if loss < limit:
+        worst = worst or find_worst_loss(before, after, is_lower_better=is_lower_better)
+        needed = max(needed, count_rows_for_rare(worst, limit, loss))
     return needed if needed <= MOST_ROWS else None

@@ -220,7 +220,9 @@ def make_plan(
         asked |= {other: replace(asked[point.model], model=other, original=point.model) for other in point.others}
     checked = {model: client.check(export) for model, export in asked.items()}
     files = [digest for facts in checked.values() for digest in facts.hashes]
-    files += [scoring.check(study.metric)] if study.metric else []
+    if study.metric:
+        named = "" if study.labels else study.scores or ""  # labels go by it too
+        files.append(scoring.check(study.metric, scores=named, min_agreement=study.min_agreement or ""))
     files += _check_truth(study, rows, counts, models)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     here = Here(

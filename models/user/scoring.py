@@ -74,14 +74,28 @@ def is_own(metric: str) -> bool:
     return ":" in metric
 
 
-def check(metric: str) -> str:
+def check(metric: str, *, scores: str = "", min_agreement: str = "") -> str:
     """Return a hash of a metric: of its source, which is read and not run, or of its name.
 
+    Args:
+        scores: the output that it goes by; "" if none is named.
+        min_agreement: the least that it may be without truth; "" for no limit.
+
     Raises:
-        UsageError: there is no such name, file, module or function.
+        UsageError: there is no such name, file, module or function, or an option has no effect on it.
     """
+    if metric == AUTO:
+        return metric
     if not is_own(metric):
-        return metric if metric == AUTO else metric_names.find_metric(metric).name
+        named = metric_names.find_metric(metric)
+        if min_agreement and named.lower_is_better:
+            raise UsageError(
+                f"--min-agreement {min_agreement} is no limit on {named.name}, of which lower is better: give "
+                "--max-drop in its unit, such as 0.01"
+            )
+        return named.name
+    if scores:
+        raise UsageError(f"--scores {scores} is for a metric by name; {metric} gets all outputs: leave it out")
     place = source.find(metric)
     source.definition(place, "scores the rows")
     return place.digest()
@@ -158,14 +172,31 @@ def score_rows(measure: Measure, folder: Path, exported: ExportedModel) -> Score
     if not measure.truth and exported.has_own_report_outputs:
         against = "outputs"
     found: dict[str, ScoredOutput] = {}
-    for outputs, truth, inputs in calls:
+    for call in calls:
         if not found:
-            found = {one.output: one for one in _open_metric(measure, outputs, truth, against)}
+            found = {one.output: one for one in _open_metric(measure, call.outputs, call.truth, against)}
         for one in found.values():
-            one.add(outputs, truth, inputs, len(next(iter(inputs.values()))))
+            one.add(call)
     units = _find_units(measure, exported)
     first, *others = [replace(one.collect(units), against=against) for one in found.values()]
     return replace(first, other_outputs=tuple(others))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredCall:
+    """Hold one call's outputs, without the rows that fill it up.
+
+    Attributes:
+        outputs: by name.
+        truth: what is right for each row.
+        inputs: by name.
+        rows: the number of each row in the user's data.
+    """
+
+    outputs: dict[str, Array]
+    truth: Any
+    inputs: Arrays
+    rows: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,19 +245,25 @@ class ScoredOutput:
     rows: list[Array] = field(default_factory=list)
     parts: dict[str, dict[int, float]] = field(default_factory=dict)
 
-    def add(self, outputs: Arrays, truth: Any, inputs: Arrays, size: int) -> None:
+    def add(self, call: ScoredCall) -> None:
         """Score the rows of one call.
 
         Raises:
-            UsageError: as `score_rows`.
+            UsageError: as `score_rows`; says the row of the user's data.
         """
         first = sum(map(len, self.rows))
-        self.rows.append(self._check_rows(np.asarray(self.score(outputs, truth, inputs)), size, first))
-        for part, scores in (self.split(outputs, truth) if self.split else {}).items():
+        try:
+            scores = np.asarray(self.score(call.outputs, call.truth, call.inputs))
+        except UsageError as error:
+            rows = f"row {call.rows[0]}" if len(call.rows) == 1 else f"rows {call.rows[0]} to {call.rows[-1]}"
+            raise UsageError(f"{error} ({rows} of the inputs)") from error
+        self.rows.append(self._check_rows(scores, call.rows))
+        for part, scores in (self.split(call.outputs, call.truth) if self.split else {}).items():
             known = {first + int(row): float(scores[row]) for row in np.flatnonzero(~np.isnan(scores))}
             self.parts.setdefault(part, {}).update(known)
 
-    def _check_rows(self, rows: Array, size: int, first: int) -> Array:
+    def _check_rows(self, rows: Array, numbers: Array) -> Array:
+        size = len(numbers)
         fits = rows.shape == (size,) if self.reduce is None else rows.shape[:1] == (size,)
         is_object = rows.dtype == object and not self.is_own
         if not fits or not (is_object or rows.dtype.kind in "biuf"):
@@ -237,8 +274,8 @@ class ScoredOutput:
             np.array([one if isinstance(one, float) else 0.0 for one in rows]) if is_object else rows.astype(np.float64)
         )
         if (odd := np.argwhere(~(np.abs(values) < MOST_SCORE))).size:
-            value, at = values[tuple(odd[0])], first + int(odd[0][0])
-            raise UsageError(f"{self.name} gave {value:g} for row {at} of those it scores, which is no score")
+            value, row = values[tuple(odd[0])], numbers[odd[0][0]]
+            raise UsageError(f"{self.name} gave {value:g} for row {row} of the inputs, which is no score")
         return rows if is_object else values
 
     def collect(self, units: Units | None) -> Scores:
@@ -370,10 +407,8 @@ def _describe(arrays: Any) -> dict[str, tuple[tuple[int, ...], str]]:
     }
 
 
-def _read_calls(
-    measure: Measure, folder: Path, exported: ExportedModel
-) -> Iterator[tuple[dict[str, Array], Any, Arrays]]:
-    """Yield outputs by name, truth and inputs of each call, without the rows that fill the last one up."""
+def _read_calls(measure: Measure, folder: Path, exported: ExportedModel) -> Iterator[ScoredCall]:
+    """Yield each call, without the rows that fill the last one up."""
     names, report = json.loads((folder / NAMES).read_text(encoding="utf-8")), exported.report()
     assert report is not None, "outputs were kept of its report split"
     truth = truth_files.read(Path(measure.truth)) if measure.truth else None
@@ -389,8 +424,12 @@ def _read_calls(
             right = {name: array[here] for name, array in own.items()}
         else:
             right = None if report.labels is None else report.labels[here]
-        inputs = {name: array[here] for name, array in report.inputs.items()}
-        yield {name: _cut(array, exported.batch, len(here)) for name, array in outputs.items()}, right, inputs
+        yield ScoredCall(
+            outputs={name: _cut(array, exported.batch, len(here)) for name, array in outputs.items()},
+            truth=right,
+            inputs={name: array[here] for name, array in report.inputs.items()},
+            rows=report.rows[here],
+        )
 
 
 def _cut(array: Array, batch: int, rows: int) -> Array:

@@ -143,6 +143,14 @@ def test_agreement_with_fp32_s_own_outputs_has_an_interval(limit: str, standing:
     assert finding.standing == standing
 
 
+def test_an_error_against_fp32_s_own_outputs_is_no_agreement():
+    error = Metric(**{**SCORED, "value": 5.0, "low": 4.0, "high": 6.0, "lower_is_better": True}, against="outputs")
+    scored = row("rough:cpu:int8", 500, fidelity=fidelity(metric=error))
+    (finding,) = made(question(scored), min_agreement="99%").of(scored.arm).limits
+    assert (finding.standing, finding.needs) == ("unknown", "--max-drop 0.01")
+    assert (finding.reason or "").endswith("limit it with max-metric-drop")
+
+
 def test_a_metric_takes_the_place_of_the_accuracy_of_labels_that_may_be_dummies():
     """Labels say that nothing is lost, the metric that much is."""
     right = dict.fromkeys((FAST.arm, ROUGH.arm), "1" * 500)

@@ -237,10 +237,10 @@ def test_one_unit_alone_is_told(metric: Path, outputs: Path, exported: ExportedM
         ("breaks", r"breaks raised IndexError.*\(metric.py line 34\)"),
         ("wide", r"gave statistics of several shapes, \[2, 2\] and \[1, 1\]: expected as many for each row"),
         ("few", r"gave float64\[1\] for 2 rows: expected score\(outputs, truth\)"),
-        ("nan", "gave nan for row 0"),
-        ("huge", r"gave 1e\+200 for row 1 of those it scores, which is no score"),
+        ("nan", "gave nan for row 0 of the inputs, which is no score"),
+        ("huge", r"gave 1e\+200 for row 1 of the inputs, which is no score"),
         ("word", r"gave <U4\[2\] for 2 rows"),
-        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 41\)"),
+        ("late", r"raised ZeroDivisionError: division by zero \(metric.py line 41\) \(rows 0 to 1 of the inputs\)"),
     ],
 )
 def test_what_is_no_score_is_a_fault_that_says_so(
@@ -267,3 +267,11 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
     with pytest.raises(UsageError, match="unknown metric 'iuo': did you mean 'iou'"):
         scoring.check("iuo")
     assert scoring.check("auto") == "auto"
+
+
+def test_an_option_that_has_no_effect_on_a_metric_is_refused(metric: Path):
+    with pytest.raises(UsageError, match="--min-agreement 99% is no limit on rmse, of which lower is better"):
+        scoring.check("rmse", min_agreement="99%")
+    with pytest.raises(UsageError, match=r"--scores y is for a metric by name; .*margin gets all outputs"):
+        scoring.check(f"{metric}:margin", scores="y")
+    assert scoring.check("cosine", scores="y", min_agreement="99%") == "cosine"

@@ -84,7 +84,7 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
     [
         (
             scored(-0.004, 0.007, standing=Standing.UNKNOWN, rows_needed=1_312),
-            "iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: about 910 rows more would tell",
+            "iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: needs about 910 more scored rows",
         ),
         (
             scored(-0.004, 0.007, standing=Standing.UNKNOWN),
@@ -102,8 +102,13 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
             scored(0, 0, **AGREED, limits=None, limit=None),
             "iou 0.9 against FP32's outputs (95 %: 0.88 to 0.92), no limit: give --min-agreement",
         ),
+        (
+            scored(0, 0, **AGREED, limits=None, limit=None, name="mae", lower_is_better=True),
+            "mae 0.9 against FP32's outputs (95 %: 0.88 to 0.92), no limit: give --max-drop",
+        ),
+        (scored(0, 0, change=None, limits=None, limit=None), "iou 0.9, no score of plain FP32 beside it"),
     ],
-    ids=["more rows", "no rows tell", "broken", "agreement", "no limit"],
+    ids=["more rows", "no rows tell", "broken", "agreement", "no limit", "no limit on an error", "alone"],
 )  # fmt: skip
 def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: Metric, told: str):
     rows = [row(f"{name}:cpu:int8", 4e5, fidelity=fidelity(metric=metric)) for name in ("a", "b")]
@@ -118,6 +123,13 @@ def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: M
     assert lines[lines.index(f"      b:cpu:int8 {told}") + 1].startswith("      slower slower 1.5")
     assert max(map(len, shown(found, 80))) <= 80
     assert "95 %" not in " ".join(line for line in lines if "looser" in line), "it stands in the line Not"
+
+
+def test_a_target_that_the_metric_gave_no_scores_says_so():
+    rough = row("rough:cpu:int8", 4e5, fidelity=fidelity(0.03))
+    told = "rough:cpu:int8 error 3.0e-02, the metric gave no scores: why is below"
+    assert told in "\n".join(shown(document(cell(SLOW, rough, by_metric=True)), 120))
+    assert told not in "\n".join(shown(document(cell(SLOW, rough)), 120))
 
 
 def test_throughput_is_told_in_items():
@@ -214,7 +226,7 @@ def test_a_grid_of_files_calls_them_by_their_names():
 
 def test_speed_alone_is_said_to_have_chosen():
     found = screen(row("a:cpu:int8", 3e5, fidelity=fidelity(5e-2)), row("b:cpu:int8", 2e5, fidelity=fidelity(6e-2)))
-    assert "error 6.0e-02 · nothing here is known to keep the model's accuracy" in found["Ship"]
+    assert "error 6.0e-02 · nothing here is known to be as good as plain FP32" in found["Ship"]
 
 
 def test_who_was_not_raced_is_always_told():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from shootout.stats.paired import (
+    MOST_ROWS,
     bound_mean,
     compare_means,
     compare_right,
@@ -99,8 +100,10 @@ def test_a_loss_at_the_limit_is_rarely_admitted(kind: str, count: int):
             before, after = (one.tolist() for one in planted(kind, count, limit, rng))
             lower = kind == "errors"
             found = compare_means(before, after, is_lower_better=lower)
-            is_enough = count >= count_rows_for_rare(find_worst_loss(before, after, is_lower_better=lower), limit)
-            false += found is not None and is_enough and (found.high if lower else -found.low) < limit
+            if found is None or (found.high if lower else -found.low) >= limit:
+                continue
+            worst = find_worst_loss(before, after, is_lower_better=lower)
+            false += count >= count_rows_for_rare(worst, limit, found.value if lower else -found.value)
         assert false <= 0.08 * 400, (limit, false)
 
 
@@ -109,7 +112,8 @@ def test_harmless_noise_is_admitted_by_as_many_rows_as_are_told():
     before = rng.beta(18, 2, 100)
     after = before + rng.normal(0, 0.004, 100)
     needed = count_rows_to_tell(before.tolist(), after.tolist(), 0.009, is_lower_better=False)
-    assert needed == pytest.approx(368, abs=5), "of a failure of one row in a hundred, which costs 1 %"
+    rare = 368 / (1 + np.mean(after - before) / 0.009)
+    assert needed == pytest.approx(rare, abs=5), "of a failure of one row in a hundred, and what these rows lost"
     before = rng.beta(18, 2, needed)
     found = compare_means(before.tolist(), (before + rng.normal(0, 0.004, needed)).tolist())
     assert found
@@ -119,6 +123,18 @@ def test_harmless_noise_is_admitted_by_as_many_rows_as_are_told():
 @pytest.mark.parametrize(("limit", "rows"), [(0.01, 368), (0.03, 122), (0.5, 6), (1.0, 1), (2.0, 1)])
 def test_so_many_rows_show_a_rare_failure(limit: float, rows: int):
     assert count_rows_for_rare(1.0, limit) == rows
+
+
+@pytest.mark.parametrize(("loss", "rows"), [(-0.1, 122), (0.0, 122), (0.02, 368), (0.03, MOST_ROWS + 1)])
+def test_what_the_rows_lost_comes_on_top_of_a_rare_failure(loss: float, rows: int):
+    assert count_rows_for_rare(1.0, 0.03, loss) == rows
+
+
+def test_a_loss_beyond_the_limit_takes_no_rows_for_rare_failures():
+    rng = np.random.default_rng(4)
+    before = rng.beta(18, 2, 100)
+    after = np.clip(before - 0.02 + rng.normal(0, 0.08, 100), 0, 1)
+    assert (count_rows_to_tell(before.tolist(), after.tolist(), 0.001, is_lower_better=False) or 0) < 368
 
 
 @pytest.mark.parametrize(("text", "limit"), [("0.005", 0.005), ("1%", 0.008), (" 2 % ", 0.016), ("0", 0.0)])
