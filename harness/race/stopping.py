@@ -192,15 +192,15 @@ class GroupState:
     @property
     def first_answer(self) -> FirstAnswer | None:
         """Return what is settled among the contenders while others have yet to play; None if that isn't so."""
-        parked = self.parked
-        if not parked or not (parked & self.waiting) or not (some := self.contenders).is_settled:
+        some, parked = self.contenders, self.parked
+        if not parked or copy_strays(self.evidence) or not some.is_settled:
             return None
-        if copy_strays(self.evidence):
+        if not (parked := parked & self.waiting):
             return None
         arms = [label for label in some.labels if label not in (self.rules.control, *self.evidence.unsound)]
         leaders = leader_sets(self.evidence, arms)[-1]
         near = {*leaders.tied, *leaders.beaten} - self.far
-        return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(parked & self.waiting))
+        return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(parked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
