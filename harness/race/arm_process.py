@@ -191,9 +191,9 @@ class ArmProcess:
         if self._launcher.hung:
             return self._launcher.hung
         end = self._launcher.loaded_by
-        part_s = budget.one_answer_s(end)
+        part_s = min(LOAD_TIMEOUT_S, budget.one_answer_s(end))
         part = Deadline(part_s)
-        scores = score(measure, outputs, self._built.exported, min(LOAD_TIMEOUT_S, part_s))
+        scores = score(measure, outputs, self._built.exported, part_s)
         if scores.fault and not part.allows(0.0):
             if not end.allows(0.0):
                 raise SkippedArm(f"--max-time was over while {scores.name} scored its outputs", *TOO_LATE[1:])

@@ -384,7 +384,11 @@ def test_nor_is_a_metric(left_s: float, limit_s: float, monkeypatch: pytest.Monk
     assert limits == [limit_s]
 
 
-def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("left_s", [10.0, 1e9])
+def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(
+    left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run itself has time without end."""
     hung, tried = Scores(name="m.py:cost", fault="m.py:cost took longer than 5 s and was killed"), list[Measure]()
 
     def score(measure: Measure, *_: object) -> Scores:
@@ -392,8 +396,8 @@ def test_a_metric_that_hangs_costs_its_column_and_is_not_tried_again(monkeypatch
         return hung
 
     monkeypatch.setattr("shootout.race.arm_process.score", score)
-    monkeypatch.setattr("shootout.race.arm_process.Deadline", lambda _: Told(lambda: -1.0))
-    end = Told(lambda: 10.0)
+    monkeypatch.setattr("shootout.race.arm_process.Deadline", lambda part_s: Told(lambda: part_s - 301.0))
+    end = Told(lambda: left_s)
     stage: Any = SimpleNamespace(deadline=end, loaded_by=end, max_call_s=0.0, hung=None)
     absent: Any = None
     built: Any = SimpleNamespace(exported=None)
