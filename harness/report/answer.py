@@ -177,7 +177,7 @@ def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
     if ratio.verdict is Verdict.FASTER:
         low, high = ratio.reading
         ends = ends_of(1 / high if high else None, 1 / low if low else None)
-        surely = f", surely over {1 / ratio.surely:.3g}x" if ratio.surely else ""
+        surely = f", surely over {1 / ratio.surely:.3g}x" if ratio.surely and ratio.reading_low else ""
         return f"{1 / ratio.value:.3g}x faster than {other}{ends}{surely}"
     if ratio.verdict is Verdict.SLOWER:
         return f"slower than {other}, {known(ratio)} of its time"

@@ -153,6 +153,7 @@ class PairEvidence:
 
     def _outer(self, distances: Array) -> Array:
         """Return E but for its sign part, held to what it is further out: it grows with the distance from the mean."""
+        distances = np.minimum(distances, _DISTANCES[-1])
         further = self._least_further_out[np.searchsorted(_DISTANCES[:-1], distances)]
         return np.minimum(outer_evidence(self.n, distances, self.squares, self.log_weights), further)
 

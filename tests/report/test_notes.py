@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.races.cells import row, timing
 
-from shootout.report.notes import Reason, fold_reasons, tell_noise, tell_trust
+from shootout.report.notes import READING, Reason, fold_reasons, tell_noise, tell_trust
 from shootout.results.document import Control, GroupSummary, Ratio
 from shootout.stats.verdicts import Verdict
 
@@ -79,6 +79,7 @@ def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_thems
     assert list(tell_trust(summary.model_copy(update={"control": control}), rows, full=False)) == [
         "5 restarts, 4% of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
         "Control (the baseline beside a copy of itself): 1 [0.9, 1.1], passed.",
+        READING,
         "Can't tell yet; restarts that it would take: b about 167 more.",
         "all: 3 input buffers.",
     ]

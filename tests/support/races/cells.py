@@ -83,7 +83,7 @@ def timing(ns: float, ratio: Ratio | None = None, own: Ratio | None = None) -> T
         median_ns=ns,
         low_ns=0.96 * ns,
         high_ns=1.04 * ns,
-        confidence=0.9,
+        confidence=0.96,
         samples=100,
         restarts=5,
         ratio=ratio,
