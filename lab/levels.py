@@ -19,9 +19,10 @@ from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Array
 from shootout.journal import journal
 from shootout.messages import Scope
-from shootout.results.group import group_of
+from shootout.results.group import Group, group_of
 from shootout.stats.evidence import bonferroni
-from shootout.stats.group_evidence import log_ratios
+from shootout.stats.group_evidence import GroupEvidence, log_ratios
+from shootout.stats.leaders import find_untold, leader_sets
 from shootout.stats.spread import PRIOR, reading_reach, scale_likelihood
 from tests.support.races.simulation import NOISES, evidence_against_equal, group_of_nine, tapes, told_apart
 
@@ -60,6 +61,7 @@ def figures(bench: Bench) -> Tables:
         ("a tenth slower, told by restart", _told_by(runs)),
         ("intervals to read", _readings(max(runs // 3, 20))),
         ("recorded controls", _recorded(runs)),
+        ("kept runs, when it was known", _replays()),
     ):
         found[title] = list(rows)
         bench.keep(found)
@@ -199,6 +201,42 @@ def _recorded(runs: int) -> Iterator[dict[str, object]]:
     as_they_were = sum(bool(told_apart(np.array([[x, x]]))[0]) for x in series)
     errs = [resampled(x, runs, rng) for x in series]
     yield {"series": len(series), "distinguished as recorded": as_they_were, "resampled": float(np.mean(errs))}
+
+
+def _replays() -> Iterator[dict[str, object]]:
+    """After which restart of each kept run an arm had its verdict against the baseline, and one arm led alone."""
+    for folder in sorted(path.parent for path in REFERENCE_RUNS.glob("*/journal.jsonl.gz")):
+        history = journal.read(folder)
+        groups = [group_of(history, record) for record in history.groups if record.selects_for is None]
+        found = [_replay(group) for group in groups if group.rules.baseline and not group.rules.narrows]
+        told = [restart for arms, _ in found for restart in arms if restart]
+        leads = [restart for _, restart in found if restart]
+        yield {
+            "run": folder.name,
+            "groups": len(found),
+            "arms": sum(len(arms) for arms, _ in found),
+            "with a verdict": len(told),
+            "mean restart of a verdict": round(float(np.mean(told)), 2) if told else None,
+            "one arm leads": len(leads),
+            "mean restart of that": round(float(np.mean(leads)), 2) if leads else None,
+        }
+
+
+def _replay(group: Group) -> tuple[list[int | None], int | None]:
+    """Return the restarts after which each arm has a verdict, and after which one leads alone; None: never."""
+    blocks, rules = group.blocks(Scope.END_TO_END), group.rules
+    arms = [label for label in blocks if blocks[label] and label not in (rules.control, *group.setbacks)]
+    beside = [(label, rules.baseline or "") for label in arms if label != rules.baseline]
+    first: dict[str, int] = {}
+    leads: int | None = None
+    for n in range(2, group.next_restart + 1):
+        seen = {label: {g: values for g, values in mine.items() if g < n} for label, mine in blocks.items()}
+        evidence = GroupEvidence(seen, rules)
+        for label, _ in {*beside} - {*find_untold(evidence, beside)}:
+            first.setdefault(label, n)
+        sets = leader_sets(evidence, arms)
+        leads = leads or (n if sets and len(sets[-1].tied) == 1 else None)
+    return [first.get(label) for label, _ in beside], leads
 
 
 def recorded() -> list[Array]:
