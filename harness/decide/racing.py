@@ -131,8 +131,9 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
     if policy is None:
         return barred
     candidates = read_question([out]).candidates
+    findings = judge_limits(policy, candidates)
     for one in candidates:
-        if any(found.standing is Standing.BROKEN for found in judge_limits(policy, one, len(candidates))):
+        if any(found.standing is Standing.BROKEN for found in findings[one.label]):
             for play in one.plays:
                 barred[play.cell.group].add(play.row.arm)
     return barred
