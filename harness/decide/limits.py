@@ -355,11 +355,13 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
     served = play.row.serve if play else None
     if served is None:
         return Bounds(reason="never served requests", needs=needs)
+    low, broken = None, math.nextafter(served.limit_ns, math.inf)
+    if not served.may_do_more and served.rate_per_s.high < load and play and play.restarts >= LEAST_TAILS:
+        return Bounds(low=broken, needs=needs)  # at a lower rate its p99 was beyond the limit in every restart
     if served.rate_per_s.low < load:
         return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
-    low = None
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
-        low = math.nextafter(served.limit_ns, math.inf)  # it broke that limit
+        low = broken
     if served.p99_highest_ns is None and low is None:
         return Bounds(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} restarts that served", needs=needs)
     return Bounds(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
@@ -593,7 +595,7 @@ def _bound_rate(asked: _Asked) -> Bounds:
 
 def _tell_given_rate(rate: float) -> str:
     """Return why a rate has no upper end."""
-    return f"was given {number(rate)}/s, and may do more"
+    return f"held {number(rate)}/s, and may do more"
 
 
 def _bound_cost(asked: _Asked) -> Bounds:

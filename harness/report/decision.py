@@ -165,10 +165,12 @@ def _tell_ties(decision: Decision) -> Iterator[str]:
 
 def _tell_trust(decision: Decision, question: Question, room: int) -> str:
     counts = sorted({answer.sure.restarts for answer in question.answers if answer.sure.restarts})
-    restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
+    restarts = "No restart"
+    if counts:
+        restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
     held = {answer.sure.control_holds for answer in question.answers}
     control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
-    told = [f"{restarts if counts else 'No restart'}{control}."]
+    told = [f"{restarts}{control}."]
     if decision.stability:
         told.append(_tell_stability(decision))
     if decision.settle:
