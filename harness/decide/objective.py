@@ -22,11 +22,9 @@ from shootout.results.document import Part, Rate, Row
 from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.stats.sessions import SESSION_FLOOR
 from shootout.stats.verdicts import Comparison, Verdict, judge
 from shootout.units import counted
-
-SESSION_FLOOR = 0.10
-"""Times of different sessions or machines differ by as much though nothing has changed: see docs/deciding.md."""
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 
