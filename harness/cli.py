@@ -197,7 +197,10 @@ def compare(
     b: Annotated[Path, typer.Argument(metavar="B", help="Another run folder, of the same model and inputs.")],
     history: Annotated[
         list[Path] | None,
-        typer.Option(help="An earlier run on the same machine; 5 of them show how far days differ.", metavar="RUN"),
+        typer.Option(
+            help="An earlier run on the same machine, in place of those beside A and B; 5 show how far days differ.",
+            metavar="RUN",
+        ),
     ] = None,
     full: Full = False,
     as_json: Json = False,

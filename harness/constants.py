@@ -75,6 +75,8 @@ SERVE_LEAD_IN = 0.1
 """So many more requests, as a share of these, come first and only fill the queue."""
 SERVE_ROUNDS = 9
 """Steps of the search in a restart: two or three to have the rate between two others, the rest to halve that."""
+GIVEN_ROUNDS = 3
+"""Steps at a given rate: nothing is narrowed down, and more restarts tell more than a longer one."""
 SERVE_LIMIT_FACTOR = 5.0
 """The limit on p99 where none is given, in calls of the baseline without load."""
 

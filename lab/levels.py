@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from lab.common import Bench, Tables
-from shootout.constants import BIAS_FLOOR, MAX_RESTARTS
+from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Array
 from shootout.journal import journal
 from shootout.messages import Scope
@@ -23,7 +23,7 @@ from shootout.results.group import Group, group_of
 from shootout.stats.evidence import bonferroni
 from shootout.stats.group_evidence import GroupEvidence, log_ratios
 from shootout.stats.leaders import find_untold, leader_sets
-from shootout.stats.spread import PRIOR, reading_reach, scale_likelihood
+from shootout.stats.spread import PRIOR, find_reach, scale_likelihood
 from tests.support.races.simulation import NOISES, evidence_against_equal, group_of_nine, tapes, told_apart
 
 RUNS = 600
@@ -191,7 +191,7 @@ def _read_first(x: Array) -> tuple[bool, float]:
     """Return whether the interval of a group's first arm holds 0, its true log ratio, and how far it reaches."""
     n, squares = x.shape[-1], x.shape[-1] * x.var(axis=-1)
     weights = PRIOR + scale_likelihood(n - 1, squares[1:]).sum(axis=0)
-    reach = reading_reach(n, float(squares[0]), weights)
+    reach = find_reach(n, float(squares[0]), weights, ALPHA)
     return bool(abs(x[0].mean()) <= reach), reach
 
 

@@ -2,7 +2,7 @@
 
 A machine is never twice the same: clocks, neighbors and memory move all times from one session to the next. What moves
 together cancels in the ratio to an arm that is the same in both sessions. What doesn't cancel is the session floor,
-which is learned from earlier sessions or taken as ±10 %; docs/comparing.md argues both.
+which is learned from earlier sessions or taken as ±10 %; docs/comparing.md argues both. Restarts are the replicates.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -34,10 +35,15 @@ from shootout.compare.merge import (
 from shootout.constants import ALPHA, BIAS_FLOOR, INDIFFERENT
 from shootout.contract import Array, Scenario
 from shootout.errors import UsageError
+from shootout.journal import journal
 from shootout.journal.merged import expand_merged
+from shootout.messages import Scope
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.choice import find_fault
-from shootout.results.document import Ratio, Row, ratio_of
+from shootout.results.document import Ratio, Row
+from shootout.stats.group_evidence import GroupEvidence, log_ratios
+from shootout.stats.quantiles import median
+from shootout.stats.sessions import SESSION_FLOOR, learn_floor, scale_floor
 from shootout.stats.verdicts import Verdict, judge
 from shootout.study.group import short
 from shootout.units import size
@@ -54,26 +60,55 @@ NO_CONTROL = "no arm is the same in both and known against it"
 LEAST_SESSIONS = 5
 """With fewer of them nobody knows how far sessions differ."""
 
-SESSION_FLOOR = 0.10
-"""So far a ratio of two arms may move from one session to the next where nothing is known of that."""
+MOST_SESSIONS = 10
+"""So many of a folder's own earlier runs are read, the latest."""
 
 
 def compare_folders(a: Path, b: Path, history: Iterable[Path] = ()) -> ComparedDocument:
     """Return what the run in `b` says of that in `a`.
 
     Args:
-        history: earlier runs of the same on the same machine, from which the session floor is learnt.
+        history: earlier runs of the same on the same machine, from which the session floor is learned. Without any,
+            runs of the same study that lie beside the two are taken.
 
     Raises:
         UsageError: no run is there, both are one race, or they ask different things; names the fields.
     """
     one, other = (analyse_cells(folder) for folder in (a, b))
-    earlier = [analyse_cells(folder) for folder in expand_merged(history)]
-    return compare(one, other, earlier)
+    given = [analyse_cells(folder) for folder in expand_merged(history)]
+    return compare(one, other, given, () if given else read_beside(a, b))
 
 
-def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> ComparedDocument:
-    """Return what one run says of another; see `compare_folders`."""
+def read_beside(a: Path, b: Path) -> list[Analysed]:
+    """Return the latest runs that lie beside two runs and are of the same study on the same machine."""
+    mine = [folder.resolve() for folder in (a, b)]
+    asked = {_identify_session(journal.read(folder)) for folder in mine}
+    found: dict[Path, str] = {}
+    for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
+        with suppress(UsageError, OSError):  # what nobody named may be anything
+            if folder not in mine and journal.begun(folder):
+                history = journal.read(folder)
+                if _identify_session(history) in asked:
+                    found[folder] = history.header.created
+    runs = []
+    for folder in sorted(found, key=lambda one: found[one], reverse=True)[:MOST_SESSIONS]:
+        with suppress(UsageError):
+            runs.append(analyse_cells(folder))
+    return runs
+
+
+def _identify_session(history: journal.History) -> tuple[str, str]:
+    return history.header.study, str(history.header.environment.get("machine"))
+
+
+def compare(
+    a: Analysed, b: Analysed, history: Sequence[Analysed] = (), beside: Sequence[Analysed] = ()
+) -> ComparedDocument:
+    """Return what one run says of another; see `compare_folders`.
+
+    Args:
+        beside: further earlier runs, which nobody named.
+    """
     if is_same(a, b):
         run = a.document.run
         raise UsageError(f"{run} and {b.document.run} are one race, which has its verdicts: shootout show {run}")
@@ -95,7 +130,7 @@ def compare(a: Analysed, b: Analysed, history: Sequence[Analysed] = ()) -> Compa
         if machines[0].key == machines[1].key:
             warnings = (*warnings, MOVED)
         return ComparedDocument(**facts, cells=tuple(merge_cell(pair) for pair in pairs), warnings=warnings)
-    found = [(pair, find_earlier(pair, history)) for pair in pairs]
+    found = [(pair, find_earlier(pair, [*history, *beside])) for pair in pairs]
     sessions = tuple(_compare_sessions(*pair, earlier, len(pairs)) for pair, earlier in found)
     return ComparedDocument(
         **facts,
@@ -166,7 +201,7 @@ def _find_export_changes(pairs: Iterable[tuple[CellInPlace, CellInPlace]]) -> li
 def _warn_few_sessions(history: Sequence[Analysed], found: Sequence[Sequence[CellInPlace]]) -> Iterable[str]:
     least = min(map(len, found), default=0)
     if history and least < LEAST_SESSIONS:
-        yield f"{least} of --history are other sessions of the same here; a floor is learnt from {LEAST_SESSIONS}"
+        yield f"{least} of --history are other sessions of the same here; a floor is learned from {LEAST_SESSIONS}"
 
 
 def _compare_sessions(
@@ -179,8 +214,9 @@ def _compare_sessions(
     faults = {arm: find_fault(a.cell, rows[0][arm]) or find_fault(b.cell, rows[1][arm]) for arm in both}
     steady = [arm for arm in both if not changes[arm] and not faults[arm]]
     tests = len(both) * questions
+    pair, before = (Session.of(a), Session.of(b)), [Session.of(one) for one in earlier]
     moved = [
-        _judge_move((a, b), arm, [one for one in steady if one != arm], changes[arm], faults[arm], earlier, tests)
+        _judge_move(pair, arm, [one for one in steady if one != arm], changes[arm], faults[arm], before, tests)
         for arm in sorted(both, key=lambda one: _median_ns(rows[1][one]))
     ]
     return SessionComparison(
@@ -192,47 +228,127 @@ def _compare_sessions(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One run's restarts of one question: how an arm compares with another, end to end."""
+
+    site: CellInPlace
+    evidence: GroupEvidence
+
+    @classmethod
+    def of(cls, site: CellInPlace) -> Session:
+        """Return the session of a site."""
+        return cls(site=site, evidence=site.run.groups[site.cell.group].evidence(Scope.END_TO_END))
+
+    def log_ratios(self, arm: str, other: str) -> Array:
+        """Return a log ratio for each restart that both played."""
+        return log_ratios(self.evidence.blocks.get(arm, {}), self.evidence.blocks.get(other, {}))
+
+    def reach(self, arm: str, other: str, alpha: float) -> float:
+        """Return how far their mean log ratio is known; inf if nothing tells."""
+        return self.evidence.pair(arm, other).reach(alpha) if self.evidence.have_met(arm, other) else math.inf
+
+
 def _judge_move(
-    pair: tuple[CellInPlace, CellInPlace],
+    pair: tuple[Session, Session],
     arm: str,
     steady: Sequence[str],
     changes: tuple[RunChange, ...],
     fault: str | None,
-    earlier: Sequence[CellInPlace],
+    earlier: Sequence[Session],
     tests: int,
 ) -> Moved:
-    a, b = pair
+    """Return what became of an arm.
+
+    Args:
+        steady: the other arms, those that are the same in both.
+        tests: how many arms are judged in all.
+    """
+    rows = [session.site.rows[arm] for session in pair]
     facts: dict[str, Any] = {
         "arm": arm,
-        "a_ns": _median_ns(a.rows[arm]),
-        "b_ns": _median_ns(b.rows[arm]),
+        "a_ns": _median_ns(rows[0]),
+        "b_ns": _median_ns(rows[1]),
         "changes": changes,
     }
-    unvouched = a.cell.unvouched or b.cell.unvouched or fault
-    before, after = _compare_with_others(a, arm, steady), _compare_with_others(b, arm, steady)
-    control = choose_control(before, after, _log_ratios(earlier, arm, steady), tests)
+    unvouched = next((one.site.cell.unvouched for one in pair if one.site.cell.unvouched), None) or fault
+    control = choose_control(pair, arm, steady)
     if control is None or unvouched:
         return Moved(**facts, reason=unvouched or NO_CONTROL)
-    ratio = find_change(before[control.arm], after[control.arm], control.floor)
-    return Moved(**facts, control=control.arm, floor=control.floor, sessions=control.sessions, ratio=ratio)
+    means = _earlier_means(pair[0], earlier, arm, control)
+    ratio = find_change(pair, arm, control, means, tests)
+    return Moved(**facts, control=control, floor=math.expm1(find_floor(means, ALPHA)), sessions=means.size, ratio=ratio)
 
 
-def _compare_with_others(site: CellInPlace, arm: str, others: Sequence[str]) -> dict[str, Ratio]:
-    """Return its time ÷ that of each other in one run, from the restarts that both played."""
-    return {one: ratio_of(found) for one in others if (found := site.cell.compare(arm, one))}
+def choose_control(pair: tuple[Session, Session], arm: str, others: Sequence[str]) -> str | None:
+    """Return the arm that an arm is held against: the one whose ratio is known best in the two runs.
+
+    By how much the ratio differs between the two has no say.
+
+    Args:
+        others: arms that are the same in both runs.
+
+    Returns:
+        None where there is none that both have an interval against.
+    """
+    widths = {one: math.hypot(*(session.reach(arm, one, ALPHA) for session in pair)) for one in others}
+    known = [one for one, width in widths.items() if math.isfinite(width)]
+    return min(known, key=lambda one: widths[one], default=None)
 
 
-def _log_ratios(earlier: Sequence[CellInPlace], arm: str, others: Sequence[str]) -> Mapping[str, list[float]]:
-    """Return by other arm the log ratio in each earlier session that timed both."""
-    timed = [(site, {one for one, row in site.rows.items() if row.end_to_end}) for site in earlier]
-    return {
-        one: [
-            math.log(found.value)
-            for site, labels in timed
-            if {arm, one} <= labels and not site.cell.unvouched and (found := site.cell.compare(arm, one))
-        ]
-        for one in others
-    }
+def _earlier_means(first: Session, earlier: Sequence[Session], arm: str, control: str) -> Array:
+    """Return the mean log ratio of each earlier session in which both arms are as in the first run; none of too few."""
+    found = [
+        float(np.mean(ratios))
+        for session in earlier
+        if not session.site.cell.unvouched
+        and all(
+            one in session.site.rows and not find_arm_changes(first.site.rows[one], session.site.rows[one])
+            for one in (arm, control)
+        )
+        and (ratios := session.log_ratios(arm, control)).size
+    ]
+    return np.array(found if len(found) >= LEAST_SESSIONS else [])
+
+
+def find_floor(means: Array, alpha: float) -> float:
+    """Return how far a log ratio may move between two sessions though nothing changed, but for the share alpha.
+
+    Args:
+        means: of earlier sessions; without any, `SESSION_FLOOR` is what holds in 95 of 100 cases.
+    """
+    if means.size:
+        return max(learn_floor(means, alpha), math.log1p(BIAS_FLOOR))
+    return scale_floor(math.log1p(SESSION_FLOOR), alpha, ALPHA)
+
+
+def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Array, tests: int) -> Ratio:
+    """Return the ratio now ÷ the ratio then, with a 95 % interval for this arm alone, and the verdict.
+
+    The interval is that of a difference of two means: what each session is known to, and the floor, in quadrature. The
+    verdict rests on a wider one, so that all arms' verdicts together err with the chance α at most.
+
+    Args:
+        means: of earlier sessions, see `find_floor`.
+        tests: how many arms share α.
+    """
+    before, after = (session.log_ratios(arm, control) for session in pair)
+    middle, change = median(after) - median(before), float(after.mean() - before.mean())
+
+    def ends(alpha: float) -> tuple[float, float]:
+        reach = math.hypot(*(session.reach(arm, control, alpha) for session in pair), find_floor(means, alpha))
+        return min(change - reach, middle), max(change + reach, middle)  # what is shown is the medians' ratio
+
+    low, high = ends(ALPHA)
+    return Ratio(
+        value=math.exp(middle),
+        low=math.exp(low),
+        high=math.exp(high),
+        verdict=judge(*ends(ALPHA / tests), bias_floor=0.0, same_within=INDIFFERENT),
+        restarts_needed=None,
+        sd=None,
+        restarts=min(before.size, after.size),
+    )
 
 
 def _median_ns(row: Row) -> float:
@@ -240,97 +356,9 @@ def _median_ns(row: Row) -> float:
     return row.end_to_end.median_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlShift:
-    """An unchanged arm that another one is held against.
-
-    Attributes:
-        floor: how far the ratio of the two may move between sessions though nothing changed (0.1 = 10 %).
-        sessions: earlier ones that the floor was learnt from; 0: none.
-    """
-
-    arm: str
-    floor: float
-    sessions: int
-
-
-def choose_control(
-    before: Mapping[str, Ratio], after: Mapping[str, Ratio], earlier: Mapping[str, Sequence[float]], tests: int
-) -> ControlShift | None:
-    """Return the arm that an arm is held against: by earlier sessions the one whose ratio moved least, else the one
-    whose ratio is known best in the two runs.
-
-    Neither looks at what is asked, by how much the ratio differs between the two.
-
-    Args:
-        before, after: by unchanged arm, the arm's time ÷ that one's in the two runs.
-        earlier: by unchanged arm, log ratios likewise, one for each earlier session.
-        tests: how many arms are held against one.
-
-    Returns:
-        None where there is no unchanged arm that both have an interval against.
-    """
-    known = [arm for arm in before if arm in after and None not in _ends_of(before[arm], after[arm])]
-    learnt = [arm for arm in known if len(earlier.get(arm, ())) >= LEAST_SESSIONS]
-    if learnt:
-        floors = {arm: learn_floor(np.array(earlier[arm]), tests * len(learnt)) for arm in learnt}
-        arm = min(floors, key=lambda one: floors[one])
-        return ControlShift(arm=arm, floor=floors[arm], sessions=len(earlier[arm]))
-    if not known:
-        return None
-    arm = min(known, key=lambda one: _interval_width(before[one]) + _interval_width(after[one]))
-    return ControlShift(arm=arm, floor=SESSION_FLOOR, sessions=0)
-
-
-def learn_floor(log_ratios: Array, tests: int) -> float:
-    """Return how far two new sessions' ratios may be apart, by those of earlier ones (Student's prediction).
-
-    Args:
-        log_ratios: of two arms, one for each session, at least `LEAST_SESSIONS`.
-        tests: how many such floors share the error probability α.
-
-    Returns:
-        A share: 0.03 is 3 %. At least the bias floor.
-    """
-    from scipy.special import stdtrit  # scipy takes a while, and most comparisons have no history
-
-    n = log_ratios.size
-    reach = float(stdtrit(n - 1, 1 - ALPHA / (2 * tests))) * math.sqrt(2) * float(np.std(log_ratios, ddof=1))
-    return max(math.expm1(min(reach, 700.0)), BIAS_FLOOR)
-
-
-def find_change(before: Ratio, after: Ratio, floor: float) -> Ratio:
-    """Return the ratio now ÷ the ratio then, its interval widened by the session floor.
-
-    Each end takes both intervals' ends: the two err at most as often as both together.
-
-    Args:
-        before, after: of the same two arms, with both ends.
-    """
-    low = (after.low or 0.0) / (before.high or math.inf) / (1 + floor)
-    high = (after.high or math.inf) / (before.low or 1e-300) * (1 + floor)
-    return Ratio(
-        value=after.value / before.value,
-        low=low,
-        high=high,
-        verdict=judge(math.log(low), math.log(high), bias_floor=0.0, same_within=INDIFFERENT),
-        restarts_needed=None,
-        sd=None,
-        restarts=min(before.restarts, after.restarts),
-    )
-
-
 def decided(ratio: Ratio) -> bool:
     """Tell whether there is a verdict."""
     return ratio.verdict is not Verdict.CANT_TELL
-
-
-def _ends_of(*ratios: Ratio) -> list[float | None]:
-    return [end for one in ratios for end in (one.low, one.high)]
-
-
-def _interval_width(ratio: Ratio) -> float:
-    return math.log((ratio.high or math.inf) / (ratio.low or 1e-300))
 
 
 def _command_to_settle(sites: Sequence[CellInPlace], sessions: Sequence[SessionComparison]) -> str | None:

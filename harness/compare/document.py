@@ -170,8 +170,10 @@ class Moved(Part):
     Attributes:
         changes: of the arm itself; without any it is unchanged.
         control: the unchanged arm that it is held against; null where there is none.
-        floor: how far the two may move apart though nothing changed; `sessions` that it was learnt from, 0: none.
-        ratio: its time ÷ the control's in the second run, ÷ the same in the first; the interval is widened by `floor`.
+        floor: how far the two move apart though nothing changed, in 95 of 100 cases; `sessions` that it was learned
+            from, 0: assumed.
+        ratio: its time ÷ the control's in the second run, ÷ the same in the first, with a 95 % interval for this arm
+            alone, the floor in it; the verdict holds for all arms together.
         reason: why there is no ratio, or no verdict.
     """
 

@@ -1,20 +1,30 @@
 """Limits against figures: `met` when the bad-side bound meets it, `broken` when the good one doesn't; else unknown.
 
-What was never measured is unknown, and never counts as met. The chance of an error is shared over all candidates and
-limits; a bound over few restarts is the worst of them, of at least four.
+What was never measured is unknown, and never counts as met. A bound over few restarts is the worst of them, of at least
+four. Bounds that rest on a sample of rows share the chance of an error, step by step: see `judge_limits`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from shootout.constants import TAIL_S
 from shootout.contract import Scenario
 from shootout.decide.candidates import Candidate, Play
-from shootout.decide.objective import Cost, cost_needs, count_machines, find_cost, find_rate, rate_needs
+from shootout.decide.objective import (
+    Cost,
+    ObjectiveValue,
+    compare,
+    cost_needs,
+    count_machines,
+    find_cost,
+    find_rate,
+    measure,
+    rate_needs,
+)
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
 from shootout.results.accuracy import MARGIN
@@ -29,11 +39,11 @@ from shootout.stats.paired import (
     quantile_of,
 )
 from shootout.stats.quantiles import LEAST_TAILS, least_calls, own_calls
-from shootout.stats.verdicts import Standing, judge_limit
+from shootout.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.units import counted, number
 
 ALPHA = 0.05
-"""The chance that any limit of any candidate is called met or broken and isn't."""
+"""The chance that a limit of a candidate that may be chosen is called met or broken and isn't."""
 _OF_METRIC = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
 FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT}) | _OF_METRIC
 WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
@@ -79,10 +89,11 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What a figure is asked for: of whom, by which policy, how surely."""
+    """One limit of one candidate, and how often the bounds of its figure may miss the truth."""
 
     policy: Policy
     candidate: Candidate
+    limit: Limit
     wanted: float
     alpha: float
 
@@ -98,7 +109,7 @@ def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
     """
     if FIDELITY & policy.limits.keys():
         return dict(policy.limits)
-    if not any(play.cell.by_metric for play in candidate.plays):
+    if not _goes_by_metric(candidate):
         return {**policy.limits, Limit.DROP: MARGIN}
     metric = _metric_of(candidate)
     if metric and metric.against == "outputs" and metric.limits != "drop":
@@ -106,29 +117,148 @@ def wanted_limits(policy: Policy, candidate: Candidate) -> dict[Limit, float]:
     return {**policy.limits, Limit.METRIC_DROP: (metric.limit if metric else None) or 0.0}
 
 
-def judge_limits(policy: Policy, candidate: Candidate, candidates: int) -> tuple[Finding, ...]:
-    """Return how a candidate stands to each limit.
+def _goes_by_metric(candidate: Candidate) -> bool:
+    """Tell whether the run was given a metric, which decides in place of the accuracy."""
+    return any(play.cell.by_metric for play in candidate.plays)
+
+
+def judge_limits(
+    policy: Policy, candidates: Sequence[Candidate], alpha: float = ALPHA
+) -> dict[str, tuple[Finding, ...]]:
+    """Return by label how each candidate stands to each limit.
+
+    Only a question that is uncertain takes a share of the chance of an error: its bounds rest on a sample of rows, the
+    run has not answered it, and its candidate can still be chosen. These share it step by step (Holm, `_step_down`).
+    So a limit with an exact figure, and a candidate that can't be chosen, leave all other answers as they are; another
+    uncertain question may take up to its share, and gives that back once it is answered.
+
+    Who can be chosen is found out from exact figures and times alone. They don't depend on which rows the sample holds,
+    so the chance of an error is kept whatever they select. A question without a share is judged by itself: its answer
+    can't make its candidate the chosen one.
 
     Args:
-        candidates: how many there are in all, which share the chance of an error.
+        alpha: the chance of an error that these candidates share.
     """
-    wanted = wanted_limits(policy, candidate)
-    shared = ALPHA / max(candidates * len(wanted), 1)
-    found = []
-    for limit, most in wanted.items():
-        alpha = ALPHA if _was_judged_by_run(limit, most, candidate) else shared
-        figure = FIGURES[limit](_Asked(policy=policy, candidate=candidate, wanted=most, alpha=alpha))
-        found.append(judge_figure(limit, most, figure, implied=limit not in policy.limits))
-    return tuple(found)
+    asked = {
+        one.label: [
+            _ask(_Asked(policy=policy, candidate=one, limit=limit, wanted=wanted, alpha=alpha))
+            for limit, wanted in wanted_limits(policy, one).items()
+        ]
+        for one in candidates
+    }
+    contenders = _find_contenders(policy, candidates, asked)
+    sharing = [one for label in contenders for one in asked[label] if one.is_uncertain and not one.is_told_by_run]
+    for one, finding in zip(sharing, _step_down([one.asked for one in sharing], alpha), strict=True):
+        one.finding = finding
+    return {label: tuple(one.finding for one in mine) for label, mine in asked.items()}
 
 
-def _was_judged_by_run(limit: Limit, wanted: float, candidate: Candidate) -> bool:
-    """Return whether the run held the candidate to this very limit, by its 95 % interval: both then say the same."""
+@dataclass(slots=True, kw_only=True)
+class _Question:
+    """A limit of a candidate and its answer.
+
+    Attributes:
+        is_uncertain: whether the figure's bounds rest on a sample: they depend on how often they may miss the truth.
+        is_told_by_run: whether the run's own judgement answers it.
+    """
+
+    asked: _Asked
+    finding: Finding
+    is_uncertain: bool
+    is_told_by_run: bool
+
+
+def _ask(asked: _Asked) -> _Question:
+    """Return a question with the run's answer, or with the one that it has by itself."""
+    by_run, alone = _answer_of_run(asked), _judge(asked)
+    return _Question(
+        asked=asked,
+        finding=by_run or alone,
+        is_uncertain=alone != _judge(replace(asked, alpha=asked.alpha / 2)),
+        is_told_by_run=by_run is not None,
+    )
+
+
+def _judge(asked: _Asked) -> Finding:
+    figure = FIGURES[asked.limit](asked)
+    return judge_figure(asked.limit, asked.wanted, figure, implied=asked.limit not in asked.policy.limits)
+
+
+def _find_contenders(
+    policy: Policy, candidates: Sequence[Candidate], asked: Mapping[str, Sequence[_Question]]
+) -> list[str]:
+    """Return the candidates that would be chosen if they met their uncertain limits, as far as is known.
+
+    All else about them is known to be met, and none that surely meets everything is known to be better.
+    """
+    measures = {one.label: measure(policy, one) for one in candidates}
+    fit = {
+        label: found
+        for label, found in measures.items()
+        if not found.fault
+        and not found.reason
+        and all(one.is_uncertain or one.finding.standing is Standing.MET for one in asked[label])
+    }
+    sure = [found for label, found in fit.items() if not any(one.is_uncertain for one in asked[label])]
+
+    def is_beaten(found: ObjectiveValue) -> bool:
+        return any(compare(policy, found, other).verdict is Verdict.SLOWER for other in sure if other is not found)
+
+    return [label for label, found in fit.items() if not is_beaten(found)]
+
+
+def _step_down(questions: Sequence[_Asked], alpha: float) -> list[Finding]:
+    """Return an answer to each question; all of them together are wrong with at most the chance `alpha`.
+
+    Each answer, met or broken, has half of that. Of m questions those are met that are so at alpha / m; with m less by
+    their number it is asked again, until no more are met. Likewise for broken.
+
+    Why that holds (Holm 1979, Scandinavian Journal of Statistics 6): up to the first wrong "met" all that were met are
+    truly so, so that the k limits that are truly broken are among those left, and each is asked at alpha / k or less.
+    One side of such an interval misses with half of that, k sides with alpha / 2 in all, whatever they have in common.
+    Steps that count both answers at once would be shorter, but what they err by is proven for independent samples only,
+    and candidates are judged by the same rows.
+    """
+    found: dict[int, Finding] = {}
+    least = alpha
+    for answer in (Standing.MET, Standing.BROKEN):
+        left = [*range(len(questions))]
+        while left:
+            level = alpha / len(left)
+            judged = {at: _judge(replace(questions[at], alpha=level)) for at in left}
+            new = {at: finding for at, finding in judged.items() if finding.standing is answer}
+            found |= new
+            left = [at for at in left if at not in new]
+            if not new:
+                least = min(least, level)
+                break
+    return [found.get(at) or _judge(replace(one, alpha=least)) for at, one in enumerate(questions)]
+
+
+def _answer_of_run(asked: _Asked) -> Finding | None:
+    """Return what the run's own judgement says of a limit; None if it says nothing.
+
+    The run holds each target to a limit of its own by a 95 % interval. `decide` says the same of that limit; and what
+    keeps it keeps a looser one, what breaks it breaks a tighter one.
+    """
+    own = _limit_of_run(asked.limit, asked.candidate)
+    if own is None:
+        return None
+    as_run = replace(asked, alpha=ALPHA)
+    is_looser = asked.wanted > own if LIMITS[asked.limit].side == "most" else asked.wanted < own
+    needed = Standing.MET if is_looser else Standing.BROKEN
+    if own == asked.wanted or _judge(replace(as_run, wanted=own)).standing is needed:
+        return _judge(as_run)
+    return None
+
+
+def _limit_of_run(limit: Limit, candidate: Candidate) -> float | None:
+    """Return the limit of this kind that the run held the candidate to; None if there was none."""
+    if limit is Limit.DROP:
+        return None if _goes_by_metric(candidate) else MARGIN
     kind = {Limit.METRIC_DROP: "drop", Limit.AGREEMENT: "agreement"}.get(limit)
-    if kind is None:
-        return limit is Limit.DROP and wanted == MARGIN
     metric = _metric_of(candidate)
-    return metric is not None and (metric.limits, metric.limit) == (kind, wanted)
+    return metric.limit if kind and metric and metric.limits == kind else None
 
 
 def judge_figure(limit: Limit, wanted: float, figure: Bounds, *, implied: bool = False) -> Finding:
@@ -225,11 +355,13 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
     served = play.row.serve if play else None
     if served is None:
         return Bounds(reason="never served requests", needs=needs)
+    low, broken = None, math.nextafter(served.limit_ns, math.inf)
+    if not served.may_do_more and served.rate_per_s.high < load and play and play.restarts >= LEAST_TAILS:
+        return Bounds(low=broken, needs=needs)  # at a lower rate its p99 was beyond the limit in every restart
     if served.rate_per_s.low < load:
         return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
-    low = None
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
-        low = math.nextafter(served.limit_ns, math.inf)  # it broke that limit
+        low = broken
     if served.p99_highest_ns is None and low is None:
         return Bounds(value=served.p99_ns, reason=f"fewer than {LEAST_TAILS} restarts that served", needs=needs)
     return Bounds(value=served.p99_ns, low=low, high=served.p99_highest_ns, needs=needs)
@@ -465,7 +597,7 @@ def _bound_rate(asked: _Asked) -> Bounds:
 
 def _tell_given_rate(rate: float) -> str:
     """Return why a rate has no upper end."""
-    return f"was given {number(rate)}/s, and may do more"
+    return f"held {number(rate)}/s, and may do more"
 
 
 def _bound_cost(asked: _Asked) -> Bounds:

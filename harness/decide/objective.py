@@ -22,11 +22,9 @@ from shootout.results.document import Part, Rate, Row
 from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
+from shootout.stats.sessions import SESSION_FLOOR
 from shootout.stats.verdicts import Comparison, Verdict, judge
 from shootout.units import counted
-
-SESSION_FLOOR = 0.10
-"""Times of different sessions or machines differ by as much though nothing has changed: see docs/deciding.md."""
 
 EXACT = frozenset({Objective.SIZE, Objective.INSTALL})
 
@@ -124,7 +122,7 @@ def _measure_objective(policy: Policy, candidate: Candidate) -> ObjectiveValue:
         if isinstance(rate, str):
             return ObjectiveValue(reason=rate, needs=rate_needs(policy))
         if math.isinf(rate.high):
-            return ObjectiveValue(reason="its rate was given, and not searched", needs=rate_needs(policy))
+            return ObjectiveValue(reason="it may do more than the rate that it held", needs=rate_needs(policy))
         play = rate_play(policy, candidate)
         return ObjectiveValue(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low, play=play)
     if policy.objective is Objective.COST:
@@ -230,8 +228,8 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
     """Return how many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
 
     Returns:
-        Its upper end is inf where the rate was given, and not searched: it may do more. Why nobody knows, in a few
-        words, where it isn't measured so that the limit can be held against it.
+        Its upper end is inf where it may do more: the rate was given, or a search took it for enough. Why nobody
+        knows, in a few words, where it isn't measured so that the limit can be held against it.
     """
     play = rate_play(policy, candidate)
     if play is None:
@@ -243,7 +241,7 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
         return f"its rate has {row.end_to_end.restarts} of {LEAST_TAILS} restarts"
     if row.serve:
         found = row.serve.rate_per_s
-        return found if row.serve.searched else found.model_copy(update={"high": math.inf})
+        return found.model_copy(update={"high": math.inf}) if row.serve.may_do_more else found
     return row.items_per_s or "no throughput is measured"
 
 
@@ -275,8 +273,8 @@ class Cost(Part):
 
     Attributes:
         price: of one for an hour, by `source` on `as_of`.
-        rate_low, rate_high: items or requests a second of one, as measured; no upper end is known of a rate that was
-            given, and not searched.
+        rate_low, rate_high: items or requests a second of one, as measured; no upper end is known of one that may do
+            more.
         machines: that the load takes, by the rate's lower end × utilisation.
         per_hour: of them all; `low_per_hour` by the rate's upper end, of one machine where that isn't known.
         per_million: of requests, at that load.

@@ -28,6 +28,8 @@ from shootout.study.schema import Study
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
+_SURELY = 1.001
+"""A rate that is enough is so much more, since a rate and the time that it is the inverse of are rounded."""
 
 
 def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
@@ -57,8 +59,10 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if "goal" not in asked and study.crossover is None:
         changes["goal"] = str(Aim.BEST)  # who is beaten needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
-    if serves and "rate" not in asked and policy.load and (not by_rate or policy.objective is Objective.LATENCY):
+    if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
         changes["rate"] = _given_rate(policy, policy.load)
+    elif serves and "rate" not in asked:
+        changes["enough_rate"] = _enough_rate(policy)
     if serves and "p99_limit_ms" not in asked and Limit.P99 in policy.limits:
         changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
     if "threads" not in asked and policy.asks_cost:
@@ -79,6 +83,20 @@ def _given_rate(policy: Policy, load: float) -> float:
     """At which the p99 is measured: of the load, or of as much more as shows that a limit on the rate is met."""
     wanted = policy.limits.get(Limit.RATE)
     return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
+
+
+def _enough_rate(policy: Policy) -> float | None:
+    """Return the rate beyond which nothing changes the decision; None: the more, the better.
+
+    It is what one machine, at its utilisation, has to do of the load that a cost is counted for; else the load itself
+    or the limit on the rate.
+    """
+    limit, load = policy.limits.get(Limit.RATE), policy.load or 0.0
+    if policy.objective is Objective.RATE or (limit and policy.asks_cost):
+        return None
+    if policy.asks_cost:
+        return _SURELY * load / policy.utilisation
+    return _SURELY * max(load, limit / policy.utilisation if limit else 0.0) or None
 
 
 def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:
@@ -131,8 +149,9 @@ def find_barred(policy: Policy | None, out: Path) -> Mapping[str, Collection[str
     if policy is None:
         return barred
     candidates = read_question([out]).candidates
+    findings = judge_limits(policy, candidates)
     for one in candidates:
-        if any(found.standing is Standing.BROKEN for found in judge_limits(policy, one, len(candidates))):
+        if any(found.standing is Standing.BROKEN for found in findings[one.label]):
             for play in one.plays:
                 barred[play.cell.group].add(play.row.arm)
     return barred

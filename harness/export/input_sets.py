@@ -214,10 +214,12 @@ def split_rows(
         report, other = numbers, numbers
     what, kind = ("the metric", "") if labels is None else ("accuracy", "labelled ")
     if len(report) < count:
-        part = "every other" if units is None else f"{len(report)}"
-        note = f"{what} on {part} of the {count} {kind}rows; calibration and timing use the rest"
+        note = (
+            f"{len(other)} of your {count} {kind}rows were used for calibration and timing; "
+            f"{what} is of the other {len(report)}"
+        )
     else:
-        note = f"{what} on all {count} {kind}rows, which calibration and timing also use: too few to share out"
+        note = f"all your {count} {kind}rows serve {what}, calibration and timing alike: too few to share out"
     return RowSplit(
         batch=batch,
         other={name: array[other] for name, array in inputs.items()},

@@ -310,7 +310,7 @@ def _check_policy(folder: Path, candidate: str, limits: Limits) -> Iterator[Chec
         return
     question = read_question([folder])
     one = next((one for one in question.candidates if one.row.arm == candidate), None)
-    for found in judge_limits(policy, one, limits.shares) if one else ():
+    for found in judge_limits(policy, [one], ALPHA / limits.shares)[one.label] if one else ():
         if found.implied:
             continue
         name, told = f"policy: {found.limit}", LIMITS[found.limit].unit.told

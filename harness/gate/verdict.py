@@ -16,10 +16,12 @@ from shootout.gate.evidence import Check, Limits, find_evidence
 from shootout.gate.reference import Reference
 from shootout.journal import journal
 from shootout.journal.records import Played
+from shootout.messages import Scope
 from shootout.race.runner import Breach
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Part, Ratio, Row
-from shootout.stats.verdicts import Standing, judge_limit
+from shootout.results.group import Group
+from shootout.stats.verdicts import Standing, Verdict
 from shootout.units import counted, duration, span
 
 Outcome = Literal["pass", "fail", "undecided"]
@@ -158,11 +160,16 @@ def _refuse_skipped(mine: Row, other: Row) -> None:
             raise Unavailable(f"the {what} {row.arm} can't run here: {why}")
 
 
-def judge_ratio(ratio: Ratio, slower: float) -> Standing:
-    """Judge a ratio's interval against the limit; the race itself ended by the same."""
-    if ratio.reason is not None or ratio.low is None or ratio.high is None:
-        return Standing.UNKNOWN
-    return judge_limit(ratio.low, ratio.high, 1 + slower)
+def judge_slowdown(group: Group, reference: str, candidate: str, slower: float) -> Standing:
+    """Judge a candidate's time against the limit by what the race itself ends by, and not by an interval that is shown.
+
+    Args:
+        slower: what the limit is, as a share of the reference's time.
+    """
+    known = group.evidence(Scope.END_TO_END)
+    found = known.compare_with_limit(candidate, reference, limit=slower, estimate=False)
+    states = {Verdict.SLOWER: Standing.BROKEN, Verdict.FASTER: Standing.MET}
+    return states.get(found.verdict, Standing.UNKNOWN) if found else Standing.UNKNOWN
 
 
 def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limits: Limits) -> tuple[Standing, str]:
@@ -171,7 +178,9 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
         lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
         why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they never raced each other"
         return Standing.UNKNOWN, why
-    standing = judge_ratio(ratio, limits.slower)
+    standing = Standing.UNKNOWN
+    if ratio.reason is None:
+        standing = judge_slowdown(run.groups[mine.group], mine.arm, other.arm, limits.slower)
     times = f"it takes {tell_ratio(ratio)} of the reference's time, and the limit is {1 + limits.slower:g}"
     if standing is not Standing.UNKNOWN:
         return standing, times

@@ -129,11 +129,13 @@ class LoadTestResult(Record):
 
     Attributes:
         given_per_s: the rate that was given; null where the highest that holds the limit was searched.
+        enough_per_s: the highest rate that the search tried if it held; null if it took no rate for enough.
         unloaded_ns: the median of its calls without load.
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
 
     given_per_s: float | None = None
+    enough_per_s: float | None = None
     limit_ns: float
     unloaded_ns: float
     start_late_ns: float

@@ -20,7 +20,6 @@ from shootout.constants import (
     MIN_ROUNDS,
     ROUNDS,
     ROUNDS_BUDGET_NS,
-    SERVE_ROUNDS,
 )
 from shootout.contract import Arm, Device, NotRun
 from shootout.errors import ArmOut, Hung, NotRunKind, SkippedArm
@@ -31,7 +30,7 @@ from shootout.race.launcher import Launcher
 from shootout.race.live_arm import LiveArm, total_cpu_ns
 from shootout.race.loading import Loading
 from shootout.race.pausing import Suspension
-from shootout.race.serving import LoadTest, RateSearch, desk_of, needed_s
+from shootout.race.serving import LoadTest, RateSearch, desk_of
 from shootout.units import span
 
 _MAX_PADDING_BYTES = 4096
@@ -242,7 +241,7 @@ class Restart:
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
         """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
-        wanted, least = (SERVE_ROUNDS, SERVE_ROUNDS) if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
+        wanted, least = (self.desk.rounds,) * 2 if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
         round_s = 0.0
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
             if self.rounds >= least and not self.context.pace.allows(round_s):
@@ -261,6 +260,8 @@ class Restart:
                 self.disturbed.append((self.rounds, found))
             self.rounds += 1
             round_s = 0.0 if self.desk else watch.seconds - (self.hung_s - hung_s)
+            if self.desk and self.desk.is_over(self.playing, self.flagged):
+                wanted = least = self.rounds
         for live in self.playing:
             del live.turns[self.rounds :]
         self.is_cut |= self.rounds < least and (bool(self.playing) or not self._has_time_for(0.0))
@@ -273,7 +274,7 @@ class Restart:
         read = list(Scope) if self.rounds < self.compute_rounds else [Scope.END_TO_END]
         scopes = tuple(_shuffle(read, self.rng))
         offers = self._next_steps()
-        if offers and not self._drop_late_arms(offers):
+        if self.desk and offers and not self._drop_late_arms(self.desk, offers):
             return False
         for live in _shuffle(self.playing, self.rng):
             if wanted < ROUNDS:  # each takes long
@@ -297,10 +298,10 @@ class Restart:
             self._run_guarded(live, "a round", partial(ask, live))
         return found
 
-    def _drop_late_arms(self, offers: Mapping[str, RateStep]) -> bool:
+    def _drop_late_arms(self, desk: RateSearch, offers: Mapping[str, RateStep]) -> bool:
         """Drop the arms that have no time for their next steps; return False if none is left."""
-        left = SERVE_ROUNDS - self.rounds
-        needs_s = {live.arm.label: needed_s(offers[live.arm.label], live, left) for live in self.playing}
+        left = desk.rounds - self.rounds
+        needs_s = {live.arm.label: desk.needed_s(offers[live.arm.label], live, left) for live in self.playing}
         if not self._has_time_for(min(needs_s.values())):
             return False
         self.playing = self._keep_out(self.playing, needs_s, is_first=False)

@@ -4,6 +4,10 @@ The search is a bisection, a step in each round. A rate that held has held, what
 that didn't hold bounds the search only if its round counts (`counting`): a passing disturbance must not halve what a
 restart finds. No step is added for one that is flagged. The arms of a restart meet the same arrivals, in units of
 the mean gap; each restart draws new ones.
+
+A search may know a rate that is enough, such as a machine's part of a load. It begins there and tries nothing above.
+Below, what matters is how many times the rate found goes into that one. A restart is over as soon as that is known
+of each arm.
 """
 
 from __future__ import annotations
@@ -14,7 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shootout.constants import SERVE_LEAD_IN, SERVE_LIMIT_FACTOR, SERVE_REQUESTS, SERVE_ROUNDS, SERVE_STEP_S
+from shootout.constants import (
+    GIVEN_ROUNDS,
+    SERVE_LEAD_IN,
+    SERVE_LIMIT_FACTOR,
+    SERVE_REQUESTS,
+    SERVE_ROUNDS,
+    SERVE_STEP_S,
+)
 from shootout.contract import Arm, NotRunKind, Scenario
 from shootout.errors import SkippedArm
 from shootout.journal.records import LoadTestResult, Played, TriedRate
@@ -42,10 +53,12 @@ class LoadTest:
         rate_per_s: requests a second; None: search the highest rate that holds the limit.
         limit_ns: what p99, from a request's arrival to its result, must stay within; None: five times the baseline's
             median call without load.
+        enough_per_s: a rate beyond which a search need not go; None: the more, the better.
     """
 
     rate_per_s: float | None = None
     limit_ns: float | None = None
+    enough_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +69,7 @@ class RateSearch:
         seed: of the arrivals.
         shift: factor on each arm's first rate, so that restarts don't all try the same ones.
         first: whether no earlier restart has found a rate; then an arm without one leaves.
+        enough_per_s: see `LoadTest`.
     """
 
     rate_per_s: float | None
@@ -63,6 +77,37 @@ class RateSearch:
     seed: int
     shift: float
     first: bool
+    enough_per_s: float | None = None
+
+    @property
+    def rounds(self) -> int:
+        """Return the most steps of a restart."""
+        return GIVEN_ROUNDS if self.rate_per_s else SERVE_ROUNDS
+
+    def is_over(self, arms: Sequence[LiveArm], flagged: Collection[int]) -> bool:
+        """Tell whether further steps of a restart would tell nothing of any arm."""
+        return all(self._knows_enough(believed(live.turns, flagged)) for live in arms)
+
+    def _knows_enough(self, tried: Sequence[tuple[float, bool]]) -> bool:
+        """Tell whether any rate between the highest that held and the lowest that didn't goes as often into enough."""
+        if self.enough_per_s is None or not any(ok for _, ok in tried):
+            return False
+        best, failed = max(rate for rate, ok in tried if ok), [rate for rate, ok in tried if not ok]
+        most = math.ceil(round(self.enough_per_s / best, 9))
+        return most == 1 or (bool(failed) and most == math.floor(round(self.enough_per_s / min(failed), 9)) + 1)
+
+    def needed_s(self, offer: RateStep, live: LiveArm, rounds: int) -> float:
+        """Return the seconds of so many steps of an arm, this one first; of one alone where that may be enough.
+
+        After its first step a search may be as fast as one call after the other.
+        """
+        step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
+        if offer.rate_per_s == self.enough_per_s:
+            return step_s
+        if offer.most_late is not None:
+            fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(live))
+            later_s = min(step_s, fastest_s)
+        return step_s + (rounds - 1) * later_s
 
     def offer(self, live: LiveArm, flagged: Collection[int]) -> RateStep:
         """Return the next step of an arm, from its turns so far.
@@ -98,7 +143,10 @@ class RateSearch:
                     NotRunKind.TOO_SLOW,
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
-        return next_rate(_alone_per_s(live) / 2 * self.shift, tried)
+        alone_per_s = _alone_per_s(live)
+        if self.enough_per_s is None or self.enough_per_s > alone_per_s:
+            return next_rate(alone_per_s / 2 * self.shift, tried)
+        return min(self.enough_per_s, next_rate(self.enough_per_s, tried))
 
 
 def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> LoadTest | None:
@@ -111,7 +159,7 @@ def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Pl
         return None
     earlier = next((line.served.limit_ns for lines in played.values() for line in lines if line.served), None)
     limit_ns = study.p99_limit_ms * 1e6 if study.p99_limit_ms else earlier
-    return LoadTest(rate_per_s=study.rate, limit_ns=limit_ns)
+    return LoadTest(rate_per_s=study.rate, limit_ns=limit_ns, enough_per_s=study.enough_rate)
 
 
 def desk_of(
@@ -132,24 +180,14 @@ def desk_of(
         seed=seed,
         shift=2 ** ((seed % 1024) / 1024 / 2 - 0.25),
         first=restart == 0,
+        enough_per_s=terms.enough_per_s,
     )
 
 
 def least_s(terms: LoadTest) -> float:
     """Seconds in which the fewest requests of a restart arrive at a given rate; 0 where a rate is searched."""
-    requests = SERVE_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
+    requests = GIVEN_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
-
-
-def needed_s(offer: RateStep, live: LiveArm, rounds: int) -> float:
-    """Seconds of so many steps of an arm: this one, and others like it; after it, a search may be as fast as one call
-    after the other.
-    """
-    step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
-    if offer.most_late is not None:
-        fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(live))
-        later_s = min(step_s, fastest_s)
-    return step_s + (rounds - 1) * later_s
 
 
 def _alone_per_s(live: LiveArm) -> float:
@@ -249,6 +287,7 @@ def served_in(desk: RateSearch | None, live: LiveArm) -> LoadTestResult | None:
     )
     return LoadTestResult(
         given_per_s=desk.rate_per_s,
+        enough_per_s=desk.enough_per_s,
         limit_ns=desk.limit_ns,
         unloaded_ns=live.call_ns,
         start_late_ns=_start_late_ns(live.turns),

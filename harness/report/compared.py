@@ -310,13 +310,18 @@ def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
     """Explain the ratios and their floors."""
     if not any(move.ratio for move in moved):
         return
-    yield "time ÷ that of `against`, in B ÷ in A; widened by how far sessions differ though nothing changed (floor)"
+    yield (
+        "time ÷ that of `against`, in B ÷ in A; 95 % interval of that row, from the restarts of both and from how far "
+        "sessions differ though nothing changed (floor); verdicts hold for all rows together"
+    )
     learnt = sorted({move.sessions for move in moved if move.sessions})
     if learnt:
-        yield f"floors learnt from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
+        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
     if any(move.ratio and not move.sessions for move in moved):
-        known = "give earlier runs with --history, 5 or more"
-        yield f"±10 % where nothing is known of earlier sessions, and no α stands behind it: {known}"
+        yield (
+            "a floor of ±10 % is assumed: fewer than 5 earlier runs of the same lie beside these two; others can be "
+            "given with --history"
+        )
 
 
 def _tell_reasons(moved: Sequence[Moved]) -> Iterator[str]:

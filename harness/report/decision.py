@@ -10,7 +10,7 @@ from rich.text import Text
 from shootout.contract import Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import tell_finding
+from shootout.decide.limits import FIDELITY, tell_finding
 from shootout.decide.objective import Cost, Flip
 from shootout.decide.options import Limit
 from shootout.decide.policy import Objective
@@ -60,7 +60,12 @@ def render(decision: Decision, question: Question, width: int) -> list[Text]:
         ),
         *labelled("Would change it", _tell_changes(decision), width),
     ]
-    return [*lines, *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings), Text()]
+    return [
+        *lines,
+        *(Text(f"note: {note}") for note in _list_notes_on_rows(decision, rows)),
+        *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings),
+        Text(),
+    ]
 
 
 def _tell_outcome(decision: Decision) -> str:
@@ -160,10 +165,12 @@ def _tell_ties(decision: Decision) -> Iterator[str]:
 
 def _tell_trust(decision: Decision, question: Question, room: int) -> str:
     counts = sorted({answer.sure.restarts for answer in question.answers if answer.sure.restarts})
-    restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
+    restarts = "No restart"
+    if counts:
+        restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
     held = {answer.sure.control_holds for answer in question.answers}
     control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
-    told = [f"{restarts if counts else 'No restart'}{control}."]
+    told = [f"{restarts}{control}."]
     if decision.stability:
         told.append(_tell_stability(decision))
     if decision.settle:
@@ -218,6 +225,16 @@ def _tell_unknown(decision: Decision) -> Iterator[str]:
             why.setdefault("; ".join(reasons), []).append(short(judged.candidate))
     for reason, labels in why.items():
         yield f"{', '.join(fold(labels, NAMED))} ({reason})"
+
+
+def _list_notes_on_rows(decision: Decision, rows: Mapping[str, Row]) -> list[str]:
+    """List what the runs say of candidates whose outputs aren't known to be good enough: how many rows judge them."""
+    unknown = [
+        judged.candidate
+        for judged in decision.candidates
+        if any(one.limit in FIDELITY and one.standing is Standing.UNKNOWN for one in judged.limits)
+    ]
+    return list(dict.fromkeys(note for label in unknown for note in rows[label].notes))
 
 
 def _tell_nearest_miss(decision: Decision) -> Iterator[str]:

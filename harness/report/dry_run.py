@@ -17,6 +17,7 @@ from shootout.build.preparation import expected_s
 from shootout.constants import (
     BLOCK_NS,
     COPY,
+    GIVEN_ROUNDS,
     GPU_LEAD_IN_NS,
     LEAD_IN_NS,
     ROUNDS,
@@ -35,6 +36,7 @@ from shootout.study.group import compute_rounds
 from shootout.study.plan import Plan, PlannedGroup
 from shootout.study.points import describe, rows_of
 from shootout.study.preview import InputPreview, Preview, preview
+from shootout.study.schema import Study
 from shootout.units import counted, size, span
 
 EXPORT_S = 1.0
@@ -88,23 +90,32 @@ def _restarts_s(planned: Plan) -> list[float]:
     names = {arm.target.backend for group in planned.groups for arm in group.playing}
     ready_s = {name: backends.entry(name).ready_s for name in names}
     beside = len(lanes_near(planned.placement))
+    steps = _count_steps(planned.study)[0]
     return [
         sum(
-            ready_s[arm.target.backend] / beside + _rounds_s(arm, compute_rounds(group.record.pairs))
+            ready_s[arm.target.backend] / beside + _rounds_s(arm, steps, compute_rounds(group.record.pairs))
             for arm in group.playing
         )
         for group in planned.groups
     ]
 
 
-def _rounds_s(arm: Arm, computes: int) -> float:
+def _count_steps(study: Study) -> tuple[int, int]:
+    """Return the fewest and the most steps of a restart under requests."""
+    if study.rate:
+        return GIVEN_ROUNDS, GIVEN_ROUNDS
+    return (1 if study.enough_rate else SERVE_ROUNDS), SERVE_ROUNDS
+
+
+def _rounds_s(arm: Arm, steps: int, computes: int) -> float:
     """Estimate an arm's own part of all rounds; calls or windows that are longer than the least take more.
 
     Args:
+        steps: if it serves.
         computes: how many of the rounds read `compute` too.
     """
     if arm.scenario is Scenario.SERVE:
-        return SERVE_ROUNDS * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
+        return steps * SERVE_STEP_S * (1 + SERVE_LEAD_IN)
     block_ns = WINDOW_NS if arm.scenario is Scenario.THROUGHPUT else BLOCK_NS
     ramp_ns = GPU_LEAD_IN_NS if arm.target.device.is_gpu else 0
     return ((ROUNDS + computes) * (block_ns + LEAD_IN_NS) + ROUNDS * ramp_ns) / 1e9
@@ -113,9 +124,8 @@ def _rounds_s(arm: Arm, computes: int) -> float:
 def _tell_restarts(planned: Plan, groups: Sequence[PlannedGroup]) -> str:
     fewest = min(_count_fewest(planned, group) for group in groups)
     serves = {group.record.arms[0].scenario is Scenario.SERVE for group in groups}
-    rounds = " or ".join(
-        str(count) for count in sorted(SERVE_ROUNDS if is_serving else ROUNDS for is_serving in serves)
-    )
+    steps = " to ".join(dict.fromkeys(map(str, _count_steps(planned.study))))
+    rounds = " or ".join(steps if is_serving else str(ROUNDS) for is_serving in sorted(serves, reverse=True))
     return f"  {fewest} to {planned.study.most_restarts} restarts of {rounds} rounds"
 
 

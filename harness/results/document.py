@@ -154,8 +154,9 @@ class Serving(Part):
 
     Attributes:
         rate_per_s: requests a second: the highest that held the limit (of a restart in which none did, the lowest
-            that was tried), or the given one.
+            that was tried), or the given one. Its upper end is above every restart's: there the limit didn't hold.
         searched: whether it was searched.
+        may_do_more: whether the rate has no upper end: it was given, or in a restart nothing above it was tried.
         holds: whether p99 stayed within the limit: after a search, in more than half of the restarts. Null where it
             didn't, but one restart or a busy machine is all that shows it.
         p99_ns: the median over restarts of p99's 99 % upper bound, at that rate; null where so many requests were
@@ -167,6 +168,7 @@ class Serving(Part):
 
     rate_per_s: Rate
     searched: bool
+    may_do_more: bool = False
     holds: bool | None
     p99_ns: float | None
     p99_highest_ns: float | None = None

@@ -23,6 +23,21 @@ def given_rate(done: Sequence[LoadTestResult]) -> float | None:
     return next((one.given_per_s for one in done), None)
 
 
+def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
+    """Return the upper end of a rate that was searched; None if it may be any higher.
+
+    It is the highest of all restarts' lowest rates that failed above what held. One that held a rate that is enough
+    tried none above it.
+    """
+    found = [_failed_above(one) for one in done]
+    return None if math.inf in found else max(found, default=None)
+
+
+def _failed_above(one: LoadTestResult) -> float:
+    best = max((step.rate_per_s for step in one.steps if step.held), default=0.0)
+    return min((step.rate_per_s for step in one.steps if step.rate_per_s > best), default=math.inf)
+
+
 def holds(done: Sequence[LoadTestResult], time_ns: float) -> bool:
     """Tell whether an arm's p99 holds its limit, as far as it has served: not "for sure", but as measured.
 

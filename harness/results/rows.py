@@ -217,9 +217,13 @@ def serving(lines: Sequence[Played], timing: Timing | None, disturbed_share: flo
     if not served or timing is None:
         return None
     given, p99_ns = p99_limit.given_rate(served), p99_limit.p99_ns(served, timing.median_ns)
+    rate, bound = Rate(value=given, low=given, high=given) if given else _rate_of(timing), None
+    if not given and (bound := p99_limit.bounding_rate(served)):
+        rate = rate.model_copy(update={"high": max(rate.high, bound)})
     return Serving(
-        rate_per_s=Rate(value=given, low=given, high=given) if given else _rate_of(timing),
+        rate_per_s=rate,
         searched=not given,
+        may_do_more=bound is None,
         holds=p99_limit.known_to_hold(served, timing.median_ns, disturbed_share),
         p99_ns=p99_ns if math.isfinite(p99_ns) else None,
         p99_highest_ns=p99_limit.highest_p99_ns(served),

@@ -24,7 +24,7 @@ import numpy as np
 from shootout.constants import ALPHA
 from shootout.contract import Array
 from shootout.stats import quantiles
-from shootout.stats.spread import PRIOR, bayes_factor, reading_reach
+from shootout.stats.spread import PRIOR, bayes_factor, find_reach
 
 H_WEIGHT, SIGN_WEIGHT, T_WEIGHT = 0.5, 0.25, 0.25
 T_EFFECT = 9.0
@@ -148,8 +148,12 @@ class PairEvidence:
 
     def reading(self) -> tuple[float, float]:
         """Return the 95 % interval of this pair alone, at this look, as log ratios; it always holds the median."""
-        reach = reading_reach(self.n, self.squares, self.log_weights)
+        reach = self.reach(ALPHA)
         return min(self.median, self.mean - reach), max(self.median, self.mean + reach)
+
+    def reach(self, alpha: float) -> float:
+        """Return how far from the mean the true log ratio lies, but for the share `alpha`; inf of one restart."""
+        return find_reach(self.n, self.squares, self.log_weights, alpha) if self.n >= LEAST_RESTARTS else math.inf
 
     def _outer(self, distances: Array) -> Array:
         """Return E but for its sign part, held to what it is further out: it grows with the distance from the mean."""

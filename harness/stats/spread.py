@@ -6,8 +6,8 @@ that scale has a prior from recorded runs: it is near 3 %, mostly between 1 and 
 group does, one in ten three times as far, one in a hundred by 40 % whatever the group does. That last share is what
 keeps a wild arm among quiet ones from being believed.
 
-`bayes_factor` is evidence against a shift, under "the true log ratio is any other". `reading_reach` is how far the
-ratio may lie from the mean, with 95 %, under the same prior.
+`bayes_factor` is evidence against a shift, under "the true log ratio is any other". `find_reach` is how far the
+ratio may lie from the mean, under the same prior.
 
 Sources: an inverse gamma prior whose scale is learnt from the other series is Smyth's (2004, limma); an e-value that
 mixes over effects in units of the variance is Lai's (1976). The constants were fitted to 96 recorded groups
@@ -33,7 +33,6 @@ _COMPONENTS = ((0.89, 8.0, 1.0, None), (0.10, 4.0, 3.0, None), (0.01, 2.0, None,
 group's, or of its own."""
 _EFFECTS = ((0.5, 10.0, True), (0.4, 1.0, False), (0.1, 100.0, False))
 """How far a true ratio may be off: a share, and a variance in units of the pair's own variance, or of its own."""
-_COVERAGE = 0.95
 _BISECTIONS = 60
 
 _log, _lgamma = np.log, np.vectorize(math.lgamma, otypes=[float])
@@ -125,15 +124,16 @@ def _find_factors(n: int) -> tuple[Array, Array, Array, tuple[tuple[Array, Array
     return spread, power, constant, tuple(effects)
 
 
-def reading_reach(n: int, squares: float, log_weights: Array) -> float:
-    """Return how far from the mean of `n` log ratios the true one lies at most, with 95 %.
+def find_reach(n: int, squares: float, log_weights: Array, alpha: float) -> float:
+    """Return how far from the mean of `n` log ratios the true one lies, but for the share `alpha`.
 
-    It is the central interval of a mixture of Student t distributions, one for each term, weighted by how well the
-    term explains the pair's own spread. It holds for one pair at one look.
+    It is half of the central interval of a mixture of Student t distributions, one for each term, weighted by how well
+    the term explains the pair's own spread. It holds for one pair at one look.
 
     Args:
         n: restarts, at least 1.
         squares, log_weights: as in `bayes_factor`.
+        alpha: how often the interval may miss the truth.
     """
     from scipy.special import stdtr  # here: scipy takes 0.1 s to import, and a worker needs none of it
 
@@ -142,10 +142,10 @@ def reading_reach(n: int, squares: float, log_weights: Array) -> float:
     freedom = n - 1 + _DEGREES
     unit = np.sqrt((_PRIOR_SQUARES + squares) / (n * freedom))
     low, high = 0.0, float(unit.max())
-    while np.sum(share * stdtr(freedom, high / unit)) < (1 + _COVERAGE) / 2:
+    while np.sum(share * stdtr(freedom, -high / unit)) > alpha / 2:
         low, high = high, 2 * high
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        below = np.sum(share * stdtr(freedom, middle / unit)) < (1 + _COVERAGE) / 2
+        below = np.sum(share * stdtr(freedom, -middle / unit)) > alpha / 2
         low, high = (middle, high) if below else (low, middle)
     return high

@@ -96,6 +96,8 @@ class Study(BaseModel):
             there are threads, for serving 1.
         rate: requests a second, for serving; None: search the highest that holds the limit.
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
+        enough_rate: requests a second beyond which that search need not go; a policy sets it. None: the more, the
+            better.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
         inputs: the user's own data (`exported.data_files`) for a model of their own, or the files that `read` reads.
@@ -144,6 +146,7 @@ class Study(BaseModel):
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    enough_rate: float | None = Field(default=None, gt=0.0, le=1e9)
     options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
@@ -232,7 +235,7 @@ def _find_silenced(changed: Mapping[str, Any]) -> set[str]:
     silenced |= {"targets"} if "backend" in changed else set()
     asked = {*axes.as_axis(changed.get("scenario", ()))}
     if asked and Scenario.SERVE not in asked:
-        silenced |= {"rate", "p99_limit_ms"}
+        silenced |= {"rate", "p99_limit_ms", "enough_rate"}
         silenced |= set() if Scenario.THROUGHPUT in asked else {"instances"}
     return silenced
 
@@ -338,7 +341,7 @@ def _find_metric_faults(study: Study) -> Iterator[str]:
 def _find_unused_options(study: Study) -> Iterator[str]:
     """Yield options of some scenarios alone: in any other they would be limits without effect."""
     asked = study.all_scenarios
-    words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms}
+    words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms, "enough_rate": study.enough_rate}
     for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
         how = "add scenario serve (--scenario serve)"
         yield f"{word} is for requests that arrive by themselves: {how}, or leave it out"

@@ -1,9 +1,10 @@
-"""docs/comparing.md shows what its reference runs say, to the letter, and what moved in the runs that were repeated."""
+"""docs/comparing.md shows what its reference runs say, to the letter, and how often unchanged arms read as such."""
 
 from __future__ import annotations
 
-import json
+import math
 import re
+from contextlib import suppress
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
@@ -12,23 +13,26 @@ import numpy as np
 import pytest
 from rich.console import Console, Group, RenderableType
 
-from shootout.compare.compare import SESSION_FLOOR, compare_folders, learn_floor
+from shootout.compare.compare import compare, compare_folders
 from shootout.compare.merge import merge_runs
+from shootout.constants import ALPHA
+from shootout.errors import UsageError
 from shootout.report import compared
+from shootout.results.analysis import analyse_cells
+from shootout.results.document import Ratio
+from shootout.stats.sessions import learn_floor
+from shootout.stats.verdicts import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "comparing.md").read_text()
-WIDTH, FIRST = 100, 5
+WIDTH = 100
 
 
-def test_the_page_tells_how_wide_floors_are():
-    """The least of nine controls' floors, for ten arms, in the median."""
-    rng = np.random.default_rng(0)
-    arms, told = 10, []
+def test_the_page_tells_how_wide_learned_floors_are():
+    """The median of what sessions whose ratios move by an SD of 3 % teach."""
+    rng, told = np.random.default_rng(0), []
     for sessions in (5, 10, 20):
-        drawn = rng.normal(0.0, 0.03, (200, arms - 1, sessions))
-        least = [some[np.argmin(some.std(axis=1))] for some in drawn]
-        floors = [learn_floor(one, arms * (arms - 1)) for one in least]
+        floors = [math.expm1(learn_floor(one, ALPHA)) for one in rng.normal(0.0, 0.03, (2_000, sessions))]
         told.append(f"{np.median(floors):.0%}".replace("%", " %"))
     five, ten, twenty = told
     text = " ".join(PAGE.split())
@@ -62,36 +66,23 @@ def test_the_page_shows_two_machines():
     assert printed(compared.render_merged(merge_runs(runs), WIDTH, full=False)) == text
 
 
-def test_the_page_tells_which_control_moved_least_and_how_far():
-    """SD of the log ratio over the last five of ten runs, the median over arms and the most; and pairs of runs."""
-    bench = json.loads((ROOT / "results" / "reference" / "repeated.json").read_text())
-    tables = bench["sections"]["repeated"]["tables"]
-    times = {
-        row["arm"]: np.median([float(one) for one in row["median_us"].split() if one != "–"])
-        for row in tables["arms against the baseline, a letter and a figure for each run"]
-    }
-    moved: dict[tuple[str, str], np.ndarray] = {}
-    for row in tables["pairs, a letter and a figure for each run"]:
-        one, other = row["pair"].split(" ÷ ")
-        values = np.log([np.nan if word == "–" else float(word) for word in row["ratios"].split()])
-        moved[one, other], moved[other, one] = values, -values
+UNCHANGED = (
+    *("batch-crossover", "batch-sweep", "runtimes", "runtimes-batch", "runtimes-batches", "runtimes-widths"),
+    *("shootout", "shootout-intel", "width-sweep"),
+)
+"""Runs that ship and ask the same as another one of them, on one machine."""
 
-    def sd(arm: str, control: str, part: slice) -> float:
-        return float(np.nanstd(moved[arm, control][part], ddof=1))
 
-    chosen, near, base = [], [], []
-    early, late = slice(0, FIRST), slice(FIRST, None)
-    for arm in times:
-        others = [one for one in times if one != arm]
-        chosen.append(sd(arm, min(others, key=lambda one: sd(arm, one, early)), late))
-        near.append(sd(arm, min(others, key=lambda one: abs(np.log(times[one] / times[arm]))), late))
-        base += [sd(arm, "torch-eager:cpu:fp32", late)] if not arm.startswith("torch-eager") else []
-    apart = []
-    for arm in times:
-        control = min((one for one in times if one != arm), key=lambda one: abs(np.log(times[one] / times[arm])))
-        apart += [abs(one - other) for one, other in combinations(moved[arm, control][late], 2)]
-    known = [one for one in apart if np.isfinite(one)]
-    beyond = sum(one > np.log1p(SESSION_FLOOR) for one in known)
-    assert f"beside the arm nearest in time, {beyond} of {len(known)} pairs lay further apart" in PAGE
-    for words, found in (("moved least before", chosen), ("nearest in time", near), ("torch-eager", base)):
-        assert f"{words} | {100 * np.median(found):.1f} % | {100 * max(found):.1f} % |" in PAGE
+def test_the_page_tells_how_often_unchanged_arms_read_as_changed():
+    runs = [analyse_cells(ROOT / "results" / "reference" / name) for name in UNCHANGED]
+    found: list[Ratio] = []
+    for one, other in combinations(runs, 2):
+        with suppress(UsageError):
+            told = compare(one, other)
+            moves = [move for session in told.sessions for move in session.moved]
+            assert not any(move.sessions for move in moves)
+            found += [move.ratio for move in moves if move.ratio and not move.changes]
+    inside = sum((one.low or 0.0) <= 1 <= (one.high or math.inf) for one in found)
+    false = sum(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in found)
+    words = f"Of {len(found)} comparisons of an unchanged arm, {inside} intervals hold 1, and {false} have a verdict"
+    assert words in " ".join(PAGE.split())

@@ -3,84 +3,158 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from support.races.cells import comparison
+from support.races import made
 
-from shootout.compare.compare import LEAST_SESSIONS, SESSION_FLOOR, choose_control, find_change, learn_floor
-from shootout.constants import BIAS_FLOOR
-from shootout.results.document import Ratio, ratio_of
-from shootout.stats.evidence import PairEvidence
-from shootout.stats.verdicts import Verdict, compare
+from shootout.compare.compare import (
+    LEAST_SESSIONS,
+    Session,
+    choose_control,
+    find_change,
+    find_floor,
+    read_beside,
+)
+from shootout.constants import ALPHA, BIAS_FLOOR
+from shootout.contract import Array
+from shootout.results.document import Ratio
+from shootout.stats.group_evidence import GroupEvidence, Rules
+from shootout.stats.sessions import SESSION_FLOOR, learn_floor
+from shootout.stats.verdicts import Verdict
 
-KNOWN = 0.001
+UNKNOWN = np.array([])
+ASSUMED = math.log1p(SESSION_FLOOR)
 
 
-def ratio(value: float, within: float = KNOWN) -> Ratio:
-    return ratio_of(comparison(value, within))
+def session(times: Mapping[str, Array]) -> Session:
+    """Arms' times in each restart, one block each."""
+    nowhere: Any = None
+    blocks = {arm: {g: np.array([ns]) for g, ns in enumerate(found)} for arm, found in times.items()}
+    rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=20, bias_floor=BIAS_FLOOR)
+    return Session(site=nowhere, evidence=GroupEvidence(blocks, rules))
+
+
+def drawn(rng: np.random.Generator, ns: Mapping[str, float], sd: float, restarts: int = 5) -> Session:
+    """Each arm's time scatters by this SD."""
+    return session({arm: one * np.exp(rng.normal(0.0, sd, restarts)) for arm, one in ns.items()})
+
+
+def changed(ratio: float, means: Array = UNKNOWN, sd: float = 0.001, tests: int = 1) -> Ratio:
+    """An arm that takes so many times as long as before, on a day when all takes twice as long."""
+    rng = np.random.default_rng(0)
+    before, after = ({"a": 1.0, "b": 3.0}, {"a": 2.0 * ratio, "b": 6.0})
+    return find_change((drawn(rng, before, sd), drawn(rng, after, sd)), "a", "b", means, tests)
 
 
 def test_what_moves_both_cancels_and_what_moves_one_is_a_change():
-    assert find_change(ratio(2.0), ratio(2.0), 0.02).verdict is Verdict.SAME
-    found = find_change(ratio(2.0), ratio(2.6), 0.10)
-    assert (found.value, found.verdict) == (pytest.approx(1.3), Verdict.SLOWER)
-    assert find_change(ratio(2.6), ratio(2.0), 0.10).verdict is Verdict.FASTER
+    quiet = np.linspace(-0.001, 0.001, 8)
+    assert changed(1.0, quiet).verdict is Verdict.SAME
+    found = changed(1.3)
+    assert (found.value, found.verdict) == (pytest.approx(1.3, rel=2e-3), Verdict.SLOWER)
+    assert changed(1 / 1.3).verdict is Verdict.FASTER
 
 
 def test_the_floor_takes_what_sessions_differ_by():
     """9 % is nothing between sessions that may differ by 10 %, and is known to be something where they don't."""
-    assert find_change(ratio(1.0), ratio(1.09), SESSION_FLOOR).verdict is Verdict.CANT_TELL
-    assert find_change(ratio(1.0), ratio(1.09), 0.02).verdict is Verdict.SLOWER
+    assert changed(1.09).verdict is Verdict.CANT_TELL
+    quiet = np.linspace(-0.003, 0.003, 8)
+    assert changed(1.09, quiet).verdict is Verdict.SLOWER
+    assert BIAS_FLOOR < find_floor(quiet, ALPHA) < 0.02
+    assert find_floor(np.zeros(8), ALPHA) == pytest.approx(math.log1p(BIAS_FLOOR))
 
 
-def test_the_interval_holds_both_runs_own():
-    found = find_change(ratio(1.0, 0.1), ratio(1.5, 0.2), 0.1)
-    assert found.low == pytest.approx(1.5 / 1.2 / 1.1 / 1.1)
-    assert found.high == pytest.approx(1.5 * 1.2 * 1.1 * 1.1)
+def test_the_interval_is_of_its_row_and_the_verdict_of_all():
+    """11 % more is beyond the floor of one row; nobody knows that of one among fifty."""
+    alone, among = changed(1.115), changed(1.115, tests=50)
+    assert (alone.low, alone.high) == (among.low, among.high)
+    assert (alone.verdict, among.verdict) == (Verdict.SLOWER, Verdict.CANT_TELL)
 
 
-def test_a_control_is_who_moved_least_in_earlier_sessions():
-    rng = np.random.default_rng(0)
-    earlier = {"steady": list(rng.normal(0, 0.002, 8)), "wild": list(rng.normal(0, 0.2, 8)), "short": [0.0, 0.0]}
-    run = {"steady": ratio(1.0, 0.3), "wild": ratio(1.0), "short": ratio(1.0)}
-    found = choose_control(run, run, earlier, 3)
-    assert found
-    assert (found.arm, found.sessions) == ("steady", 8)
-    assert BIAS_FLOOR <= found.floor < SESSION_FLOOR
+def unchanged(rng: np.random.Generator, shift_sd: float, sd: float, restarts: int) -> list[Ratio]:
+    """Ten arms that are the same in both sessions, each moved by what sessions differ by."""
+    arms = {f"a{number}": 1.0 + number for number in range(10)}
+    moved = {arm: ns * math.exp(rng.normal(0.0, shift_sd / math.sqrt(2))) for arm, ns in arms.items()}
+    pair = drawn(rng, arms, sd / math.sqrt(2), restarts), drawn(rng, moved, sd / math.sqrt(2), restarts)
+    found = []
+    for arm in arms:
+        control = choose_control(pair, arm, [one for one in arms if one != arm])
+        assert control
+        found.append(find_change(pair, arm, control, UNKNOWN, len(arms)))
+    return found
 
 
-def test_without_them_it_is_who_is_known_best():
+@pytest.mark.parametrize(("restarts", "sd"), [(2, 0.03), (3, 0.03), (5, 0.03), (5, 0.10), (10, 0.03)])
+def test_unchanged_arms_read_as_such_and_an_interval_holds_as_often_as_it_says(restarts: int, sd: float):
+    """The floor is what sessions differ by in 95 of 100 cases: an SD of 5 %. Fifty pairs of sessions of ten arms."""
+    rng, shift_sd = np.random.default_rng(restarts), ASSUMED / 1.96
+    tables = [unchanged(rng, shift_sd, sd, restarts) for _ in range(50)]
+    ends = [(one.low, one.high) for table in tables for one in table]
+    assert np.mean([low <= 1 <= high for low, high in ends if low and high]) >= 0.93
+    told = [any(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in table) for table in tables]
+    assert sum(told) <= 5, "5 % of tables, and twice its standard error"
+    if (restarts, sd) == (5, 0.03):
+        widths = [math.sqrt(high / low) - 1 for low, high in ends if low and high]
+        assert np.median(widths) < 0.12
+        assert np.quantile(widths, 0.99) < 0.15, "two sessions with nothing changed are known to be within 15 %"
+
+
+def test_few_restarts_lean_on_the_spread_of_the_others():
+    def reach(sd: float, restarts: int = 2) -> float:
+        arms = {f"a{number}": 1.0 for number in range(8)}
+        return drawn(np.random.default_rng(1), arms, sd, restarts).reach("a1", "a2", ALPHA)
+
+    assert reach(0.005) < reach(0.03) < reach(0.3)
+    assert reach(0.03, 8) < reach(0.03, 2)
+    assert math.isinf(reach(0.03, 1)), "one restart each tells no spread"
+
+
+def test_a_control_is_who_is_known_best():
     """Not who makes the change small or large: the values have no say."""
-    before = {"near": ratio(1.0, 0.05), "far": ratio(3.0, 0.01)}
-    after = {"near": ratio(1.0, 0.05), "far": ratio(9.0, 0.01)}
-    found = choose_control(before, after, {"near": [0.0] * (LEAST_SESSIONS - 1)}, 2)
-    assert found
-    assert (found.arm, found.floor, found.sessions) == ("far", SESSION_FLOOR, 0)
-    open_ = {"near": ratio(1.0, math.inf)}
-    assert choose_control(open_, open_, {}, 2) is None
+    rng = np.random.default_rng(4)
+
+    def made_of(far: float) -> Session:
+        common = rng.normal(0.0, 0.001, 8)
+        return session(
+            {
+                "a": np.exp(common),
+                "near": np.exp(rng.normal(0.0, 0.05, 8)),
+                "far": far * np.exp(common + rng.normal(0.0, 0.002, 8)),
+            }
+        )
+
+    pair = made_of(3.0), made_of(9.0)
+    assert choose_control(pair, "a", ["near", "far"]) == "far"
+    once = session({"a": np.array([1.0]), "near": np.array([1.0])})
+    assert choose_control((once, once), "a", ["near"]) is None
 
 
-def test_a_learnt_floor_errs_as_seldom_as_it_says():
-    """A thousand times: five earlier sessions, two new ones that differ by chance alone; one of ten is chosen."""
-    rng, controls, out = np.random.default_rng(7), 10, 0
+def test_a_learned_floor_errs_as_seldom_as_it_says():
+    """A thousand times: five earlier sessions, and two new ones that differ by chance alone."""
+    rng, out = np.random.default_rng(7), 0
     for _ in range(1_000):
-        sessions = rng.normal(0.0, 0.03, (controls, LEAST_SESSIONS))
-        floors = [learn_floor(one, controls) for one in sessions]
-        chosen = int(np.argmin(floors))
-        new = rng.normal(0.0, 0.03, (controls, 2))[chosen]
-        out += abs(new[1] - new[0]) > math.log1p(floors[chosen])
-    assert out <= 50
+        *earlier, one, other = rng.normal(0.0, 0.03, LEAST_SESSIONS + 2)
+        out += abs(other - one) > learn_floor(np.array(earlier), ALPHA)
+    assert 30 <= out <= 65
 
 
 def test_a_change_of_a_fifth_is_seen_where_sessions_differ_by_a_percent():
     rng = np.random.default_rng(3)
-    learnt = learn_floor(rng.normal(0.0, 0.01, 10), 20)
-    seen = 0
+    means, seen = rng.normal(0.0, 0.01, 10), 0
     for _ in range(40):
-        runs = [
-            ratio_of(compare(PairEvidence(np.log(drawn)), alpha=0.01, bias_floor=0.005))
-            for drawn in (rng.normal(1.0, 0.01, 10), rng.normal(1.2, 0.012, 10))
-        ]
-        seen += find_change(*runs, learnt).verdict is Verdict.SLOWER
+        pair = drawn(rng, {"a": 1.0, "b": 2.0}, 0.01, 10), drawn(rng, {"a": 1.2, "b": 2.0}, 0.012, 10)
+        seen += find_change(pair, "a", "b", means, 20).verdict is Verdict.SLOWER
     assert seen >= 38
+
+
+def test_runs_beside_the_two_are_their_history(tmp_path: Path):
+    """Of the same study and machine; neither the two themselves, nor what is no run."""
+    one, other, third = (made.raced(tmp_path / name, "m", 1_000, 2_000) for name in ("one", "two", "three"))
+    made.raced(tmp_path / "elsewhere", "another machine", 1_000, 2_000)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "journal.jsonl").write_text("{}\n")
+    assert [run.document.run for run in read_beside(one, other)] == [str(third)]

@@ -67,8 +67,16 @@ def study(**fields: Any) -> Study:
         ),
         (
             {"objective": "cost", "load": "200/s", "p99": "5ms", "machine": [PRICE]},
-            {"scenario": (Scenario.SERVE,), "rate": None, "p99_limit_ms": 5.0},
+            {
+                "scenario": (Scenario.SERVE,),
+                "rate": None,
+                "enough_rate": pytest.approx(200 / 0.7, rel=2e-3),
+                "p99_limit_ms": 5.0,
+            },
         ),
+        ({"objective": "size", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx(200.2)}),
+        ({"objective": "size", "rate": "70/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx(100.1)}),
+        ({"objective": "rate", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": None}),
     ],
 )
 def test_what_a_policy_needs_is_measured(keys: dict[str, Any], fitted: dict[str, Any]):
@@ -183,9 +191,10 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
         (fidelity,) = (row.fidelity for row in analyse(folder).rows if row.arm == INT8.label)
         assert fidelity
         assert fidelity.metric
-        candidate = next(one for one in read_question([folder]).candidates if one.row.arm == INT8.label)
+        candidates = read_question([folder]).candidates
+        (label,) = (one.label for one in candidates if one.row.arm == INT8.label)
         for wanted in (policy(), policy(**{name: given[1]}), policy(**{name: given[1]}, memory="1GB", size="1GB")):
-            finding = judge_limits(wanted, candidate, 9)[-1 if not wanted.limits else 0]
+            finding = judge_limits(wanted, candidates)[label][-1 if not wanted.limits else 0]
             assert finding.standing is fidelity.metric.standing, lost
             if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
                 assert f"about {fidelity.metric.rows_needed:,} would tell" in (finding.reason or "")

@@ -38,7 +38,7 @@ def test_report_and_calibration_share_no_row_where_there_are_enough():
     reported, other = ({row.tobytes() for row in part["x"]} for part in (split.report, split.other))
     assert (len(reported), len(other), reported & other) == (25, 25, set())
     assert np.array_equal(split.report_labels, CLASSES[::2])
-    assert "every other of the 50" in split.notes[0]
+    assert "25 of your 50 labelled rows were used for calibration" in split.notes[0]
     sets = split.sets()
     assert [one["x"].shape for one in sets] == [(2, 4)] * 13
     assert np.array_equal(sets[-1]["x"], np.stack([ROWS[49], ROWS[1]])), "filled up from the first"
@@ -163,7 +163,8 @@ def test_the_class_scores_are_found_behind_a_label_output():
 def test_rows_without_labels_are_shared_out_for_a_metric(tmp_path: Path):
     split = input_sets.split_rows({"x": ROWS}, None, SPECS)
     assert np.array_equal(split.report_rows, np.arange(0, 50, 2))
-    assert "the metric on every other of the 50 rows" in split.notes[0]
+    told = "25 of your 50 rows were used for calibration and timing; the metric is of the other 25"
+    assert split.notes == (told,)
     path = linear(tmp_path / "mine.onnx", ("n", 4), ("n", 3))
     np.savez(tmp_path / "data.npz", x=ROWS)
     asked = Request(model=str(path), parameters={"n": 4}, inputs_npz=tmp_path / "data.npz", scored="outputs")
@@ -206,7 +207,7 @@ def test_the_exported_models_report_is_of_these_rows(tmp_path: Path):
     assert report is not None
     assert np.array_equal(report.inputs["x"], ROWS[::2])
     assert np.array_equal(report.labels, CLASSES[::2])
-    assert onnx.notes[-1].startswith("accuracy on every other")
+    assert "labelled rows were used for calibration" in onnx.notes[-1]
     weights, found = torch.weights(), torch.report()
     assert found is not None
     counted = fidelity.with_accuracy(

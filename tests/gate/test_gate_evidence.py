@@ -14,13 +14,14 @@ from support.races import made
 from shootout.contract import Arm, BoundStanding, Executed, NotRunKind, Precision, Target
 from shootout.errors import UsageError
 from shootout.gate.evidence import Check, Limits, find_evidence, read_limits
-from shootout.gate.verdict import judge_ratio
+from shootout.gate.verdict import judge_slowdown
+from shootout.journal import journal
 from shootout.journal.records import Checked, Failure, Line
 from shootout.messages import Scores
 from shootout.results.analysis import analyse_cells
-from shootout.results.document import Ratio
+from shootout.results.group import group_of
 from shootout.stats.paired import compare_means, compare_right
-from shootout.stats.verdicts import Standing, Verdict
+from shootout.stats.verdicts import Standing
 
 
 def evidence(
@@ -230,30 +231,21 @@ def test_accuracy_that_nobody_knows_is_never_met(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "withheld", "standing"),
-    [
-        (0.9, 1.0499, None, Standing.MET),
-        (1.0501, 1.2, None, Standing.BROKEN),
-        (1.0, 1.1, None, Standing.UNKNOWN),
-        (None, None, None, Standing.UNKNOWN),
-        (0.9, 1.0, "the baseline came out different from a copy of itself", Standing.UNKNOWN),
-        (1.2, 1.3, "the baseline came out different from a copy of itself", Standing.UNKNOWN),
-    ],
+    ("slowdown", "restarts", "standing"),
+    [(1.0, 12, Standing.MET), (1.1, 12, Standing.BROKEN), (1.05, 12, Standing.UNKNOWN), (1.1, 1, Standing.UNKNOWN)],
 )
-def test_a_ratio_is_held_to_its_limit_by_its_bounds(
-    low: float | None, high: float | None, withheld: str | None, standing: Standing
+def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
+    tmp_path: Path, slowdown: float, restarts: int, standing: Standing
 ):
-    ratio = Ratio(
-        value=1.05,
-        low=low,
-        high=high,
-        verdict=Verdict.CANT_TELL,
-        restarts_needed=None,
-        sd=0.01,
-        restarts=9,
-        reason=withheld,
-    )
-    assert judge_ratio(ratio, 0.05) is standing
+    """Whatever interval of the ratio a screen shows."""
+    rng, lines = np.random.default_rng(2), list[Line]()
+    for restart in range(restarts):
+        for arm, ns in ((made.A, 1e3), (made.B, 1e3 * slowdown), (made.COPY, 1e3)):
+            lines.append(made.played(arm, restart, ns * np.exp(rng.normal(0.0, 0.003))))
+        lines.append(made.rounds(restart))
+    history = journal.read(made.write(tmp_path / "run", made.header(), *lines))
+    (group,) = (group_of(history, record) for record in history.groups)
+    assert judge_slowdown(group, made.A.label, made.B.label, 0.05) is standing
 
 
 @pytest.mark.parametrize(

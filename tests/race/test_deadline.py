@@ -33,7 +33,7 @@ from shootout.race.live_arm import LiveArm
 from shootout.race.queue import Race
 from shootout.race.recording import Recorder
 from shootout.race.restart import RaceEvents, Restart, RestartContext
-from shootout.race.serving import LoadTest
+from shootout.race.serving import LoadTest, RateSearch
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.results.group import group_of
@@ -165,8 +165,11 @@ def test_who_is_begun_anew_is_taken_to_need_as_long_as_the_slowest() -> None:
     assert pace.entering_s(some) == 3.5
 
 
-@pytest.mark.parametrize("rate_per_s", [100.0, None], ids=["given", "searched"])
-@pytest.mark.parametrize("whole", [1, SERVE_ROUNDS - 2])
+@pytest.mark.parametrize(
+    ("rate_per_s", "whole"),
+    [(100.0, 1), (None, 1), (None, SERVE_ROUNDS - 2)],
+    ids=["given-1", "searched-1", "searched-7"],
+)
 def test_a_restart_under_requests_that_lacks_steps_does_not_count(
     rate_per_s: float | None, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,20 +209,19 @@ def test_where_the_time_is_short_the_slowest_stay_out() -> None:
 
 
 def test_arms_whose_steps_at_a_given_rate_can_not_all_end_in_time_stay_out_at_once() -> None:
-    """At 200 a second, nine steps of 1,100 requests take 49.5 s."""
+    """At 200 a second, three steps of 1,100 requests take 16.5 s."""
     out: dict[str, NotRun] = {}
-    given, terms = context(World({}), lambda: 60.0, out), LoadTest(rate_per_s=200.0)
+    given, terms = context(World({}), lambda: 20.0, out), LoadTest(rate_per_s=200.0)
     arms = entrance("b", 0.002), entrance("a", 0.001)
     found = Restart(index=0, arms=(), context=given, rng=random.Random(0), terms=terms)._arms_that_fit_the_time(arms)
     assert found == [arms[1]]
-    assert "takes 99 s at least, and --max-time leaves 60 s" in out["b:cpu:fp32"].reason
+    assert "takes 33 s at least, and --max-time leaves 20 s" in out["b:cpu:fp32"].reason
 
 
 def test_a_step_of_a_search_for_a_rate_is_not_begun_where_it_does_not_fit() -> None:
     world = World({"a": 1e5})
     found = Restart(index=0, arms=(), context=context(world, lambda: 50.0, {}), rng=random.Random(0))
-    offer = RateStep(rate_per_s=10.0, requests=1_000, lead_in=100, seed=0, limit_ns=1e6, most_late=None)
-    found.desk = SimpleNamespace(offer=lambda *_: offer)  # type: ignore[assignment]
+    found.desk = RateSearch(rate_per_s=10.0, limit_ns=1e6, seed=0, shift=1.0, first=True)
     tuned = Tuned(per_reading={}, call_ns={Scope.END_TO_END: 1e8})
     live = fakes.live_arm(fakes.arm("a"), process=SimpleNamespace(cpu_ns=lambda: 0), tuned=tuned)
     found.playing.append(live)

@@ -12,15 +12,18 @@ from support.races import fakes
 from support.races.fakes import QUIET, FakePlayer, FakeWatch, World
 
 from shootout import clock as harness_clock
-from shootout.constants import SERVE_ROUNDS
+from shootout.constants import GIVEN_ROUNDS, SERVE_ROUNDS
 from shootout.contract import Arm, Array, Scenario
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race import serving
 from shootout.race.queue import Race, flagged_blocks
 from shootout.race.restart import RaceEvents, Restart, RestartContext
 from shootout.race.serving import P99, LoadTest, next_rate
+from shootout.results import p99_limit
 from shootout.stats import quantiles
+from shootout.stats.goals import Aim, Goal
 from shootout.stats.group_evidence import GroupEvidence, Rules
+from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Verdict
 from shootout.worker.concurrent import Service, schedule_ns, serve_stream
 
@@ -295,9 +298,9 @@ def test_no_step_is_added_for_a_flagged_one(flags: set[int]) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_at_a_given_rate_each_round_has_a_figure_and_its_flag() -> None:
-    watch = FakeWatch(frozenset({1, 4}))
+    watch = FakeWatch(frozenset({1}))
     race = raced(Serving({"a": 1e6, "b": 1.25e6}), LoadTest(rate_per_s=300.0, limit_ns=5e6), watch)
-    assert race.blocks["a:cpu:fp32"][0].size == SERVE_ROUNDS - 2
+    assert race.blocks["a:cpu:fp32"][0].size == GIVEN_ROUNDS - 1
 
 
 @pytest.mark.usefixtures("quick")
@@ -352,3 +355,72 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     p99 = np.median([np.median(blocks) for blocks in race.blocks["a:cpu:fp32"].values()])
     assert p99_deterministic(0.5) / 20 < p99 < 2 * p99_deterministic(0.5) / 20, "a bound, of 1,000 requests"
     assert GroupEvidence(race.blocks, race.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER
+
+
+ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=200.0)
+
+
+def tried(restart: Restart) -> dict[str, list[float]]:
+    """The rates that each arm of a restart was offered, by backend."""
+    return {
+        live.arm.target.backend: [turn.offer.rate_per_s for turn in live.turns if turn.offer]
+        for live in restart.playing
+    }
+
+
+@pytest.mark.usefixtures("quick")
+def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
+    """Both could do five times that and more: a step each, in place of nine."""
+    context = RestartContext(launcher=Serving({"a": 1e6, "b": 5e5}), watch=FakeWatch(), events=QUIET)
+    restart = Restart(
+        index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=ENOUGH
+    ).run()
+    assert tried(restart) == {"a": [200.0], "b": [200.0]}
+    assert (restart.rounds, restart.is_cut) == (1, False)
+    for live in restart.playing:
+        assert serving.outcome_ns(live.turns) == (1e9 / 200,)
+        found = serving.served_in(restart.desk, live)
+        assert found
+        assert p99_limit.bounding_rate([found]) is None, "it may do more"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("call_ns", "machines"), [(6e6, 2), (1.5e7, 5)], ids=["just too slow", "far too slow"])
+def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_ns: float, machines: int) -> None:
+    """166 calls a second in all, or 66, and less than that within a limit of 100 ms, where 200 are asked for."""
+    context = RestartContext(launcher=Serving({"a": 1e6, "b": call_ns}), watch=FakeWatch(), events=QUIET)
+    terms = replace(ENOUGH, limit_ns=1e8)
+    restart = Restart(
+        index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=terms
+    ).run()
+    slow = next(live for live in restart.playing if live.arm.target.backend == "b")
+    found = serving.served_in(restart.desk, slow)
+    assert found
+    held, failed = max(one.rate_per_s for one in found.steps if one.held), p99_limit.bounding_rate([found])
+    assert failed
+    assert math.ceil(200 / held) == math.floor(200 / failed) + 1 == machines
+    assert restart.rounds < SERVE_ROUNDS
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_load_that_all_hold_is_a_matter_of_the_fewest_restarts() -> None:
+    """Their times per request are the same, to the last digit, so nothing is left to race for."""
+    world = Serving({"a": 1e6, "b": 1.2e6, "c": 3e5})
+    arms = [serves("a"), serves("b"), serves("c"), serves("a", control=True)]
+    labels = [arm.label for arm in arms]
+    rules = Rules(
+        baseline=labels[0],
+        control=labels[3],
+        comparisons=2,
+        max_restarts=60,
+        bias_floor=0.005,
+        goal=Goal(aim=Aim.BEST),
+        least_restarts=LEAST_TAILS,
+    )
+    race = Race(arms=dict(zip(labels, arms, strict=True)), rules=rules, seed="7", terms=ENOUGH)
+    steps = 0
+    while players := race.players():
+        steps += race.restart(players, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET)).rounds
+    assert (race.played, steps) == (LEAST_TAILS, LEAST_TAILS)
+    assert {tuple(map(float, blocks[0])) for blocks in race.blocks.values()} == {(1e9 / 200,)}
+    assert all(p99_limit.highest_p99_ns(done) for done in race.served.values()), "p99 at the load is known of all"

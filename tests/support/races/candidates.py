@@ -101,11 +101,25 @@ def throughput(arm: str, rate: float, spread: float = 0.0, **changes: Any) -> Ro
     return row(arm, 1e9 / rate, scenario="throughput", items_per_s=found, **changes)
 
 
-def served(arm: str, rate: float, p99_ms: float | None, *, searched: bool = False, holds: bool = True) -> Row:
-    """An arm under requests; its p99 of more than the run's own limit of 5 ms breaks that."""
+def served(
+    arm: str,
+    rate: float,
+    p99_ms: float | None,
+    *,
+    searched: bool = False,
+    holds: bool = True,
+    may_do_more: bool | None = None,
+    **changes: Any,
+) -> Row:
+    """An arm under requests; its p99 of more than the run's own limit of 5 ms breaks that.
+
+    Args:
+        may_do_more: whether the rate has no upper end; None: that of a given rate has none.
+    """
     found = Serving(
         rate_per_s=Rate(value=rate, low=rate, high=rate),
         searched=searched,
+        may_do_more=not searched if may_do_more is None else may_do_more,
         holds=holds,
         p99_ns=p99_ms and p99_ms * 1e6,
         p99_highest_ns=p99_ms and 1.1e6 * p99_ms,
@@ -113,4 +127,4 @@ def served(arm: str, rate: float, p99_ms: float | None, *, searched: bool = Fals
         unloaded_ns=1e5,
         start_late_ns=0.0,
     )
-    return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found)
+    return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found, **changes)
