@@ -10,11 +10,13 @@ from typing import Any, cast
 import numpy as np
 
 from shootout.compare.matching import Machine
+from shootout.constants import BIAS_FLOOR
 from shootout.decide.candidates import Candidate, Play, Question
 from shootout.results.analysis import Analysed
 from shootout.results.choice import Cell
 from shootout.results.document import Rate, Row, Serving
 from shootout.results.group import Group
+from shootout.stats.group_evidence import GroupEvidence, Rules
 
 from . import made
 from .cells import GROUP, cell, document, row
@@ -30,7 +32,8 @@ def group(found: Cell, restarts: int = 5, sd: float = 0.0, seed: int = 0) -> Gro
         for row in found.rows
         if row.end_to_end
     }
-    return cast(Group, SimpleNamespace(blocks=lambda _: blocks))
+    rules = Rules(baseline=None, control=None, comparisons=1, max_restarts=60, bias_floor=BIAS_FLOOR)
+    return cast(Group, SimpleNamespace(blocks=lambda _: blocks, evidence=lambda _: GroupEvidence(blocks, rules)))
 
 
 def analysed(
