@@ -2,15 +2,19 @@
 
 A group of arms as fast as their baseline, with a control, is looked at after each of 20 restarts. It errs if at any
 look there is evidence enough against a ratio of exactly 1, for any of its arms: no bias floor helps. Seeded, and it
-measures nothing, so it may run on a busy machine. `python -m lab --only levels [--runs N]`.
+measures nothing, so it may run on a busy machine. `python -m lab --only levels [--runs N]`; `python -m lab.levels FILE`
+puts the tables of a kept document into docs/measurement.md.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +39,9 @@ ARMS = 9
 POWER_SDS = (0.01, 0.025, 0.05, 0.10)
 LOOKS = (2, 3, 5, 10)
 EFFECTS = (0.0, 0.02, 0.05, 0.10, 0.30, 1.0)
-REFERENCE_RUNS = Path(__file__).resolve().parents[1] / "results" / "reference"
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE_RUNS = ROOT / "results" / "reference"
+KEPT, PAGE = REFERENCE_RUNS / "levels.json", ROOT / "docs" / "measurement.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,3 +263,52 @@ def resampled(series: Array, runs: int, rng: np.random.Generator) -> float:
     """Return the share of false verdicts if the series' restarts had come in any order and on either side."""
     order = np.argsort(rng.random((runs, 2, series.size)), axis=-1)
     return float(np.mean(told_apart(series[order] * rng.choice([-1, 1], size=order.shape)) > 0))
+
+
+def tabulate(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Write one table of the document as docs/measurement.md has it, line by line."""
+    if title == "false verdicts by SD":
+        heads = ["SD between restarts", *(f"{k} comparison{'s' * (k > 1)}" for k in COMPARISONS)]
+        cells = [[f"{row['SD']:.1%}", *(f"{row[f'{k} comparisons']:.1%}" for k in COMPARISONS)] for row in rows]
+    elif title == "false verdicts in uneven groups":
+        heads = ["group", "groups drawn a setting", "any false verdict"]
+        cells = [[row["group"], f"{row['runs']:,}", f"{row['worst']:.1%}"] for row in rows]
+    elif title == "false verdicts where restarts depend on each other":
+        heads = ["noise", *(f"autocorrelation {ar}" for ar in (0.3, 0.5))]
+        found = {
+            (row["noise"], row["autocorrelation"]): ", ".join(
+                f"{100 * row[f'{k} comparisons']:.0f}" for k in COMPARISONS
+            )
+            for row in rows
+        }
+        cells = [[noise, *(f"{found[noise, ar]} %" for ar in (0.3, 0.5))] for noise in NOISES]
+    elif title == "the smallest ratio told every second time":
+        heads = ["SD between restarts", *(f"{n} restarts" for n in LOOKS)]
+        cells = [[f"{row['SD']:.1%}", *(f"{row[f'{n} restarts']:.2f}" for n in LOOKS)] for row in rows]
+    else:
+        heads = ["SD between restarts", "holds the truth", "least of 24 settings", "median half-width at the stop"]
+        cells = []
+        for sd in POWER_SDS:
+            mine = [row for row in rows if row["SD"] == sd]
+            covered, reach = ([row[name] for row in mine] for name in ("covered", "median half-width"))
+            cells.append([f"{sd:.1%}", f"{np.mean(covered):.1%}", f"{min(covered):.0%}", f"±{np.median(reach):.1%}"])
+    return [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *cells)]
+
+
+def fill_page(text: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Return the page with the tables behind their marks."""
+
+    def fill(match: re.Match[str]) -> str:
+        return match[1] + "".join(f"{line}\n" for line in tabulate(match[2], tables[match[2]]))
+
+    return re.sub(r"(<!-- levels: (.*?) -->\n)(?:\|.*\n)*", fill, text)
+
+
+def main() -> None:
+    """Put the tables of a kept document into the page."""
+    tables = json.loads(KEPT.read_text())["sections"]["levels"]["tables"]
+    PAGE.write_text(fill_page(PAGE.read_text(), tables))
+
+
+if __name__ == "__main__":
+    main()
