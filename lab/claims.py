@@ -58,13 +58,13 @@ KEPT = (
     _kept(
         "depth-sweep",
         6,
-        "depth-sweep --set n_layers=128,1024,3840 --backends torch-eager,onnxruntime,numpy,jax-jit",
+        "depth-sweep --set n_layers=128,1024,3840 --backends torch-eager,onnxruntime,numpy",
     ),
-    _kept("fixed-parameters", 6, f"{DEEP}"),
+    _kept("fixed-parameters", 7, DEEP),
     _kept(
         "nested-sin",
-        4,
-        "nested-sin --set elements=1024,32768,1048576,33554432,134217728,1073741824 "
+        4.5,
+        "nested-sin --set elements=1024,32768,1048576,33554432,67108864,1073741824 "
         "--backends torch-eager,torch-compile,torchscript",
     ),
     _kept(
@@ -81,7 +81,7 @@ KEPT = (
     ),
     _kept(
         "bert-quantization",
-        5,
+        4.5,
         "bert-quantization --backends onnxruntime,onnxruntime:cpu:int8,onnxruntime:cpu:int8-dynamic,openvino,"
         "openvino:cpu:bf16,openvino:cpu:int8,openvino:cpu:int8-dynamic",
     ),
@@ -94,7 +94,7 @@ KEPT = (
         "--batch 1,64 --goal baseline",
     ),
     _kept("detectors", 2, "detectors --backends torch-eager,onnxruntime,openvino,litert"),
-    _kept("calibration-sweep", 2.5, "calibration-sweep"),
+    _kept("calibration-sweep", 2, "calibration-sweep"),
     _kept(
         "width-large",
         4,
