@@ -73,6 +73,7 @@ ON_REQUEST: Mapping[str, Section] = {
     "tasks": Section("tasks:figures", "twelve models, INT8 decided by each one's own measure and checked by hand"),
     "kills": Section("kills:figures", "kill -9 of a run, or of one of its processes"),
     "repeated": Section("repeated:figures", "the default run ten times: do the answers agree?"),
+    "claims": Section("claims:figures", "the published experiments, in whole runs that are kept for docs/claims.md"),
     "same": Section("repeated:same_figures", "one target five times in a run: every difference is false"),
     "starts": Section("restarts:start_figures", "forked copies of an arm beside started ones", alone=True),
     "decisions": Section("decisions_simulated:figures", "how often a decision is right, simulated"),
@@ -181,7 +182,9 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, help="how often the sections that repeat whole runs do so")
     parser.add_argument("--max-time", help="of each such run, e.g. 60s")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--targets", help="the arms of parity, order, restarts, ship; the models of tasks")
+    parser.add_argument(
+        "--targets", help="the arms of parity, order, restarts, ship; the models of tasks; the runs of claims"
+    )
     return parser.parse_args()
 
 

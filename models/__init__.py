@@ -17,7 +17,7 @@ __all__ = ["LabelledTask", "Model", "get", "is_own", "names"]
 _ZOO = "shootout.models.zoo"
 _OWN_MODULE = (
     *("residual_mlp", "digits", "digits_cnn", "efficientnet", "resnet", "bert"),
-    *("linear", "matmul", "mlp", "nested_sin", "recurrent"),
+    *("linear", "matmul", "attention", "mlp", "nested_sin", "recurrent", "detector"),
 )
 _SHIPPED = {
     **{name: f"{_ZOO}.{name}:MODEL" for name in _OWN_MODULE},

@@ -148,9 +148,11 @@ class JaxJitAdapter:
 
         Raises:
             ValueError: an option that is neither XLA's nor JAX's dispatch switch; nothing to quantize, or no data to.
-            SkippedArm: XLA widens every product of this precision.
+            SkippedArm: XLA widens every product of this precision; or a training step in it is asked for.
         """
         check_options(arm, self.capabilities.options)
+        if exported.trained and arm.target.precision in REDUCED:
+            raise SkippedArm("a training step of jax-jit has no mixed precision here", "ask for fp32, or torch-eager")
         if arm.target.precision in REFUSED:
             raise SkippedArm(*REFUSED[arm.target.precision])
         device = open_device(arm.target.device, arm.threads, arm.options)

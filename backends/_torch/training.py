@@ -2,7 +2,8 @@
 
 The loop is `zero_grad`, loss, `backward`, `step`. Compiled it is as PyTorch's own documentation does it: forward and
 loss as one graph, whose backward AOTAutograd compiles along with it, and `optimizer.step` as another. `backward()`
-itself is called between them, as in a user's loop.
+itself is called between them, as in a user's loop. In BF16 forward and loss run under autocast, as that documentation
+has mixed precision: weights, gradients and momenta stay in float32.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.backends._torch.account import count_operations
-from shootout.backends._torch.session import Account, Facts, OnCuda, dtype_of, profile_calls, read_account, weight_bytes
+from shootout.backends._torch.session import Account, Facts, OnCuda, profile_calls, read_account, weight_bytes
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs
 from shootout.backends.common_torch import float32_module
-from shootout.contract import Arm, Array, Arrays, Device, Executed
+from shootout.contract import Arm, Array, Arrays, Device, Executed, Precision
 from shootout.exported.training_step import MOMENTUM, RATE
 from shootout.session import GpuSide
 from shootout.trace_events import Event
@@ -57,12 +58,12 @@ class Student:
 def make_student(exported: ExportedModel, arm: Arm) -> Student:
     """Make the module and its eager step."""
     module, weights = _trainable_module(exported, arm)
-    optimizer = _make_optimizer(weights, 0.0)
+    optimizer, loss_of = _make_optimizer(weights, 0.0), _make_loss(module, arm)
 
     def step(*inputs: Any) -> torch.Tensor:
         *given, target, rate = inputs
         optimizer.zero_grad()
-        loss = _mean_squared_error(module, given, target)
+        loss = loss_of(given, target)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.param_groups[0]["lr"] = rate
         optimizer.step()
@@ -81,12 +82,8 @@ def compile_student(exported: ExportedModel, arm: Arm) -> Student:
     module, weights = _trainable_module(exported, arm)
     held = torch.zeros((), device=str(arm.target.device))
     optimizer = _make_optimizer(weights, held)
-
-    def loss_of(given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
-        return _mean_squared_error(module, given, target)
-
     torch._dynamo.config.allow_rnn = True  # RNN, GRU and LSTM are traced step by step; without it they are refused
-    forward: Any = torch.compile(loss_of, fullgraph=True, dynamic=False)
+    forward: Any = torch.compile(_make_loss(module, arm), fullgraph=True, dynamic=False)
     update: Any = torch.compile(optimizer.step, dynamic=False)
 
     def step(*inputs: Any) -> torch.Tensor:
@@ -126,7 +123,7 @@ def rate_in(inputs: Arrays) -> float:
 class TorchTrainingSession:
     """A student on one device; a `TrainingSession`.
 
-    Float32 throughout, so CPU inputs are used in place.
+    What it holds and is given is float32, in BF16 too, so CPU inputs are used in place.
     """
 
     def __init__(self, student: Student, built: Built, account: Account) -> None:
@@ -136,7 +133,9 @@ class TorchTrainingSession:
         self._cuda: OnCuda | None = None
         self.gpu: GpuSide | None = None
         if self._device is Device.CUDA:
-            self._cuda = cuda = OnCuda(built.arm, dtype_of(built.arm))
+            import torch
+
+            self._cuda = cuda = OnCuda(built.arm, torch.float32)
             self.gpu = cuda.side(self.execute)
 
     @cached_property
@@ -229,11 +228,22 @@ def _make_optimizer(weights: dict[str, torch.nn.Parameter], rate: Any) -> torch.
     return optimizer
 
 
-def _mean_squared_error(module: torch.nn.Module, given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+def _make_loss(module: torch.nn.Module, arm: Arm) -> Callable[[list[torch.Tensor], torch.Tensor], torch.Tensor]:
+    """Make the mean squared error of (the model's inputs, the target); of BF16 it is under autocast."""
     import torch
 
-    raw = module(*given)
-    return torch.nn.functional.mse_loss(raw[0] if isinstance(raw, tuple) else raw, target)
+    def loss_of(given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+        raw = module(*given)
+        return torch.nn.functional.mse_loss(raw[0] if isinstance(raw, tuple) else raw, target)
+
+    if arm.target.precision is not Precision.BF16:
+        return loss_of
+
+    def mixed_loss_of(given: list[torch.Tensor], target: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(str(arm.target.device), torch.bfloat16):
+            return loss_of(given, target)
+
+    return mixed_loss_of
 
 
 def _copy_to_host(tensors: Mapping[str, Any]) -> dict[str, Array]:

@@ -135,7 +135,7 @@ def take(job: ExportJob, effort: Effort) -> ExportedModel:
         shared_outputs=found.reference_outputs,
         drawn=original.drawn,
     )
-    return replace(assemble(job, beside), whole_s=original.whole_s)
+    return replace(assemble(job, beside), whole_s=original.whole_s, class_scores=original.class_scores)
 
 
 def _choose_calibration(

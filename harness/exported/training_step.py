@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 TARGET, RATE, LOSS = "loss.target", "sgd.rate", "loss"
 """The step's own inputs and its output; no Python argument, so no input of a model, can be called so."""
 MOMENTUM = 0.9
-PRECISIONS = (Precision.FP32, Precision.TF32)
+PRECISIONS = (Precision.FP32, Precision.TF32, Precision.BF16)
+"""BF16 is mixed: products are rounded to it, weights, gradients and momenta stay in float32."""
 BUCKETS = 64
 """So many numbers stand for one gradient; they show a wrong gradient's relative error to within about a fifth."""
 SMALLEST = 1e-3
@@ -42,7 +43,7 @@ def obstacle(target: Target) -> tuple[str, str] | None:
     """Return why this target has no training step, and what to do; None if its backend decides."""
     if target.precision not in PRECISIONS or target.scheme:
         wanted = f"{target.precision}{f'/{target.scheme}' if target.scheme else ''}"
-        return f"a training step keeps its weights in float32: there is none in {wanted}", "ask for fp32"
+        return f"a training step keeps its weights in float32: there is none in {wanted}", "ask for fp32 or bf16"
     return None
 
 

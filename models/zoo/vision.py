@@ -11,7 +11,7 @@ here each residual block adds little to what it reads (`RESIDUAL_GAIN`), as trai
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from shootout.models.base import SEED, Choice, IntRange, Model, Parameters, buff
 from shootout.models.seeding import seeded
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
+Net = TypeVar("Net", bound="nn.Module")
 STATISTICS, BUFFERS, CALIBRATION = range(3)
 """The seeds of drawn images: each purpose has its own."""
 STATISTICS_IMAGES, CALIBRATION_IMAGES = 16, 64
@@ -121,19 +123,28 @@ def settled(build: Callable[[Parameters], nn.Sequential], parameters: Parameters
     import torch
     from torch import nn
 
-    images = torch.from_numpy(_draw_images(parameters, STATISTICS_IMAGES, STATISTICS))
     with seeded(parameters), torch.no_grad():
-        model = build(parameters)
-        norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
-        for norm in norms:
-            norm.momentum = 1.0  # the statistics of this one batch
-        model.train()(images)
-        scores, head = model.eval()(images), model[-1]
+        model, images = with_statistics(build, parameters)
+        scores, head = model(images), model[-1]
         assert isinstance(head, nn.Linear)
         deviation = (scores - scores.mean(0)).square().mean().sqrt()
         head.weight /= deviation
         head.bias.copy_((head.bias - scores.mean(0)) / deviation + torch.randn(len(head.bias)))
     return model.requires_grad_(False)
+
+
+def with_statistics(build: Callable[[Parameters], Net], parameters: Parameters) -> tuple[Net, torch.Tensor]:
+    """Build the module with the BatchNorm statistics of drawn images; return these too. Call it inside `seeded`."""
+    import torch
+    from torch import nn
+
+    model, images = build(parameters), torch.from_numpy(_draw_images(parameters, STATISTICS_IMAGES, STATISTICS))
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.momentum = 1.0  # the statistics of this one batch
+    with torch.no_grad():
+        model.train()(images)
+    return model.eval(), images
 
 
 def _image_shape(parameters: Parameters) -> tuple[int, int, int]:

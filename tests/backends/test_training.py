@@ -12,7 +12,8 @@ import pytest
 
 from shootout import backends
 from shootout.backends.adapter import Adapter, Built
-from shootout.contract import Arm, Arrays, Capabilities, Executed, Scenario, Target
+from shootout.constants import USEFUL_BOUND
+from shootout.contract import Arm, Arrays, Capabilities, Executed, Precision, Scenario, Target
 from shootout.errors import ShootoutError, SkippedArm
 from shootout.export.client import Request, obtain_all
 from shootout.exported.model import ExportedModel
@@ -199,6 +200,39 @@ def test_wrong_inputs_are_refused_and_close_twice_is_harmless(trained: tuple[str
 def test_a_backend_that_says_nothing_of_training_has_none():
     assert {"torch-eager", "torch-compile", "jax-jit"} <= set(TRAINERS)
     assert Scenario.TRAIN_STEP not in Capabilities(consumes=(), targets=frozenset()).scenarios
+
+
+def mixed(found: dict[str, ExportedModel], folder: Path) -> dict[str, tuple[Verified, str]]:
+    """What the worker says of each in BF16, and the type of its momenta."""
+    target = Target(backend="torch-eager", precision=Precision.BF16)
+    verdicts = {}
+    for name, exported in found.items():
+        built = built_by(backends.get("torch-eager"), exported, target, folder / name)
+        session: Any = backends.get("torch-eager").load(built)
+        kinds = {str(array.dtype) for arrays in session.state() for array in arrays.values()}
+        verdicts[name] = verified(built), ", ".join(sorted(kinds))
+    return verdicts
+
+
+def test_a_mixed_step_multiplies_in_bf16_forward_and_backward_and_keeps_its_weights_in_float32(tmp_path: Path):
+    asked = exported_models()
+    for name, (found, kinds) in run_fresh(mixed, asked, tmp_path, warm=TORCH).items():
+        assert found.fault is None, f"{name}: {found.fault}"
+        assert set(found.executed.compute_nodes_by_precision) == {"bf16"}, name
+        assert kinds == "float32"
+        bound = asked[name].error_bounds[Precision.BF16]
+        assert 1e-4 < (found.fidelity.gradient_l2 or 0) < (bound or 0) < USEFUL_BOUND, name
+
+
+@pytest.mark.parametrize("precision", [Precision.BF16, Precision.FP16])
+def test_jax_has_no_mixed_step(tmp_path: Path, precision: Precision):
+    with pytest.raises(SkippedArm, match="no mixed precision"):
+        built_by(
+            backends.get("jax-jit"),
+            exported_models()["mlp"],
+            Target(backend="jax-jit", precision=precision),
+            tmp_path / precision,
+        )
 
 
 def test_a_package_without_a_backward_is_a_skip(tmp_path: Path):

@@ -24,6 +24,7 @@ CPU_ONLY = Here(
 PUBLISHED = {
     *("batch-sweep", "width-sweep", "depth-sweep", "fixed-parameters", "linear-precision", "matmul-transfers"),
     *("nested-sin", "efficientnet-quantization", "frontier", "small-networks", "shootout", "decoder"),
+    *("attention", "training", "detectors"),
 }
 
 
