@@ -63,20 +63,20 @@ KEPT = (
     _kept("fixed-parameters", 7, DEEP),
     _kept(
         "nested-sin",
-        4.5,
+        5,
         "nested-sin --set elements=1024,32768,1048576,33554432,67108864,1073741824 "
         "--backends torch-eager,torch-compile,torchscript",
     ),
     _kept(
         "linear-precision",
-        4,
+        3.5,
         "linear-precision --backends torch-eager,torch-eager:cpu:bf16,torch-eager:cpu:int8-dynamic,jax-jit,"
         "jax-jit:cpu:bf16,onnxruntime,onnxruntime:cpu:int8-dynamic,onnxruntime:cpu:int8,openvino,openvino:cpu:bf16,"
         "openvino:cpu:int8",
     ),
     _kept(
         "frontier",
-        4,
+        3.5,
         "frontier --backends torch-eager,onnxruntime,onnxruntime:cpu:int8,openvino,openvino:cpu:int8",
     ),
     _kept(
@@ -85,16 +85,16 @@ KEPT = (
         "bert-quantization --backends onnxruntime,onnxruntime:cpu:int8,onnxruntime:cpu:int8-dynamic,openvino,"
         "openvino:cpu:bf16,openvino:cpu:int8,openvino:cpu:int8-dynamic",
     ),
-    _kept("attention", 3, "attention --backends torch-eager,onnxruntime,openvino"),
+    _kept("attention", 4.5, "attention --backends torch-eager,onnxruntime,openvino"),
     _kept("training", 3, "training --backends torch-eager,torch-eager:cpu:bf16,jax-jit"),
     _kept(
         "trees",
-        1.5,
+        1,
         f"--model {','.join(TREES)} --backends onnxruntime --inputs rows.npz --labels labels.npz --max-error 0.99 "
         "--batch 1,64 --goal baseline",
     ),
     _kept("detectors", 2, "detectors --backends torch-eager,onnxruntime,openvino,litert"),
-    _kept("calibration-sweep", 2, "calibration-sweep"),
+    _kept("calibration-sweep", 1.5, "calibration-sweep"),
     _kept(
         "width-large",
         4,
@@ -134,6 +134,8 @@ def _run(bench: Bench, one: Kept) -> dict[str, Any]:
     into, out = RUNS / one.name, folder / one.name
     if not bench.quick and (into / journal.PACKED).exists():
         return {"run": one.name, "state": "kept before"}
+    if bench.quick:
+        shutil.rmtree(out, ignore_errors=True)
     if one.name == "trees":
         fit_trees(folder)
     limit = bench.max_time or f"{one.minutes * 60:.0f}s"
