@@ -57,10 +57,10 @@ def _kept(name: str, minutes: float, words: str) -> Kept:
 KEPT = (
     _kept(
         "depth-sweep",
-        6,
+        5,
         "depth-sweep --set n_layers=128,1024,3840 --backends torch-eager,onnxruntime,numpy",
     ),
-    _kept("fixed-parameters", 7, DEEP),
+    _kept("fixed-parameters", 8, DEEP),
     _kept(
         "nested-sin",
         5,
