@@ -143,8 +143,8 @@ class Raced:
                 yield Figure(
                     label=self.label,
                     value=found.value,
-                    low=found.low if trusted else None,
-                    high=found.high if trusted else None,
+                    low=found.reading[0] if trusted else None,
+                    high=found.reading[1] if trusted else None,
                     within=self.within,
                 )
 
