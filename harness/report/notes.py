@@ -368,7 +368,7 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
         return told
     states = {True: "passed", False: "FAILED: all verdicts are withheld", None: "which tells nothing yet"}
     state = states[summary.control.holds]
-    ends = ends_of(ratio.low, ratio.high)
+    ends = ends_of(*ratio.reading)
     return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g}{ends}, {state}."
 
 
