@@ -221,8 +221,8 @@ def make_plan(
     checked = {model: client.check(export) for model, export in asked.items()}
     files = [digest for facts in checked.values() for digest in facts.hashes]
     if study.metric:
-        named = "" if study.labels else study.scores or ""  # labels go by it too
-        files.append(scoring.check(study.metric, scores=named, min_agreement=study.min_agreement or ""))
+        output = "" if study.labels else study.scores or ""  # labels go by it too
+        files.append(scoring.check(study.metric, scores=output, min_agreement=study.min_agreement or ""))
     files += _check_truth(study, rows, counts, models)
     files += _check_units(Path(study.rows_by), counts) if study.rows_by else []
     here = Here(

@@ -72,6 +72,13 @@ def test_truth_that_does_not_fit_is_told_before_anything_is_looked_at(
     assert says in str(caught.value)
 
 
+def test_the_output_that_is_scored_is_no_target_that_was_named(here: Path):
+    """What a run ends with depends on the targets of --backends alone."""
+    np.savez("truth.npz", y=np.zeros((40, 3)))
+    fields = {"name": "s", "model": "m.onnx", "targets": ["numpy"], "inputs": "rows.npz", "truth": "truth.npz"}
+    assert make_plan(checked({**fields, "metric": "mae", "scores": "y"}), ["numpy"]).named == ("numpy",)
+
+
 def test_truth_of_a_function_of_ones_own_may_have_any_names_and_texts(here: Path):
     np.savez("truth.npz", word=np.array(["a"] * 40), place=np.zeros(40))
     assert plan(inputs="rows.npz", truth="truth.npz", metric="metric.py:score").groups
