@@ -339,12 +339,15 @@ def find_change(pair: tuple[Session, Session], arm: str, control: str, means: Ar
         reach = math.hypot(*(session.reach(arm, control, alpha) for session in pair), find_floor(means, alpha))
         return min(change - reach, middle), max(change + reach, middle)  # what is shown is the medians' ratio
 
-    low, high = ends(ALPHA)
+    low, high = ends(ALPHA / tests)
+    reading_low, reading_high = ends(ALPHA)
     return Ratio(
         value=math.exp(middle),
         low=math.exp(low),
         high=math.exp(high),
-        verdict=judge(*ends(ALPHA / tests), bias_floor=0.0, same_within=INDIFFERENT),
+        reading_low=math.exp(reading_low),
+        reading_high=math.exp(reading_high),
+        verdict=judge(low, high, bias_floor=0.0, same_within=INDIFFERENT),
         restarts_needed=None,
         sd=None,
         restarts=min(before.size, after.size),

@@ -308,7 +308,8 @@ def _find_worst(arm: str, sites: Sequence[CellInPlace]) -> _Worst | None:
         if site.answer.ship.arm == arm:
             found.append((site, Regret(value=1.0, low=1.0, high=1.0)))
         elif ratio := _ratio_to_shipped(arm, site):
-            found.append((site, Regret(value=ratio.value, low=ratio.low, high=ratio.high)))
+            low, high = ratio.reading
+            found.append((site, Regret(value=ratio.value, low=low, high=high)))
         else:
             return None
     value = max(one.value for _, one in found)

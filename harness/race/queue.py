@@ -24,10 +24,9 @@ from shootout.race import pace, serving
 from shootout.race.live_arm import LiveArm
 from shootout.race.restart import Restart, RestartContext
 from shootout.race.serving import LoadTest
-from shootout.race.stopping import GroupState, next_players
+from shootout.race.stopping import GroupState, fewest_restarts, next_players
 from shootout.results import crossovers
 from shootout.results.group import Group, counted, unfit, unsteady
-from shootout.stats.evidence import min_restarts
 from shootout.stats.goals import Aim
 from shootout.stats.group_evidence import GroupEvidence, Pair, Rules
 from shootout.stats.leaders import leader_sets, restarts_left
@@ -92,8 +91,7 @@ class Race:
     @property
     def owes(self) -> bool:
         """Tell whether arms that stood back for the contenders have yet to play as often as each should."""
-        state = self.state()
-        return any(len(self.blocks[label]) < state.fewest for label in state.parked)
+        return bool(self.state().late)
 
     def state(self, pressing: Collection[Pair] = ()) -> GroupState:
         """Return what the group has shown so far; `pressing`: pairs whose crossover waits for a verdict here."""
@@ -109,7 +107,7 @@ class Race:
     @property
     def evidence(self) -> GroupEvidence:
         """Return what the restarts so far say of any two arms."""
-        unsound, known = self.unsound, self._evidence
+        unsound, known = self.unsound | self.out, self._evidence
         if known is None or known.unsound != unsound:
             known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound)
         return known
@@ -117,7 +115,7 @@ class Race:
     @property
     def fewest(self) -> int:
         """Return the fewest restarts that can give a verdict, or that are asked for."""
-        return max(min_restarts(self.rules.comparisons), self.rules.least_restarts)
+        return fewest_restarts(self.rules)
 
     @property
     def owed(self) -> int:

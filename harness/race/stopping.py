@@ -91,6 +91,11 @@ def _staying_rivals(best: str, labels: Sequence[str], blocks: Mapping[str, Mappi
     return ordered[: max(close, -(-began // 2**played))]
 
 
+def fewest_restarts(rules: Rules) -> int:
+    """Return the fewest restarts that can give a verdict, or that each arm must play whatever is known before."""
+    return max(min_restarts(rules.comparisons), rules.least_restarts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
     """What a group has shown so far.
@@ -114,7 +119,7 @@ class GroupState:
     @property
     def fewest(self) -> int:
         """Return how many restarts each arm plays, whatever is known before."""
-        return max(min_restarts(self.rules.comparisons), self.rules.least_restarts)
+        return fewest_restarts(self.rules)
 
     @property
     def rules(self) -> Rules:
@@ -141,8 +146,13 @@ class GroupState:
     def waiting(self) -> set[str]:
         """Return the arms of open verdicts, and those that stood back and owe restarts."""
         pressing = [pair for pair in self.pressing if set(pair) <= set(self.labels)]
-        late = {label for label in self.parked if len(self.evidence.blocks[label]) < self.fewest}
-        return late | {label for pair in (*self.owed, *pressing) for label in pair}
+        return self.late | {label for pair in (*self.owed, *pressing) for label in pair}
+
+    @property
+    def late(self) -> set[str]:
+        """Return the arms that stood back and owe restarts; an arm that can't be the answer owes none."""
+        blocks, unsound = self.evidence.blocks, self.evidence.unsound
+        return {label for label in self.parked if len(blocks[label]) < self.fewest and label not in unsound}
 
     @property
     def far(self) -> set[str]:
@@ -160,7 +170,7 @@ class GroupState:
 
     @property
     def parked(self) -> set[str]:
-        """Return those of them that stand back while the contenders play; the baseline stays with its copy.
+        """Return the far arms that stand back while the contenders play; the baseline stays with its copy.
 
         None if many are near: then the contenders' restarts cost nearly as much as everybody's.
         """
@@ -192,15 +202,13 @@ class GroupState:
     @property
     def first_answer(self) -> FirstAnswer | None:
         """Return what is settled among the contenders while others have yet to play; None if that isn't so."""
-        some, parked = self.contenders, self.parked
-        if not parked or copy_strays(self.evidence) or not some.is_settled:
-            return None
-        if not (parked := parked & self.waiting):
+        some, late = self.contenders, self.late
+        if not late or copy_strays(self.evidence) or not some.is_settled:
             return None
         arms = [label for label in some.labels if label not in (self.rules.control, *self.evidence.unsound)]
         leaders = leader_sets(self.evidence, arms)[-1]
         near = {*leaders.tied, *leaders.beaten} - self.far
-        return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(parked))
+        return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(late))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

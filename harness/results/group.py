@@ -106,7 +106,8 @@ class Group:
         key = scope, sum(len(lines) for lines in self.played.values())
         if key not in self._evidence:
             blocks = self.blocks(scope)
-            unsound = unfit(self.steady_from, self.served, blocks)
+            out = {label for label, why in self.setbacks.items() if why.kind is not NotRunKind.OFF_LIMITS}
+            unsound = unfit(self.steady_from, self.served, blocks) | out
             self._evidence[key] = GroupEvidence(blocks, self.rules, unsound)
         return self._evidence[key]
 

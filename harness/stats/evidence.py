@@ -107,12 +107,15 @@ class PairEvidence:
         return float(SIGN_WEIGHT * sign_evidence(self.n)[weakest] + outer)
 
     def evidence_above(self, limit: float) -> float:
-        """Return the least of E against all shifts up to `limit`; 0 unless median and mean lie above it."""
-        return self.at(limit) if min(self.median, self.mean) > limit else 0.0
+        """Return the least of E against all shifts up to `limit`; 0 unless median and mean lie above it.
+
+        One restart is no evidence.
+        """
+        return self.at(limit) if self.n >= LEAST_RESTARTS and min(self.median, self.mean) > limit else 0.0
 
     def evidence_below(self, limit: float) -> float:
-        """Return the least of E against all shifts from `limit` on; 0 unless median and mean lie below it."""
-        return self.at(limit) if max(self.median, self.mean) < limit else 0.0
+        """Return the least of E against all shifts from `limit` on; likewise."""
+        return self.at(limit) if self.n >= LEAST_RESTARTS and max(self.median, self.mean) < limit else 0.0
 
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return the hull of {shift: E < 1/alpha}, as log ratios; it always holds the median.

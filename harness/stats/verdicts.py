@@ -125,7 +125,7 @@ def compare(
     if estimate and verdict is Verdict.CANT_TELL and sd is not None:
         foresee = partial(foreseen, pair.median, sd, alpha=alpha, bias_floor=bias_floor, same_within=same_within)
         needed = _restarts_needed(pair.n, partial(foresee, log_weights=pair.log_weights))
-    reading = pair.reading() if pair.n >= LEAST_RESTARTS else (-math.inf, math.inf)
+    reading_low, reading_high = pair.reading()
     return Comparison(
         value=math.exp(pair.median),
         low=_ratio_of(low),
@@ -134,8 +134,8 @@ def compare(
         sd=sd,
         restarts=pair.n,
         restarts_needed=needed,
-        reading_low=_ratio_of(reading[0]),
-        reading_high=_ratio_of(reading[1]),
+        reading_low=_ratio_of(reading_low),
+        reading_high=_ratio_of(reading_high),
     )
 
 

@@ -112,7 +112,7 @@ def test_questions_share_the_error_probability():
     )
     assert alone.ratio
     assert among.ratio
-    assert (alone.ratio.low, alone.ratio.high) == (among.ratio.low, among.ratio.high)
+    assert alone.ratio.reading == among.ratio.reading
     assert (alone.ratio.verdict, among.ratio.verdict) == (Verdict.SLOWER, Verdict.CANT_TELL)
 
 

@@ -70,7 +70,7 @@ def test_the_floor_takes_what_sessions_differ_by():
 def test_the_interval_is_of_its_row_and_the_verdict_of_all():
     """11 % more is beyond the floor of one row; nobody knows that of one among fifty."""
     alone, among = changed(1.115), changed(1.115, tests=50)
-    assert (alone.low, alone.high) == (among.low, among.high)
+    assert alone.reading == among.reading
     assert (alone.verdict, among.verdict) == (Verdict.SLOWER, Verdict.CANT_TELL)
 
 
@@ -92,7 +92,7 @@ def test_unchanged_arms_read_as_such_and_an_interval_holds_as_often_as_it_says(r
     """The floor is what sessions differ by in 95 of 100 cases: an SD of 5 %. Fifty pairs of sessions of ten arms."""
     rng, shift_sd = np.random.default_rng(restarts), ASSUMED / 1.96
     tables = [unchanged(rng, shift_sd, sd, restarts) for _ in range(50)]
-    ends = [(one.low, one.high) for table in tables for one in table]
+    ends = [one.reading for table in tables for one in table]
     assert np.mean([low <= 1 <= high for low, high in ends if low and high]) >= 0.93
     told = [any(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in table) for table in tables]
     assert sum(told) <= 5, "5 % of tables, and twice its standard error"

@@ -124,6 +124,12 @@ def test_a_beaten_arm_answers_one_question_of_each_set_that_it_stood_in():
     assert GroupEvidence(played(x), best, unsound={"arm 2"}).alpha == bonferroni(8 - 2 - 1)
 
 
+def test_arms_that_met_once_have_answered_nothing():
+    """Ten times apart, so that E of one restart is 42."""
+    x = np.array([[2.3, np.nan, np.nan], [0.0, 0.01, -0.01]])
+    assert GroupEvidence(played(x), rules(2)).alpha == bonferroni(2)
+
+
 def test_the_baseline_s_own_defeat_is_no_second_answer():
     x = np.log([[0.5, 0.501, 0.5], [0.49, 0.5, 0.495]])
     group = GroupEvidence(played(x), rules(3, goal=Goal(aim=Aim.BEST)))

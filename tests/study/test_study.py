@@ -45,9 +45,6 @@ def test_every_study_that_ships_can_be_read():
         "nested-sin",
         "frontier",
         "small-networks",
-        "attention",
-        "training",
-        "detectors",
         "runtimes",
     }
     assert all(schema.names().values()), "each says what it is for"
