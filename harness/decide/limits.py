@@ -22,8 +22,10 @@ from shootout.decide.objective import (
     count_machines,
     find_cost,
     find_rate,
+    has_failed_at,
     measure,
     rate_needs,
+    rate_play,
 )
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
@@ -356,8 +358,8 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
     if served is None:
         return Bounds(reason="never served requests", needs=needs)
     low, broken = None, math.nextafter(served.limit_ns, math.inf)
-    if not served.may_do_more and served.rate_per_s.high < load and play and play.restarts >= LEAST_TAILS:
-        return Bounds(low=broken, needs=needs)  # at a lower rate its p99 was beyond the limit in every restart
+    if play and has_failed_at(play, load):
+        return Bounds(low=broken, needs=needs)  # its p99 was beyond the limit in every restart
     if served.rate_per_s.low < load:
         return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
@@ -592,6 +594,9 @@ def _bound_rate(asked: _Asked) -> Bounds:
     value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
     if math.isinf(high):
         return Bounds(value=value, low=low, reason=_tell_given_rate(found.low), needs=rate_needs(asked.policy))
+    play = rate_play(asked.policy, asked.candidate)
+    if play and has_failed_at(play, asked.wanted / asked.policy.utilisation):
+        high = min(high, math.nextafter(asked.wanted, 0.0))  # it was tried at just above the limit
     return Bounds(value=value, low=low, high=high)
 
 

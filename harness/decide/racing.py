@@ -18,6 +18,7 @@ from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.journal.records import Played
+from shootout.results.p99_limit import SURELY
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Standing
@@ -28,8 +29,6 @@ from shootout.study.schema import Study
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
-_SURELY = 1.001
-"""A rate that is enough is so much more, since a rate and the time that it is the inverse of are rounded."""
 
 
 def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
@@ -95,8 +94,8 @@ def _enough_rate(policy: Policy) -> float | None:
     if policy.objective is Objective.RATE or (limit and policy.asks_cost):
         return None
     if policy.asks_cost:
-        return _SURELY * load / policy.utilisation
-    return _SURELY * max(load, limit / policy.utilisation if limit else 0.0) or None
+        return SURELY * load / policy.utilisation
+    return SURELY * max(load, limit / policy.utilisation if limit else 0.0) or None
 
 
 def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:

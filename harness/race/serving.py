@@ -32,6 +32,7 @@ from shootout.journal.records import LoadTestResult, Played, TriedRate
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race.live_arm import LiveArm
 from shootout.results.group import counting
+from shootout.results.p99_limit import count_least_machines
 from shootout.stats import quantiles
 from shootout.study.schema import Study
 from shootout.units import duration, number
@@ -89,12 +90,12 @@ class RateSearch:
         return all(self._knows_enough(believed(live.turns, flagged)) for live in arms)
 
     def _knows_enough(self, tried: Sequence[tuple[float, bool]]) -> bool:
-        """Tell whether any rate between the highest that held and the lowest that didn't goes as often into enough."""
+        """Tell whether any rate between the highest that held and the lowest that didn't needs as many machines."""
         if self.enough_per_s is None or not any(ok for _, ok in tried):
             return False
         best, failed = max(rate for rate, ok in tried if ok), [rate for rate, ok in tried if not ok]
         most = math.ceil(round(self.enough_per_s / best, 9))
-        return most == 1 or (bool(failed) and most == math.floor(round(self.enough_per_s / min(failed), 9)) + 1)
+        return most == 1 or (bool(failed) and most == count_least_machines(self.enough_per_s, min(failed)))
 
     def needed_s(self, offer: RateStep, live: LiveArm, rounds: int) -> float:
         """Return the seconds of so many steps of an arm, this one first; of one alone where that may be enough.

@@ -14,6 +14,8 @@ _LEAST_TO_BREAK = 2
 """Out of fewer restarts nobody is said to break a limit."""
 _TOO_BUSY = 0.25
 """Nor where a larger share of the rounds was disturbed."""
+SURELY = 1.001
+"""A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
 _LEAST_RESTARTS = 3
 """A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
 
@@ -21,6 +23,11 @@ _LEAST_RESTARTS = 3
 def given_rate(done: Sequence[LoadTestResult]) -> float | None:
     """Return the rate that requests were given, per second; None where it was searched, or there were none."""
     return next((one.given_per_s for one in done), None)
+
+
+def count_least_machines(load: float, failed: float) -> int:
+    """Return how many machines a load takes at least, of which none holds the rate that failed."""
+    return math.floor(round(load / failed, 9)) + 1
 
 
 def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
