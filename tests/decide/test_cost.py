@@ -177,8 +177,7 @@ def test_a_load_that_one_machine_holds_costs_one_machine_whatever_more_it_may_do
 def enough_for(policy: Policy) -> float:
     """The highest rate that a race for this policy tries."""
     study = fit_study(policy, checked({"name": "s", "model": "digits", "targets": ["numpy"]}), ())
-    assert study.enough_rate
-    return study.enough_rate
+    return max(study.enough_rate)
 
 
 @pytest.mark.usefixtures("no_samples")

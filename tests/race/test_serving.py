@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -357,7 +359,7 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     assert GroupEvidence(race.blocks, race.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER
 
 
-ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=200.0)
+ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=(200.0,))
 
 
 def tried(restart: Restart) -> dict[str, list[float]]:
@@ -400,6 +402,30 @@ def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_
     assert failed
     assert math.ceil(200 / held) == math.floor(200 / failed) + 1 == machines
     assert restart.rounds < SERVE_ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("enough_per_s", "capacity", "alone", "rates"),
+    [
+        ((800.0, 1_000.0), 1_200, 2_000, [1_000]),
+        ((800.0, 1_000.0), 900, 2_000, [1_000, 800]),
+        ((800.0, 1_000.0), 750, 2_000, [1_000, 800, 400, 566]),
+        ((800.0, 1_000.0), 850, 900, [800, 1_000]),
+        ((1_000.0,), 900, 950, [475, 672, 1_000]),
+    ],
+    ids=["both hold", "one holds", "none holds", "one call after another is slower", "and than all of them"],
+)
+def test_each_rate_that_matters_is_a_step_and_nothing_above_them(
+    enough_per_s: tuple[float, ...], capacity: float, alone: float, rates: list[float]
+) -> None:
+    search = serving.RateSearch(
+        rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s
+    )
+    live: Any = SimpleNamespace(turns=[], call_ns=1e9 / alone, arm=SimpleNamespace(instances=1))
+    while not search.is_over([live], ()):
+        rate = search.offer(live, ()).rate_per_s
+        live.turns.append(step(rate, ok=rate <= capacity))
+    assert [turn.offer.rate_per_s for turn in live.turns] == pytest.approx(rates, rel=1e-3)
 
 
 @pytest.mark.usefixtures("quick")
