@@ -248,8 +248,8 @@ def _answer_of_run(asked: _Asked) -> Finding | None:
     """Return what the run's own judgement says of a limit; None if it says nothing.
 
     The run holds each target to a limit of its own by a 95 % interval. `decide` says the same of that limit; and what
-    keeps it keeps a looser one, what breaks it breaks a tighter one. A gate has a share of 5 % for this, and may know less
-    than the run.
+    keeps it keeps a looser one, what breaks it breaks a tighter one. A gate has a share of 5 % for this, and may know
+    less than the run.
     """
     own = _limit_of_run(asked.limit, asked.candidate)
     if own is None:

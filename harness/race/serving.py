@@ -6,8 +6,8 @@ restart finds. No step is added for one that is flagged. The arms of a restart m
 the mean gap; each restart draws new ones.
 
 A search may know rates that matter, such as a machine's part of a load. It tries these first, from the highest on, and
-nothing above. Below, what matters is how many machines each of them takes. A restart is over as soon as that is known of
-each arm.
+nothing above. Below, what matters is how many machines each of them takes. A restart is over as soon as that is known
+of each arm.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _HOPELESS = 4
 """So many steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
 _MOST_REQUESTS = 200_000
 _BACKLOG = 0.02
-"""An arm that is behind by more than so much of a step at its end was offered more than it can do, however wide the limit."""
+"""Of a step: an arm that is behind by more at its end was offered more than it can do, however wide the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,18 +278,24 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     return (1e9 / best,) if best else ()
 
 
-def served_in(desk: RateSearch | None, live: LiveArm) -> LoadTestResult | None:
-    """Return what an arm did in a restart, for the journal; None if it didn't serve."""
+def served_in(desk: RateSearch | None, live: LiveArm, flagged: Collection[int]) -> LoadTestResult | None:
+    """Return what an arm did in a restart, for the journal; None if it didn't serve.
+
+    Args:
+        flagged: the numbers of the rounds that are flagged.
+    """
     if desk is None:
         return None
+    counts = counting(len(live.turns), flagged)
     steps = tuple(
         TriedRate(
             rate_per_s=turn.offer.rate_per_s,
             requests=turn.offer.requests,
             bound_ns=bound_ns(turn),
             held=is_held(turn),
+            counts=number in counts,
         )
-        for turn in live.turns
+        for number, turn in enumerate(live.turns)
         if turn.offer
     )
     return LoadTestResult(

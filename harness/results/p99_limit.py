@@ -33,8 +33,8 @@ def count_least_machines(load: float, failed: float) -> int:
 def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
     """Return the upper end of a rate that was searched; None if it may be any higher.
 
-    It is the highest of all restarts' lowest rates that failed above what held. One that held a rate that is enough
-    tried none above it.
+    It is the highest of all restarts' lowest rates that failed above what held, in a round that counts. One that held a
+    rate that is enough tried none above it.
     """
     found = [_failed_above(one) for one in done]
     return None if math.inf in found else max(found, default=None)
@@ -42,7 +42,7 @@ def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
 
 def _failed_above(one: LoadTestResult) -> float:
     best = max((step.rate_per_s for step in one.steps if step.held), default=0.0)
-    return min((step.rate_per_s for step in one.steps if step.rate_per_s > best), default=math.inf)
+    return min((step.rate_per_s for step in one.steps if step.counts and step.rate_per_s > best), default=math.inf)
 
 
 def holds(done: Sequence[LoadTestResult], time_ns: float) -> bool:

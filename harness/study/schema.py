@@ -96,8 +96,8 @@ class Study(BaseModel):
             there are threads, for serving 1.
         rate: requests a second, for serving; None: search the highest that holds the limit.
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
-        enough_rate: requests a second that matter: that search need not go beyond the highest. A policy sets them; none:
-            the more, the better.
+        enough_rate: requests a second that matter: that search need not go beyond the highest. A policy sets them;
+            none: the more, the better.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
         inputs: the user's own data (`exported.data_files`) for a model of their own, or the files that `read` reads.

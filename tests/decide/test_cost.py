@@ -76,10 +76,11 @@ def test_of_two_machines_the_cheaper_one_and_when_the_other_would_be():
 
 def test_brackets_open_with_the_uncertainty():
     def cost(rate: float, an_hour: float) -> Cost:
+        most, least = (count_machines(200, factor * rate, 1.0) for factor in (0.9, 1.1))
         return Cost(
             machine="m", price=an_hour, currency="USD", source="s", as_of=TODAY, rate_low=0.9 * rate,
-            rate_high=1.1 * rate, utilisation=1.0, per_million=1.0, machines=(most := count_machines(200, 0.9 * rate, 1)),
-            per_hour=most * an_hour, low_per_hour=count_machines(200, 1.1 * rate, 1) * an_hour,
+            rate_high=1.1 * rate, utilisation=1.0, machines=most, per_hour=most * an_hour,
+            low_per_hour=least * an_hour, per_million=1.0,
         )  # fmt: skip
 
     for upper in (1_100.0, None):  # of a rate that was given no upper end is known

@@ -278,6 +278,17 @@ def test_a_flagged_step_bounds_the_search_from_below_only(
     assert serving.believed(turns, flagged) == steers
 
 
+def test_a_failure_in_a_flagged_round_is_no_upper_end_of_the_rate() -> None:
+    live: Any = SimpleNamespace(turns=[step(400, ok=False), step(200, ok=True), step(283, ok=False)], call_ns=1e6)
+    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
+    for flagged, upper in (((), 283.0), ((2,), 400.0), ((0, 2), 283.0)):
+        found = serving.served_in(search, live, flagged)
+        assert found
+        assert p99_limit.bounding_rate([found]) == upper
+        failed = [rate for rate, ok in serving.believed(live.turns, flagged) if not ok]
+        assert upper == min(failed), "what steers the search"
+
+
 def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
     turns = [step(100, ok=False), step(200, ok=False), step(400, ok=True)]
     assert serving.believed(turns, ()) == [(400.0, True)]
@@ -381,7 +392,7 @@ def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
     assert (restart.rounds, restart.is_cut) == (1, False)
     for live in restart.playing:
         assert serving.outcome_ns(live.turns) == (1e9 / 200,)
-        found = serving.served_in(restart.desk, live)
+        found = serving.served_in(restart.desk, live, restart.flagged)
         assert found
         assert p99_limit.bounding_rate([found]) is None, "it may do more"
 
@@ -396,7 +407,7 @@ def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_
         index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=terms
     ).run()
     slow = next(live for live in restart.playing if live.arm.target.backend == "b")
-    found = serving.served_in(restart.desk, slow)
+    found = serving.served_in(restart.desk, slow, restart.flagged)
     assert found
     held, failed = max(one.rate_per_s for one in found.steps if one.held), p99_limit.bounding_rate([found])
     assert failed
@@ -418,9 +429,7 @@ def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_
 def test_each_rate_that_matters_is_a_step_and_nothing_above_them(
     enough_per_s: tuple[float, ...], capacity: float, alone: float, rates: list[float]
 ) -> None:
-    search = serving.RateSearch(
-        rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s
-    )
+    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s)
     live: Any = SimpleNamespace(turns=[], call_ns=1e9 / alone, arm=SimpleNamespace(instances=1))
     while not search.is_over([live], ()):
         rate = search.offer(live, ()).rate_per_s
