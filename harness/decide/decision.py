@@ -144,7 +144,7 @@ def decide(policy: Policy, question: Question, *, today: date) -> Decision:
     refuse_unpriced(policy, (one.machine for one in candidates))
     measures = {one.label: measure(policy, one) for one in candidates}
     assert len(measures) == len(candidates), "all that is found of a candidate goes by its label"
-    findings = judge_limits(policy, candidates)
+    findings = judge_limits(policy, candidates, measures=measures)
     standings = {one.label: _overall_standing(measures[one.label], findings[one.label]) for one in candidates}
     facts: dict[str, Any] = {
         "title": question.title,

@@ -22,8 +22,10 @@ from shootout.decide.objective import (
     count_machines,
     find_cost,
     find_rate,
+    has_failed_at,
     measure,
     rate_needs,
+    rate_play,
 )
 from shootout.decide.options import LIMITS, Limit
 from shootout.decide.policy import Policy
@@ -43,7 +45,10 @@ from shootout.stats.verdicts import Standing, Verdict, judge_limit
 from shootout.units import counted, number
 
 ALPHA = 0.05
-"""The chance that a limit of a candidate that may be chosen is called met or broken and isn't."""
+"""The chance that a limit of a candidate that may be chosen is called met or broken and isn't.
+
+Except for limits that the run judged: each has 5 % of its own.
+"""
 _OF_METRIC = frozenset({Limit.METRIC, Limit.MOST_METRIC, Limit.METRIC_DROP})
 FIDELITY = frozenset({Limit.ACCURACY, Limit.DROP, Limit.ERROR, Limit.AGREEMENT}) | _OF_METRIC
 WITH_METRIC = "--inputs data.npz --truth truth.npz --metric auto"
@@ -123,7 +128,10 @@ def _goes_by_metric(candidate: Candidate) -> bool:
 
 
 def judge_limits(
-    policy: Policy, candidates: Sequence[Candidate], alpha: float = ALPHA
+    policy: Policy,
+    candidates: Sequence[Candidate],
+    alpha: float = ALPHA,
+    measures: Mapping[str, ObjectiveValue] | None = None,
 ) -> dict[str, tuple[Finding, ...]]:
     """Return by label how each candidate stands to each limit.
 
@@ -138,7 +146,9 @@ def judge_limits(
 
     Args:
         alpha: the chance of an error that these candidates share.
+        measures: their objectives by label, if these are known already.
     """
+    measures = measures or {one.label: measure(policy, one) for one in candidates}
     asked = {
         one.label: [
             _ask(_Asked(policy=policy, candidate=one, limit=limit, wanted=wanted, alpha=alpha))
@@ -146,7 +156,7 @@ def judge_limits(
         ]
         for one in candidates
     }
-    contenders = _find_contenders(policy, candidates, asked)
+    contenders = _find_contenders(policy, measures, asked)
     sharing = [one for label in contenders for one in asked[label] if one.is_uncertain and not one.is_told_by_run]
     for one, finding in zip(sharing, _step_down([one.asked for one in sharing], alpha), strict=True):
         one.finding = finding
@@ -185,13 +195,12 @@ def _judge(asked: _Asked) -> Finding:
 
 
 def _find_contenders(
-    policy: Policy, candidates: Sequence[Candidate], asked: Mapping[str, Sequence[_Question]]
+    policy: Policy, measures: Mapping[str, ObjectiveValue], asked: Mapping[str, Sequence[_Question]]
 ) -> list[str]:
     """Return the candidates that would be chosen if they met their uncertain limits, as far as is known.
 
     All else about them is known to be met, and none that surely meets everything is known to be better.
     """
-    measures = {one.label: measure(policy, one) for one in candidates}
     fit = {
         label: found
         for label, found in measures.items()
@@ -239,16 +248,16 @@ def _answer_of_run(asked: _Asked) -> Finding | None:
     """Return what the run's own judgement says of a limit; None if it says nothing.
 
     The run holds each target to a limit of its own by a 95 % interval. `decide` says the same of that limit; and what
-    keeps it keeps a looser one, what breaks it breaks a tighter one.
+    keeps it keeps a looser one, what breaks it breaks a tighter one. A gate has a share of 5 % for this, and may know
+    less than the run.
     """
     own = _limit_of_run(asked.limit, asked.candidate)
     if own is None:
         return None
-    as_run = replace(asked, alpha=ALPHA)
     is_looser = asked.wanted > own if LIMITS[asked.limit].side == "most" else asked.wanted < own
     needed = Standing.MET if is_looser else Standing.BROKEN
-    if own == asked.wanted or _judge(replace(as_run, wanted=own)).standing is needed:
-        return _judge(as_run)
+    if own == asked.wanted or _judge(replace(asked, wanted=own)).standing is needed:
+        return _judge(asked)
     return None
 
 
@@ -356,8 +365,8 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
     if served is None:
         return Bounds(reason="never served requests", needs=needs)
     low, broken = None, math.nextafter(served.limit_ns, math.inf)
-    if not served.may_do_more and served.rate_per_s.high < load and play and play.restarts >= LEAST_TAILS:
-        return Bounds(low=broken, needs=needs)  # at a lower rate its p99 was beyond the limit in every restart
+    if play and has_failed_at(play, load):
+        return Bounds(low=broken, needs=needs)  # its p99 was beyond the limit in every restart
     if served.rate_per_s.low < load:
         return Bounds(reason=f"served {served.rate_per_s.low:.3g}/s, less than the load", needs=needs)
     if served.holds is False and not served.searched and served.rate_per_s.value <= load:
@@ -592,6 +601,9 @@ def _bound_rate(asked: _Asked) -> Bounds:
     value, low, high = (asked.policy.utilisation * one for one in (found.value, found.low, found.high))
     if math.isinf(high):
         return Bounds(value=value, low=low, reason=_tell_given_rate(found.low), needs=rate_needs(asked.policy))
+    play = rate_play(asked.policy, asked.candidate)
+    if play and has_failed_at(play, asked.wanted / asked.policy.utilisation):
+        high = min(high, math.nextafter(asked.wanted, 0.0))  # it was tried at just above the limit
     return Bounds(value=value, low=low, high=high)
 
 

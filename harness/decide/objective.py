@@ -19,6 +19,7 @@ from shootout.decide.policy import Objective, Policy, Priced
 from shootout.errors import UsageError
 from shootout.results.choice import find_fault
 from shootout.results.document import Part, Rate, Row
+from shootout.results.p99_limit import SURELY, count_least_machines
 from shootout.stats.evidence import LEAST_RESTARTS
 from shootout.stats.leaders import is_indifferent
 from shootout.stats.quantiles import LEAST_TAILS
@@ -262,6 +263,13 @@ def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
     return found[0] if found else None
 
 
+def has_failed_at(play: Play, rate: float) -> bool:
+    """Tell whether a rate was searched and is no higher than this one, which failed in each of enough restarts."""
+    serve = play.row.serve
+    is_below = serve is not None and not serve.may_do_more and serve.rate_per_s.high <= SURELY * rate
+    return is_below and play.restarts >= LEAST_TAILS
+
+
 def rate_needs(policy: Policy) -> str:
     """Return what to add to `shootout run` for a rate."""
     limit = policy.limits.get(Limit.P99)
@@ -276,7 +284,8 @@ class Cost(Part):
         rate_low, rate_high: items or requests a second of one, as measured; no upper end is known of one that may do
             more.
         machines: that the load takes, by the rate's lower end × utilisation.
-        per_hour: of them all; `low_per_hour` by the rate's upper end, of one machine where that isn't known.
+        per_hour: of them all; `low_per_hour` by the rate's upper end, of more machines if that didn't hold, and of one
+            machine where it isn't known.
         per_million: of requests, at that load.
     """
 
@@ -308,6 +317,8 @@ def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
     if isinstance(found, str):
         return found
     most, least = (count_machines(policy.load, rate, policy.utilisation) for rate in (found.low, found.high))
+    if (play := rate_play(policy, candidate)) and play.row.serve and not play.row.serve.may_do_more:
+        least = min(count_least_machines(SURELY * policy.load, found.high * policy.utilisation), most)
     return Cost(
         machine=candidate.machine.name,
         price=price.price,
@@ -375,15 +386,12 @@ def find_flip(candidate: str, load: float, chosen: Cost, other: Cost) -> Flip:
     against = _capacity_at(chosen, chosen.rate_high), _capacity_at(other, other.rate_low)
     prices = chosen.price, other.price
     spans = [_cheaper_at(load, *capacities, *prices) for capacities in (for_it, against)]
-    surely, perhaps = (
-        _count_for_load(load, mine) * chosen.price / _count_for_load(load, theirs) for mine, theirs in (against, for_it)
-    )
     (to_perhaps, from_perhaps), (to_surely, from_surely) = spans
     return Flip(
         candidate=candidate,
         load_from=(from_perhaps, from_surely),
         load_to=(to_perhaps, to_surely),
-        price=(surely, perhaps),
+        price=(chosen.low_per_hour / other.machines, chosen.per_hour * other.price / other.low_per_hour),
     )
 
 

@@ -18,6 +18,7 @@ from shootout.decide.policy import Objective, Policy
 from shootout.errors import UsageError
 from shootout.host import environment
 from shootout.journal.records import Played
+from shootout.results.p99_limit import SURELY
 from shootout.stats.goals import Aim
 from shootout.stats.quantiles import LEAST_TAILS
 from shootout.stats.verdicts import Standing
@@ -28,8 +29,6 @@ from shootout.study.schema import Study
 SPREAD = frozenset({Limit.P99, Limit.READY, Limit.RATE, Limit.COST})
 """Limits whose bound is the worst of several restarts."""
 BY_RATE = frozenset({Limit.RATE, Limit.COST})
-_SURELY = 1.001
-"""A rate that is enough is so much more, since a rate and the time that it is the inverse of are rounded."""
 
 
 def choose_study_for(policy: Policy, name: str, options: Mapping[str, Any]) -> Study:
@@ -62,7 +61,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
         changes["rate"] = _given_rate(policy, policy.load)
     elif serves and "rate" not in asked:
-        changes["enough_rate"] = _enough_rate(policy)
+        changes["enough_rate"] = _find_enough_rates(policy)
     if serves and "p99_limit_ms" not in asked and Limit.P99 in policy.limits:
         changes["p99_limit_ms"] = policy.limits[Limit.P99] / 1e6
     if "threads" not in asked and policy.asks_cost:
@@ -85,18 +84,19 @@ def _given_rate(policy: Policy, load: float) -> float:
     return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
 
 
-def _enough_rate(policy: Policy) -> float | None:
-    """Return the rate beyond which nothing changes the decision; None: the more, the better.
+def _find_enough_rates(policy: Policy) -> tuple[float, ...]:
+    """Return the rates beyond the highest of which nothing changes the decision; none: the more, the better.
 
-    It is what one machine, at its utilisation, has to do of the load that a cost is counted for; else the load itself
-    or the limit on the rate.
+    That is what one machine, at its utilisation, has to do of the load that a cost is counted for; else the load itself
+    and the limit on the rate.
     """
-    limit, load = policy.limits.get(Limit.RATE), policy.load or 0.0
+    limit, load = policy.limits.get(Limit.RATE), policy.load
     if policy.objective is Objective.RATE or (limit and policy.asks_cost):
-        return None
+        return ()
     if policy.asks_cost:
-        return _SURELY * load / policy.utilisation
-    return _SURELY * max(load, limit / policy.utilisation if limit else 0.0) or None
+        return (SURELY * load / policy.utilisation,) if load else ()
+    wanted = load, limit / policy.utilisation if limit else None
+    return tuple(SURELY * one for one in wanted if one)
 
 
 def _choose_scenarios(policy: Policy) -> Iterator[Scenario]:

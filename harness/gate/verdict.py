@@ -161,7 +161,7 @@ def _refuse_skipped(mine: Row, other: Row) -> None:
 
 
 def judge_slowdown(group: Group, reference: str, candidate: str, slower: float) -> Standing:
-    """Judge a candidate's time against the limit by what the race itself ends by, and not by an interval that is shown.
+    """Judge a candidate's time against the limit, by the interval that the race itself ends by.
 
     Args:
         slower: what the limit is, as a share of the reference's time.

@@ -116,12 +116,18 @@ class Checked(Record):
 
 
 class TriedRate(Record):
-    """One rate that an arm was offered; `bound_ns` is p99's 99 % upper bound, null if it was given up early."""
+    """One rate that an arm was offered.
+
+    Attributes:
+        bound_ns: p99's 99 % upper bound; null if it was given up early.
+        counts: whether the restart counts by its round, so that the arm's failure there bounds a search.
+    """
 
     rate_per_s: float
     requests: int
     bound_ns: float | None
     held: bool
+    counts: bool = True
 
 
 class LoadTestResult(Record):

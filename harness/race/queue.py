@@ -173,7 +173,7 @@ class Race:
                 kept = counted(medians, flagged_blocks(live, found.flagged))
                 self.blocks.setdefault(live.arm.label, {})[self.played] = kept
             self.steady_from.setdefault(live.arm.label, []).append(live.warm_up.steady_from)
-            if served := serving.served_in(found.desk, live):
+            if served := serving.served_in(found.desk, live, found.flagged):
                 self.served.setdefault(live.arm.label, []).append(served)
         self.played += 1
         self._evidence = None

@@ -235,7 +235,7 @@ def _played_line(group: PlannedGroup, restart: Restart, live: LiveArm, name: str
         samples=name,
         cpus=live.placed.cpus,
         os_threads=live.placed.os_threads,
-        served=served_in(restart.desk, live),
+        served=served_in(restart.desk, live, restart.flagged),
         gpu=played_on_gpu(live),
         spent_s=dict(live.spent_s),
         forked=live.loaded.forked,

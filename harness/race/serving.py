@@ -5,8 +5,8 @@ that didn't hold bounds the search only if its round counts (`counting`): a pass
 restart finds. No step is added for one that is flagged. The arms of a restart meet the same arrivals, in units of
 the mean gap; each restart draws new ones.
 
-A search may know a rate that is enough, such as a machine's part of a load. It begins there and tries nothing above.
-Below, what matters is how many times the rate found goes into that one. A restart is over as soon as that is known
+A search may know rates that matter, such as a machine's part of a load. It tries these first, from the highest on, and
+nothing above. Below, what matters is how many machines each of them takes. A restart is over as soon as that is known
 of each arm.
 """
 
@@ -32,6 +32,7 @@ from shootout.journal.records import LoadTestResult, Played, TriedRate
 from shootout.messages import RateStep, Scope, Turn
 from shootout.race.live_arm import LiveArm
 from shootout.results.group import counting
+from shootout.results.p99_limit import count_least_machines
 from shootout.stats import quantiles
 from shootout.study.schema import Study
 from shootout.units import duration, number
@@ -42,7 +43,7 @@ _HOPELESS = 4
 """So many steps down, from half of what one call after the other would do to 4 % of it: it isn't the queue."""
 _MOST_REQUESTS = 200_000
 _BACKLOG = 0.02
-"""Who is behind by more than so much of a step at its end was offered more than it can do, however wide the limit."""
+"""Of a step: an arm that is behind by more at its end was offered more than it can do, however wide the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +54,12 @@ class LoadTest:
         rate_per_s: requests a second; None: search the highest rate that holds the limit.
         limit_ns: what p99, from a request's arrival to its result, must stay within; None: five times the baseline's
             median call without load.
-        enough_per_s: a rate beyond which a search need not go; None: the more, the better.
+        enough_per_s: rates that matter: a search need not go beyond the highest. None of them: the more, the better.
     """
 
     rate_per_s: float | None = None
     limit_ns: float | None = None
-    enough_per_s: float | None = None
+    enough_per_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class RateSearch:
     seed: int
     shift: float
     first: bool
-    enough_per_s: float | None = None
+    enough_per_s: tuple[float, ...] = ()
 
     @property
     def rounds(self) -> int:
@@ -89,12 +90,11 @@ class RateSearch:
         return all(self._knows_enough(believed(live.turns, flagged)) for live in arms)
 
     def _knows_enough(self, tried: Sequence[tuple[float, bool]]) -> bool:
-        """Tell whether any rate between the highest that held and the lowest that didn't goes as often into enough."""
-        if self.enough_per_s is None or not any(ok for _, ok in tried):
+        """Tell whether any rate between the highest that held and the lowest that didn't needs as many machines."""
+        if not self.enough_per_s or not any(ok for _, ok in tried):
             return False
-        best, failed = max(rate for rate, ok in tried if ok), [rate for rate, ok in tried if not ok]
-        most = math.ceil(round(self.enough_per_s / best, 9))
-        return most == 1 or (bool(failed) and most == math.floor(round(self.enough_per_s / min(failed), 9)) + 1)
+        best, failed = _bracket(tried)
+        return all(math.ceil(round(one / best, 9)) == count_least_machines(one, failed) for one in self.enough_per_s)
 
     def needed_s(self, offer: RateStep, live: LiveArm, rounds: int) -> float:
         """Return the seconds of so many steps of an arm, this one first; of one alone where that may be enough.
@@ -102,7 +102,7 @@ class RateSearch:
         After its first step a search may be as fast as one call after the other.
         """
         step_s = later_s = (offer.requests + offer.lead_in) / offer.rate_per_s
-        if offer.rate_per_s == self.enough_per_s:
+        if offer.rate_per_s == max(self.enough_per_s, default=None):
             return step_s
         if offer.most_late is not None:
             fastest_s = (1 + SERVE_LEAD_IN) * max(SERVE_STEP_S, SERVE_REQUESTS / _alone_per_s(live))
@@ -120,7 +120,7 @@ class RateSearch:
         """
         tried = believed(live.turns, flagged)
         rate = self.rate_per_s or self._search_rate(live, tried)
-        # Who is given more than it can do falls behind from the first second on: a step need not wait for all the rest.
+        # An arm that is given more than it can do is late from the first second on: a step need not wait for the rest.
         counted = min(rate, _alone_per_s(live)) if self.rate_per_s else rate
         requests = min(_MOST_REQUESTS, max(SERVE_REQUESTS, math.ceil(counted * SERVE_STEP_S)))
         return RateStep(
@@ -144,9 +144,10 @@ class RateSearch:
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
         alone_per_s = _alone_per_s(live)
-        if self.enough_per_s is None or self.enough_per_s > alone_per_s:
-            return next_rate(alone_per_s / 2 * self.shift, tried)
-        return min(self.enough_per_s, next_rate(self.enough_per_s, tried))
+        best, failed = _bracket(tried)
+        open_ = [one for one in self.enough_per_s if best < one < failed and one <= alone_per_s]
+        rate = max(open_, default=None) or next_rate(alone_per_s / 2 * self.shift, tried)
+        return min(rate, max(self.enough_per_s, default=math.inf))
 
 
 def terms_of(study: Study, arms: Sequence[Arm], played: Mapping[str, Sequence[Played]]) -> LoadTest | None:
@@ -193,6 +194,12 @@ def least_s(terms: LoadTest) -> float:
 def _alone_per_s(live: LiveArm) -> float:
     """Return the requests a second of one call after the other, in every instance."""
     return live.arm.instances * 1e9 / live.call_ns
+
+
+def _bracket(tried: Sequence[tuple[float, bool]]) -> tuple[float, float]:
+    """Return the highest rate that held, or 0, and the lowest that didn't, or inf."""
+    best = max((rate for rate, ok in tried if ok), default=0.0)
+    return best, min((rate for rate, ok in tried if not ok), default=math.inf)
 
 
 def next_rate(start: float, tried: Sequence[tuple[float, bool]]) -> float:
@@ -271,23 +278,29 @@ def outcome_ns(turns: Sequence[Turn]) -> tuple[float, ...]:
     return (1e9 / best,) if best else ()
 
 
-def served_in(desk: RateSearch | None, live: LiveArm) -> LoadTestResult | None:
-    """Return what an arm did in a restart, for the journal; None if it didn't serve."""
+def served_in(desk: RateSearch | None, live: LiveArm, flagged: Collection[int]) -> LoadTestResult | None:
+    """Return what an arm did in a restart, for the journal; None if it didn't serve.
+
+    Args:
+        flagged: the numbers of the rounds that are flagged.
+    """
     if desk is None:
         return None
+    counts = counting(len(live.turns), flagged)
     steps = tuple(
         TriedRate(
             rate_per_s=turn.offer.rate_per_s,
             requests=turn.offer.requests,
             bound_ns=bound_ns(turn),
             held=is_held(turn),
+            counts=number in counts,
         )
-        for turn in live.turns
+        for number, turn in enumerate(live.turns)
         if turn.offer
     )
     return LoadTestResult(
         given_per_s=desk.rate_per_s,
-        enough_per_s=desk.enough_per_s,
+        enough_per_s=max(desk.enough_per_s, default=None),
         limit_ns=desk.limit_ns,
         unloaded_ns=live.call_ns,
         start_late_ns=_start_late_ns(live.turns),

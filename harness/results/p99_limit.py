@@ -14,6 +14,8 @@ _LEAST_TO_BREAK = 2
 """Out of fewer restarts nobody is said to break a limit."""
 _TOO_BUSY = 0.25
 """Nor where a larger share of the rounds was disturbed."""
+SURELY = 1.001
+"""A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
 _LEAST_RESTARTS = 3
 """A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
 
@@ -23,11 +25,16 @@ def given_rate(done: Sequence[LoadTestResult]) -> float | None:
     return next((one.given_per_s for one in done), None)
 
 
+def count_least_machines(load: float, failed: float) -> int:
+    """Return how many machines a load takes at least, of which none holds the rate that failed."""
+    return math.floor(round(load / failed, 9)) + 1
+
+
 def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
     """Return the upper end of a rate that was searched; None if it may be any higher.
 
-    It is the highest of all restarts' lowest rates that failed above what held. One that held a rate that is enough
-    tried none above it.
+    It is the highest of all restarts' lowest rates that failed above what held, in a round that counts. One that held a
+    rate that is enough tried none above it.
     """
     found = [_failed_above(one) for one in done]
     return None if math.inf in found else max(found, default=None)
@@ -35,7 +42,7 @@ def bounding_rate(done: Sequence[LoadTestResult]) -> float | None:
 
 def _failed_above(one: LoadTestResult) -> float:
     best = max((step.rate_per_s for step in one.steps if step.held), default=0.0)
-    return min((step.rate_per_s for step in one.steps if step.rate_per_s > best), default=math.inf)
+    return min((step.rate_per_s for step in one.steps if step.counts and step.rate_per_s > best), default=math.inf)
 
 
 def holds(done: Sequence[LoadTestResult], time_ns: float) -> bool:

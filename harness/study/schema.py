@@ -96,8 +96,8 @@ class Study(BaseModel):
             there are threads, for serving 1.
         rate: requests a second, for serving; None: search the highest that holds the limit.
         p99_limit_ms: that limit; None: five times the baseline's median call without load.
-        enough_rate: requests a second beyond which that search need not go; a policy sets it. None: the more, the
-            better.
+        enough_rate: requests a second that matter: that search need not go beyond the highest. A policy sets them;
+            none: the more, the better.
         options: a backend's own knobs, by backend, backend+mode or whole target.
         pythons: other interpreters to race ours, by the name that targets give them: paths.
         inputs: the user's own data (`exported.data_files`) for a model of their own, or the files that `read` reads.
@@ -146,7 +146,7 @@ class Study(BaseModel):
     instances: Annotated[tuple[Annotated[int, Field(ge=1)], ...], _Axis] = ()
     rate: float | None = Field(default=None, gt=0.0, le=1e6)
     p99_limit_ms: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    enough_rate: float | None = Field(default=None, gt=0.0, le=1e9)
+    enough_rate: Annotated[tuple[Annotated[float, Field(gt=0.0, le=1e9)], ...], _Axis] = ()
     options: dict[Annotated[str, AfterValidator(canonical)], dict[str, str]] = Field(default_factory=dict)
     pythons: dict[str, _Path] = Field(default_factory=dict)
     inputs: _Path | None = None
@@ -342,7 +342,7 @@ def _find_unused_options(study: Study) -> Iterator[str]:
     """Yield options of some scenarios alone: in any other they would be limits without effect."""
     asked = study.all_scenarios
     words = {"rate (--rate)": study.rate, "p99_limit_ms (--p99)": study.p99_limit_ms, "enough_rate": study.enough_rate}
-    for word in (name for name, value in words.items() if value is not None and Scenario.SERVE not in asked):
+    for word in (name for name, value in words.items() if value and Scenario.SERVE not in asked):
         how = "add scenario serve (--scenario serve)"
         yield f"{word} is for requests that arrive by themselves: {how}, or leave it out"
     if study.instances and not asked & {Scenario.SERVE, Scenario.THROUGHPUT}:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from support.races.candidates import HERE, question, served, throughput, together
+from support.races.candidates import HERE, question, searched, served, throughput, together
 from support.races.cells import row
 
 from shootout.compare.matching import Machine
@@ -15,12 +17,20 @@ from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
 from shootout.decide.objective import Cost, count_machines, find_flip, find_rate
 from shootout.decide.options import Limit
-from shootout.decide.policy import read_policy
+from shootout.decide.policy import Policy, read_policy
+from shootout.decide.racing import fit_study
 from shootout.errors import UsageError
+from shootout.journal import samples
 from shootout.stats.verdicts import Standing, Verdict
+from shootout.study.schema import checked
 
 TODAY = date(2026, 11, 22)
 BIG = Machine(key="big", name="Big, 8 CPUs", cpus=1, gpus=())
+
+
+@pytest.fixture(name="no_samples")
+def _without_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "read", lambda *_: np.array([]))
 
 
 def price(match: str, an_hour: float) -> dict[str, Any]:
@@ -66,9 +76,11 @@ def test_of_two_machines_the_cheaper_one_and_when_the_other_would_be():
 
 def test_brackets_open_with_the_uncertainty():
     def cost(rate: float, an_hour: float) -> Cost:
+        most, least = (count_machines(200, factor * rate, 1.0) for factor in (0.9, 1.1))
         return Cost(
             machine="m", price=an_hour, currency="USD", source="s", as_of=TODAY, rate_low=0.9 * rate,
-            rate_high=1.1 * rate, utilisation=1.0, machines=1, per_hour=an_hour, low_per_hour=an_hour, per_million=1.0,
+            rate_high=1.1 * rate, utilisation=1.0, machines=most, per_hour=most * an_hour,
+            low_per_hour=least * an_hour, per_million=1.0,
         )  # fmt: skip
 
     for upper in (1_100.0, None):  # of a rate that was given no upper end is known
@@ -161,3 +173,52 @@ def test_a_load_that_one_machine_holds_costs_one_machine_whatever_more_it_may_do
         "slow:cpu:fp32": (2, 1.0, 1.0),
     }
     assert found.of("slow:cpu:fp32").ratio.verdict is Verdict.SLOWER
+
+
+def enough_for(policy: Policy) -> float:
+    """The highest rate that a race for this policy tries."""
+    study = fit_study(policy, checked({"name": "s", "model": "digits", "targets": ["numpy"]}), ())
+    return max(study.enough_rate)
+
+
+@pytest.mark.usefixtures("no_samples")
+def test_an_arm_that_failed_at_what_one_machine_has_to_do_needs_more_than_one(tmp_path: Path):
+    """Its rate ends at one that didn't hold, 286/s, at which one machine would do."""
+    keys = {"objective": "cost", "load": "200/s", "machine": [price("Toy", 0.5)], "p99": "5ms"}
+    enough = enough_for(policy := read_policy(None, keys))
+    steps = {"quick": [(enough, True)], "slow": [(enough, False), (202.0, True)]}
+    found = decide(policy, searched(tmp_path / "run", steps), today=TODAY)
+    assert (found.outcome, found.chosen) == ("chosen", "quick:cpu:fp32")
+    costs = {one.arm: one.cost for one in found.candidates if one.cost}
+    assert {arm: (one.machines, one.low_per_hour) for arm, one in costs.items()} == {
+        "quick:cpu:fp32": (1, 0.5),
+        "slow:cpu:fp32": (2, 1.0),
+    }
+    assert found.of("slow:cpu:fp32").ratio.verdict is Verdict.SLOWER
+
+
+@pytest.mark.usefixtures("no_samples")
+@pytest.mark.parametrize("load", ["800/s", "733/s", "0.3/s"])
+def test_no_arm_that_failed_at_the_load_meets_it(tmp_path: Path, load: str):
+    policy = read_policy(None, {"objective": "size", "load": load, "p99": "5ms"})
+    enough = enough_for(policy)
+    fails, holds = [(enough, False), (0.7 * enough, True)], [(enough, True)]
+    none = decide(policy, searched(tmp_path / "none", {"a": fails, "b": fails}), today=TODAY)
+    assert (none.outcome, none.exit_code) == ("infeasible", 3)
+    assert none.candidates[0].limits[0].standing is Standing.BROKEN
+    one = decide(policy, searched(tmp_path / "one", {"a": fails, "b": holds}), today=TODAY)
+    assert (one.outcome, one.chosen) == ("chosen", "b:cpu:fp32")
+    few = decide(policy, searched(tmp_path / "few", {"a": fails}, restarts=3), today=TODAY)
+    assert few.outcome == "undecided", "a bound is the worst of four restarts"
+
+
+@pytest.mark.usefixtures("no_samples")
+def test_an_arm_that_failed_at_the_rate_that_it_must_do_breaks_that_limit(tmp_path: Path):
+    policy = read_policy(None, {"objective": "size", "rate": "70/s", "p99": "5ms"})
+    enough = enough_for(policy)
+    steps = {"slow": [(enough, False), (50.0, True)], "quick": [(enough, True)]}
+    found = decide(policy, searched(tmp_path / "run", steps), today=TODAY)
+    standings = {
+        one.arm: next(limit.standing for limit in one.limits if limit.limit is Limit.RATE) for one in found.candidates
+    }
+    assert standings == {"slow:cpu:fp32": Standing.BROKEN, "quick:cpu:fp32": Standing.MET}

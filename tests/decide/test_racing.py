@@ -70,13 +70,17 @@ def study(**fields: Any) -> Study:
             {
                 "scenario": (Scenario.SERVE,),
                 "rate": None,
-                "enough_rate": pytest.approx(200 / 0.7, rel=2e-3),
+                "enough_rate": pytest.approx((200 / 0.7,), rel=2e-3),
                 "p99_limit_ms": 5.0,
             },
         ),
-        ({"objective": "size", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx(200.2)}),
-        ({"objective": "size", "rate": "70/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx(100.1)}),
-        ({"objective": "rate", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": None}),
+        ({"objective": "size", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx((200.2,))}),
+        ({"objective": "size", "rate": "70/s", "p99": "5ms"}, {"rate": None, "enough_rate": pytest.approx((100.1,))}),
+        (
+            {"objective": "size", "load": "80/s", "rate": "70/s", "p99": "5ms"},
+            {"rate": None, "enough_rate": pytest.approx((80.08, 100.1))},
+        ),
+        ({"objective": "rate", "load": "200/s", "p99": "5ms"}, {"rate": None, "enough_rate": ()}),
     ],
 )
 def test_what_a_policy_needs_is_measured(keys: dict[str, Any], fitted: dict[str, Any]):

@@ -18,6 +18,7 @@ from shootout.gate.verdict import judge_slowdown
 from shootout.journal import journal
 from shootout.journal.records import Checked, Failure, Line
 from shootout.messages import Scores
+from shootout.results.accuracy import keeps_accuracy
 from shootout.results.analysis import analyse_cells
 from shootout.results.group import group_of
 from shootout.stats.paired import compare_means, compare_right
@@ -281,3 +282,14 @@ def test_a_policy_s_limits_hold_for_the_candidate_and_what_is_not_raced_is_said(
         assert found["policy: max-error"].standing is Standing.MET
         assert {found[f"policy: {name}"].standing for name in ("rate", "p99")} == {Standing.UNKNOWN}
     assert "policy: max-accuracy-drop" not in found, "nobody asked for that"
+
+
+@pytest.mark.parametrize(("lost", "standing"), [(4, Standing.MET), (5, Standing.UNKNOWN), (60, Standing.BROKEN)])
+def test_a_policy_s_limit_that_is_the_run_s_own_has_the_gate_s_share_alone(
+    tmp_path: Path, lost: int, standing: Standing
+):
+    """Five of 1,000 rows keep a point of accuracy by an interval of 95 %, and not by one of 97.5 %."""
+    limits = read_limits({"policy": {"limits": {"max-accuracy-drop": "1pp"}}})
+    rows = "1" * 1_000, "0" * lost + "1" * (1_000 - lost)
+    assert keeps_accuracy(compare_right(*rows)) is (lost <= 5)
+    assert evidence(tmp_path, limits, right=rows, other=INT8)["policy: max-accuracy-drop"].standing is standing

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,6 +278,17 @@ def test_a_flagged_step_bounds_the_search_from_below_only(
     assert serving.believed(turns, flagged) == steers
 
 
+def test_a_failure_in_a_flagged_round_is_no_upper_end_of_the_rate() -> None:
+    live: Any = SimpleNamespace(turns=[step(400, ok=False), step(200, ok=True), step(283, ok=False)], call_ns=1e6)
+    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True)
+    for flagged, upper in (((), 283.0), ((2,), 400.0), ((0, 2), 283.0)):
+        found = serving.served_in(search, live, flagged)
+        assert found
+        assert p99_limit.bounding_rate([found]) == upper
+        failed = [rate for rate, ok in serving.believed(live.turns, flagged) if not ok]
+        assert upper == min(failed), "what steers the search"
+
+
 def test_a_rate_that_held_refutes_a_step_that_failed_below_it() -> None:
     turns = [step(100, ok=False), step(200, ok=False), step(400, ok=True)]
     assert serving.believed(turns, ()) == [(400.0, True)]
@@ -357,7 +370,7 @@ def test_at_a_given_rate_it_is_p99_that_is_compared() -> None:
     assert GroupEvidence(race.blocks, race.rules).compare("b:cpu:fp32", "a:cpu:fp32").verdict is Verdict.SLOWER
 
 
-ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=200.0)
+ENOUGH = LoadTest(limit_ns=5e6, enough_per_s=(200.0,))
 
 
 def tried(restart: Restart) -> dict[str, list[float]]:
@@ -379,7 +392,7 @@ def test_who_holds_a_rate_that_is_enough_is_asked_for_no_more() -> None:
     assert (restart.rounds, restart.is_cut) == (1, False)
     for live in restart.playing:
         assert serving.outcome_ns(live.turns) == (1e9 / 200,)
-        found = serving.served_in(restart.desk, live)
+        found = serving.served_in(restart.desk, live, restart.flagged)
         assert found
         assert p99_limit.bounding_rate([found]) is None, "it may do more"
 
@@ -394,12 +407,34 @@ def test_below_enough_it_is_searched_until_the_number_of_machines_is_known(call_
         index=0, arms=[serves("a"), serves("b")], context=context, rng=fakes.InOrder(3), terms=terms
     ).run()
     slow = next(live for live in restart.playing if live.arm.target.backend == "b")
-    found = serving.served_in(restart.desk, slow)
+    found = serving.served_in(restart.desk, slow, restart.flagged)
     assert found
     held, failed = max(one.rate_per_s for one in found.steps if one.held), p99_limit.bounding_rate([found])
     assert failed
     assert math.ceil(200 / held) == math.floor(200 / failed) + 1 == machines
     assert restart.rounds < SERVE_ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("enough_per_s", "capacity", "alone", "rates"),
+    [
+        ((800.0, 1_000.0), 1_200, 2_000, [1_000]),
+        ((800.0, 1_000.0), 900, 2_000, [1_000, 800]),
+        ((800.0, 1_000.0), 750, 2_000, [1_000, 800, 400, 566]),
+        ((800.0, 1_000.0), 850, 900, [800, 1_000]),
+        ((1_000.0,), 900, 950, [475, 672, 1_000]),
+    ],
+    ids=["both hold", "one holds", "none holds", "one call after another is slower", "and than all of them"],
+)
+def test_each_rate_that_matters_is_a_step_and_nothing_above_them(
+    enough_per_s: tuple[float, ...], capacity: float, alone: float, rates: list[float]
+) -> None:
+    search = serving.RateSearch(rate_per_s=None, limit_ns=4e6, seed=0, shift=1.0, first=True, enough_per_s=enough_per_s)
+    live: Any = SimpleNamespace(turns=[], call_ns=1e9 / alone, arm=SimpleNamespace(instances=1))
+    while not search.is_over([live], ()):
+        rate = search.offer(live, ()).rate_per_s
+        live.turns.append(step(rate, ok=rate <= capacity))
+    assert [turn.offer.rate_per_s for turn in live.turns] == pytest.approx(rates, rel=1e-3)
 
 
 @pytest.mark.usefixtures("quick")

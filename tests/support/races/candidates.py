@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,9 @@ import numpy as np
 
 from shootout.compare.matching import Machine
 from shootout.constants import BIAS_FLOOR
-from shootout.decide.candidates import Candidate, Play, Question
+from shootout.contract import Arm, Scenario, Target
+from shootout.decide.candidates import Candidate, Play, Question, read_question
+from shootout.journal.records import Line, LoadTestResult, TriedRate
 from shootout.results.analysis import Analysed
 from shootout.results.choice import Cell
 from shootout.results.document import Rate, Row, Serving
@@ -131,3 +134,27 @@ def served(
         start_late_ns=0.0,
     )
     return row(arm, (p99_ms or 9.0) * 1e6, scenario="serve", serve=found, **changes)
+
+
+def searched(folder: Path, steps: Mapping[str, Sequence[tuple[float, bool]]], restarts: int = 5) -> Question:
+    """A whole run of arms under requests, on a machine with one CPU: by backend, each rate tried and whether it held.
+
+    The limit on p99 is 5 ms. All restarts are alike; whoever calls this patches `samples.read`, for the run has none.
+    """
+    arms = {name: Arm(target=Target(backend=name), model="identity", scenario=Scenario.SERVE) for name in steps}
+    first, copy = next(iter(steps)), replace(next(iter(arms.values())), control=True)
+    lines: list[Line] = []
+    for restart in range(restarts):
+        for arm, tried in (*((arm, steps[name]) for name, arm in arms.items()), (copy, steps[first])):
+            done = tuple(
+                TriedRate(rate_per_s=rate, requests=1_000, bound_ns=1e6 if held else 9e6, held=held)
+                for rate, held in tried
+            )
+            served = LoadTestResult(limit_ns=5e6, unloaded_ns=1e5, start_late_ns=0.0, steps=done)
+            best = max((rate for rate, held in tried if held), default=min(rate for rate, _ in tried))
+            facts = {"executed": replace(made.EXECUTED, artifact_bytes=1_000), "served": served}
+            lines.append(made.played(arm, restart, 1e9 / best, block_median_ns={"end_to_end": (1e9 / best,)}, **facts))
+        lines.append(made.rounds(restart))
+    cpu = {"model": "Toy", "allowed_cpus": [0]}
+    header = made.header((*arms.values(), copy), environment={"machine": "made", "cpu": cpu})
+    return read_question([made.write(folder, header, *lines, made.ended())])
