@@ -159,8 +159,7 @@ def test_the_budget_that_nobody_asked_for_doesn_t_end_a_race_before_a_verdict_is
 ):
     asked = study(750, crossover=None, max_restarts=40)  # where the lines cross: nobody wins
     monkeypatch.setattr(runner, "Deadline", lambda seconds: Budget(stage[0], 1) if seconds else Deadline(None))
-    for module in (queue, stopping):
-        monkeypatch.setattr(module, "min_restarts", lambda _: 5)
+    monkeypatch.setattr(stopping, "min_restarts", lambda _: 5)
     run(tmp_path / "out", asked, racing_s=90.0)
     (group,) = analyse(tmp_path / "out").groups
     assert group.restarts == 5 > min_restarts(1)

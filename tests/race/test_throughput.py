@@ -366,7 +366,7 @@ def test_both_scenarios_run_for_real(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(serving, "_has_kept_up", lambda *_: True)
     monkeypatch.setattr(live_arm, "steady_from", lambda _: 0)
     monkeypatch.setattr(restart, "ROUNDS", restart.MIN_ROUNDS)
-    monkeypatch.setattr(restart, "SERVE_ROUNDS", 2)
+    monkeypatch.setattr(serving, "SERVE_ROUNDS", 2)
     asked = study(
         model="identity",
         targets=["spin"],
