@@ -358,7 +358,7 @@ def _int8(name: str, model: str, within: Range | None, *backends: str) -> tuple[
     )
 
 
-LAST, FIRST = {"n_layers": 3840}, {"n_layers": 128}
+LAST, FIRST = {"n_layers": 1024}, {"n_layers": 128}
 WIDE, DEEP = {"d_model": 16384}, {"d_model": 256}
 YOLO, SSD = {"kind": "yolo"}, {"kind": "ssd"}
 STEP: Where = {"scenario": "train-step", "batch": 256}
