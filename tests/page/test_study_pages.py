@@ -54,7 +54,7 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     assert "](../runs/decoder.html)" in page
     assert pages["runs/decoder.html"] == "1 run"
     assert (ROOT / "harness/studies/decoder.toml").read_text().strip() in page
-    assert "No run of it ships yet" in pages["studies/nested-sin.md"]
+    assert "No run of it ships yet" in pages["studies/detectors.md"]
 
 
 def test_the_dark_has_a_colour_for_each():

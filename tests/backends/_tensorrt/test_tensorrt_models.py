@@ -38,6 +38,8 @@ CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "matmul": ("matmul", {"n": 32}),
     "mlp": ("mlp", {"inputs": 16, "hidden": 32}),
     "nested_sin": ("nested_sin", {"elements": 256}),
+    "attention": ("attention", {"heads": 1, "tokens": 32}),
+    "detector": ("detector", {"kind": "ssd", **IMAGES}),
     "rnn": ("recurrent", {"kind": "rnn", **RECURRENT}),
     "gru": ("recurrent", {"kind": "gru", **RECURRENT}),
     "lstm": ("recurrent", {"kind": "lstm", **RECURRENT}),
@@ -56,7 +58,7 @@ FLOPS = {
 """Of one call, where that is easily said."""
 
 
-SLOW = {"efficientnet", "resnet", "decoder_prefill", "decoder_step"}
+SLOW = {"efficientnet", "resnet", "detector", "decoder_prefill", "decoder_step"}
 """Their exports take longer than those of all others. What those of images tell of an engine's layers, the digits' CNN
 (convolutions) and BERT (sums around them) do, and what the decoder's, BERT.
 """
