@@ -50,9 +50,19 @@ def write_half(source: Path, precision: Precision, folder: Path) -> Path:
     half = convert_float_to_float16(str(folder / "wide.onnx"), keep_io_types=True)
     if precision is Precision.BF16:
         _retype_to_bfloat16(half, wide)
+    _drop_repeated_casts(half.graph)
     OnnxModel.graph_topological_sort(half.graph)  # the converter leaves its casts at the end
     save(half, folder / "half.onnx")
     return folder / "half.onnx"
+
+
+def _drop_repeated_casts(graph: GraphProto) -> None:
+    """Keep one of the casts that the converter adds for each operator which reads the same scales in float32."""
+    seen: set[str] = set()
+    for node in list(graph.node):
+        if node.op_type == "Cast" and node.output[0] in seen:
+            graph.node.remove(node)
+        seen |= set(node.output)
 
 
 def rest_note(rest: Precision) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ml_dtypes import bfloat16
-from onnx import ModelProto, TensorProto, helper, numpy_helper, save
+from onnx import ModelProto, TensorProto, helper, load, numpy_helper, save
 
 from shootout import backends
 from shootout.backends import common_onnx, cuda_memory
@@ -180,7 +180,6 @@ def test_every_precision_builds_and_every_product_is_in_it(tmp_path: Path):
 
 
 def test_the_half_graph_computes_the_model_and_keeps_its_tensors(tmp_path: Path):
-    from onnx import load
     from onnx.reference import ReferenceEvaluator
 
     exported = toy()
@@ -214,9 +213,21 @@ def test_constants_and_branches_are_narrowed_too(tmp_path: Path):
         assert compiled(half, precision, tmp_path)["compute_nodes_by_precision"] == {precision.value: 1}
 
 
-def test_bfloat16_weights_are_rounded_once_and_from_float32(tmp_path: Path):
-    from onnx import load
+def test_operators_that_share_scales_in_float32_share_one_cast(tmp_path: Path):
+    """Each `Resize` gets a cast of its own by the converter, all with one name, and TensorRT then finds no order."""
+    sizes = [helper.make_node("Resize", [name, "", "scales"], [f"{name}2"], mode="nearest") for name in ("x", "a")]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), *sizes, helper.make_node("Add", ["x2", "a2"], ["y"])]
+    source = onnx_file(tmp_path / "m.onnx", nodes, w=WEIGHTS, scales=np.float32([2, 2]))
+    model = load(source)
+    model.graph.value_info.append(helper.make_tensor_value_info("scales", TensorProto.FLOAT, [2]))
+    save(model, source)
+    half = load(common_onnx.write_half(source, FP16, tmp_path)).graph
+    names = [name for node in half.node for name in node.output]
+    assert "scales_cast_to_fp32" in names
+    assert len(names) == len(set(names))
 
+
+def test_bfloat16_weights_are_rounded_once_and_from_float32(tmp_path: Path):
     big = np.float32(1e5)  # beyond float16
     scale = helper.make_node("Constant", [], ["scale"], value=numpy_helper.from_array(big, "value"))
     nodes = [scale, helper.make_node("Mul", ["x", "scale"], ["a"]), helper.make_node("Mul", ["a", "w"], ["y"])]

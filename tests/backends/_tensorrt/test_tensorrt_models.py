@@ -39,7 +39,7 @@ CASES: dict[str, tuple[str, dict[str, Value]]] = {
     "mlp": ("mlp", {"inputs": 16, "hidden": 32}),
     "nested_sin": ("nested_sin", {"elements": 256}),
     "attention": ("attention", {"heads": 1, "tokens": 32}),
-    "detector": ("detector", {"kind": "ssd", **IMAGES}),
+    "detector": ("detector", {"kind": "yolo", **IMAGES}),
     "rnn": ("recurrent", {"kind": "rnn", **RECURRENT}),
     "gru": ("recurrent", {"kind": "gru", **RECURRENT}),
     "lstm": ("recurrent", {"kind": "lstm", **RECURRENT}),
