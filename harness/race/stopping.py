@@ -150,9 +150,12 @@ class GroupState:
 
     @property
     def late(self) -> set[str]:
-        """Return the arms that stood back and owe restarts; an arm that can't be the answer owes none."""
-        blocks, unsound = self.evidence.blocks, self.evidence.unsound
-        return {label for label in self.parked if len(blocks[label]) < self.fewest and label not in unsound}
+        """Return the arms that stood back and owe restarts.
+
+        An arm that can't be the answer owes none, unless its first starts were unsteady: the next may be steady.
+        """
+        hopeless = {*self.evidence.unsound} - {*self.unsteady}
+        return {one for one in self.parked - hopeless if len(self.evidence.blocks[one]) < self.fewest}
 
     @property
     def far(self) -> set[str]:

@@ -125,6 +125,14 @@ def test_an_arm_that_can_t_be_the_answer_makes_nobody_stand_back():
     assert looked_at_anew(now, {"fast"}).far == {"base", *FAR} - {"slow"}, "200 is within 1.6 times 130"
 
 
+def test_an_arm_that_stood_back_owes_restarts_unless_it_can_t_be_the_answer_for_good():
+    _, now, _ = race(state(), most=2)
+    assert now.late == FAR
+    barred = looked_at_anew(now, {"slow"})
+    assert barred.late == FAR - {"slow"}
+    assert replace(barred, unsteady={"slow"}).late == FAR, "its next start may be steady"
+
+
 def test_contenders_that_stay_tied_hold_the_others_up_for_a_few_restarts_only():
     tied = {**TIMES, "near": 107.0, "int8": 300.0}
     assert CONTENDERS_SHARE * len(tied) >= 2
