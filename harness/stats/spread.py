@@ -1,4 +1,4 @@
-"""How far a pair's restarts spread, learnt from the whole group: a Bayes factor, and a 95 % interval to read.
+"""How far a pair's restarts spread, learned from the whole group: a Bayes factor, and a 95 % interval to read.
 
 Two or three restarts of one pair hardly show how far its restarts spread, but the other arms of its group were started
 beside it, on the same machine. So the variance of a pair's log ratio has a prior with the group's own scale in it, and
@@ -9,7 +9,7 @@ keeps a wild arm among quiet ones from being believed.
 `bayes_factor` is evidence against a shift, under "the true log ratio is any other". `find_reach` is how far the
 ratio may lie from the mean, under the same prior.
 
-Sources: an inverse gamma prior whose scale is learnt from the other series is Smyth's (2004, limma); an e-value that
+Sources: an inverse gamma prior whose scale is learned from the other series is Smyth's (2004, limma); an e-value that
 mixes over effects in units of the variance is Lai's (1976). The constants were fitted to 96 recorded groups
 (docs/measurement.md says what is proven of this, and what is simulated).
 """
