@@ -16,10 +16,11 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtri, stdtrit
+from scipy.special import stdtrit
 
 from shootout.constants import ALPHA
 from shootout.contract import Array, Scenario, Value
+from shootout.decide.limits import wilson
 from shootout.journal import journal
 from shootout.messages import Scope
 from shootout.results.analysis import Analysed, analyse_cells
@@ -202,15 +203,13 @@ class Soon:
     backend: str
 
     def figures(self) -> Iterator[Figure]:
-        """Yield one if there are any, with Wilson's interval (1927)."""
+        """Yield one if there are any."""
         found = find_starts().get(self.backend, [])
         if not found:
             return
-        n, z = len(found), float(ndtri(1 - ALPHA / 2))
-        share = sum(one is not None and one <= SOON for one in found) / n
-        middle, reach = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-        low, high = ((middle + side * reach) / (1 + z**2 / n) for side in (-1, 1))
-        yield Figure(label=self.backend, value=share, low=low, high=high, within=(0.95, 1.0))
+        soon = sum(one is not None and one <= SOON for one in found)
+        low, high = wilson(soon, len(found), ALPHA)
+        yield Figure(label=self.backend, value=soon / len(found), low=low, high=high, within=(0.95, 1.0))
 
 
 Spec = Raced | Across | ShareOfPeak | Soon

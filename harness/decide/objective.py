@@ -212,10 +212,10 @@ def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
     """Compare two that never ran side by side, or whose figures are exact."""
     is_step = one.exact or one.cost is not None
     floor = 0.0 if is_step else math.log1p(SESSION_FLOOR)
-    low = math.log(one.low / other.high) - floor if one.low > 0 and math.isfinite(other.high) else -math.inf
-    high = math.log(one.high / other.low) + floor if other.low > 0 and math.isfinite(one.high) else math.inf
+    low = _log_quotient(one.low, other.high) - floor
+    high = _log_quotient(one.high, other.low) + floor
     return Comparison(
-        value=one.value / other.value,
+        value=math.exp(_log_quotient(one.value, other.value)),
         low=math.exp(low) if math.isfinite(low) else None,
         high=math.exp(high) if math.isfinite(high) else None,
         verdict=judge(low, high, bias_floor=0.0),
@@ -223,6 +223,15 @@ def _compare_apart(one: ObjectiveValue, other: ObjectiveValue) -> Comparison:
         sd=None,
         restarts=0,
     )
+
+
+def _log_quotient(one: float, other: float) -> float:
+    """Return log(one / other) of figures from 0 to inf: what costs nothing may stand on either side."""
+    if one == other:
+        return 0.0
+    if one == 0 or math.isinf(other):
+        return -math.inf
+    return math.inf if other == 0 or math.isinf(one) else math.log(one / other)
 
 
 def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:

@@ -43,6 +43,7 @@ from shootout.models.user import onnx_inputs
 from shootout.quantize import onnx_error_bounds, pruning
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
     from torch import nn
 
 INPUT_SEED = 1
@@ -53,6 +54,10 @@ WIDE_NOTE = (
 BESIDE_NOTE = "its error and accuracy are against {original}; it is held to what its own file gives"
 BRIEF_NOTE = "the export of {original} left things out for want of time, which this file's has from it"
 NATIVE_NOTE = "converted from {library}'s own file, whose outputs are the reference; the conversion is held to them"
+INPUT_WEIGHTS_NOTE = (
+    "{count} of its weights are inputs of the graph too, so a runtime may not treat them as constants and can be "
+    "several times slower: keep them as initializers alone (ONNX IR version 4 or newer)"
+)
 OWN_NOTE = "the file holds {kinds} itself: errors up to {error_bound:.2g} pass"
 
 
@@ -227,7 +232,7 @@ def prepare(
         reference_outputs=reference_outputs,
         drawn=bool(ways),
         split=split,
-        notes=axes.notes,
+        notes=(*axes.notes, *_note_input_weights(model)),
     )
     if split and asked.scored == "outputs":
         effort.tell("running the rows that the metric scores")
@@ -240,6 +245,12 @@ def prepare(
         buffers, lambda sets: map(_widen_all, run(sets)), reference_outputs[0], is_brief=effort.is_brief
     )
     return PreparedFile(found=replace(found, unseen=unseen), ways=ways, error_bound=error_bound)
+
+
+def _note_input_weights(model: ModelProto) -> Iterator[str]:
+    inputs = {info.name for info in model.graph.input}
+    if count := sum(tensor.name in inputs for tensor in model.graph.initializer):
+        yield INPUT_WEIGHTS_NOTE.format(count=count)
 
 
 def _runner_of(native: ConvertedFile, folder: Path, given: str, wanted: str) -> Callable[..., list[dict[str, Array]]]:

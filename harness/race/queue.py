@@ -45,8 +45,8 @@ class Race:
         played: restarts so far, those that brought no figure among them.
         steady_from: by label, the first steady call of each restart that it played; None where there was none.
         served: by label, what each restart under requests came to; of arms that serve alone.
-        out: labels that failed or turned out impossible.
-        barred: labels that break what the run is for, so that nobody waits for who of them is faster.
+        out: labels that failed, turned out impossible or broke a limit of the policy, with the kind of reason.
+        barred: labels that break a limit by what is known so far, so that no restart is spent on ranking them.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
         contenders_first: see `GroupState`.
@@ -60,7 +60,7 @@ class Race:
     played: int = 0
     steady_from: dict[str, list[int | None]] = field(default_factory=dict)
     served: dict[str, list[LoadTestResult]] = field(default_factory=dict)
-    out: set[str] = field(default_factory=set)
+    out: dict[str, NotRunKind] = field(default_factory=dict)
     barred: set[str] = field(default_factory=set)
     hung: Collection[str] = ()
     killed: set[str] = field(default_factory=set)
@@ -107,9 +107,11 @@ class Race:
     @property
     def evidence(self) -> GroupEvidence:
         """Return what the restarts so far say of any two arms."""
-        unsound, known = self.unsound | self.out, self._evidence
-        if known is None or known.unsound != unsound:
-            known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound)
+        off_limits = {label for label, kind in self.out.items() if kind is NotRunKind.OFF_LIMITS}
+        unsound = unfit(self.steady_from, self.served, self.blocks) | ({*self.out} - off_limits)
+        barred, known = self.barred | off_limits, self._evidence
+        if known is None or (known.unsound, known.barred) != (unsound, barred):
+            known = self._evidence = GroupEvidence(self.blocks, self.rules, unsound, barred)
         return known
 
     @property
@@ -129,11 +131,6 @@ class Race:
         return {label: self.blocks[label] for label in self._playing_labels if label in self.blocks}
 
     @property
-    def unsound(self) -> set[str]:
-        """Return the arms that can't be the answer, as far as is known."""
-        return unfit(self.steady_from, self.served, self.blocks) | self.barred
-
-    @property
     def _playing_labels(self) -> list[str]:
         return [label for label in self.arms if label not in self.out]
 
@@ -146,7 +143,7 @@ class Race:
             if why.kind is NotRunKind.KILLED and arm.label not in self.killed:
                 killed.add(arm.label)
             else:
-                self.out.add(arm.label)
+                self.out[arm.label] = why.kind
             context.events.setback(arm, why)
 
         rng = random.Random(f"{self.seed} {self.played}")
@@ -228,7 +225,6 @@ class ScheduledGroup:
     barred_at: int = 0
     has_answered: bool = False
     _left: Sequence[float] | None = None
-    _fewest: int | None = None
 
     def __post_init__(self) -> None:
         self.recalled = self.race.played
@@ -236,9 +232,7 @@ class ScheduledGroup:
     @property
     def fewest(self) -> int:
         """Return the fewest restarts that can give a verdict."""
-        if self._fewest is None:  # every look at the queue asks it of every group
-            self._fewest = self.race.fewest
-        return self._fewest
+        return self.race.fewest
 
     @property
     def next_s(self) -> float:
@@ -262,7 +256,7 @@ class ScheduledGroup:
         """Find out who plays next, after a restart or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
-        self._left = self._fewest = None
+        self._left = None
 
     def thin(self, left_s: float) -> None:
         """Leave the time that is left to the fastest where a race for the best arm can't have all play on."""
@@ -294,7 +288,7 @@ class ScheduledGroup:
     @property
     def standing(self) -> str:
         """Tell which arm leads so far, and how many are still in the race; "" before the first restart."""
-        no_leaders = self.race.out | self.race.unsound
+        no_leaders = self.race.evidence.out_of_question
         arms = [arm.label for arm in self.race.arms.values() if not arm.control and arm.label not in no_leaders]
         leaders = next(iter(leader_sets(self.race.evidence, arms)), None)
         if leaders is None:
@@ -333,6 +327,7 @@ def race_of(known: Group, arms: Sequence[Arm], *, seed: str, terms: LoadTest | N
         steady_from=known.steady_from,
         served=known.served,
         terms=terms,
+        out={label: why.kind for label, why in known.setbacks.items()},
     )
 
 

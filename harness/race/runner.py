@@ -271,7 +271,7 @@ class RaceRunner:
         installed = self.recorder.installed.get((line.group, line.arm))
         if not arm.control and arm.label != one.race.rules.baseline and (why := self.breach(line, installed)):
             self.recorder.note(line.group, arm, why)
-            one.race.out.add(arm.label)
+            one.race.out[arm.label] = why.kind
 
     def _update_barred(self, one: ScheduledGroup) -> None:
         """Find the arms that break a limit, before the first verdict and then ever more rarely: it takes a while."""
@@ -344,7 +344,7 @@ class RaceRunner:
         for arm in one.players:
             if why := self.caps.setback(arm):
                 self.recorder.note(one.group.record.name, arm, why)
-                one.race.out.add(arm.label)
+                one.race.out[arm.label] = why.kind
         one.look(one.pressing)
 
 

@@ -154,7 +154,7 @@ class GroupState:
 
         An arm that can't be the answer owes none, unless its first starts were unsteady: the next may be steady.
         """
-        hopeless = {*self.evidence.unsound} - {*self.unsteady}
+        hopeless = self.evidence.out_of_question - {*self.unsteady}
         return {one for one in self.parked - hopeless if len(self.evidence.blocks[one]) < self.fewest}
 
     @property
@@ -165,9 +165,10 @@ class GroupState:
         of those.
         """
         first = {label: time_ns({0: mine[min(mine)]}) for label, mine in self.evidence.blocks.items() if mine}
+        gone = self.evidence.out_of_question
         far = {label for label in self.labels if label in first and label != self.rules.control}
         for some in (far, far & {*self.rules.exact}):
-            best_ns = min((first[label] for label in some if label not in self.evidence.unsound), default=math.inf)
+            best_ns = min((first[label] for label in some if label not in gone), default=math.inf)
             far = far - {label for label in some if first[label] <= CONTENDING * best_ns}
         return far
 
@@ -208,7 +209,7 @@ class GroupState:
         some, late = self.contenders, self.late
         if not late or copy_strays(self.evidence) or not some.is_settled:
             return None
-        arms = [label for label in some.labels if label not in (self.rules.control, *self.evidence.unsound)]
+        arms = [label for label in some.labels if label not in (self.rules.control, *self.evidence.out_of_question)]
         leaders = leader_sets(self.evidence, arms)[-1]
         near = {*leaders.tied, *leaders.beaten} - self.far
         return FirstAnswer(tied=leaders.tied, contenders=len(near), parked=len(late))

@@ -40,7 +40,6 @@ from shootout.results.document import (
 from shootout.results.group import Group
 from shootout.results.vetoes import unfit_for, unvouched
 from shootout.stats.goals import Aim
-from shootout.stats.group_evidence import GroupEvidence
 from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
@@ -157,7 +156,7 @@ def _make_cell(
     timed = rules.goal.aim is not Aim.BASELINE
     goes_on = not complete and rules.goal.aim is Aim.BEST
     # two arms alone have α to themselves
-    ahead = known if goes_on else GroupEvidence(known.blocks, replace(rules, comparisons=1), known.unsound)
+    ahead = known if goes_on else replace(known, rules=replace(rules, comparisons=1))
 
     def needed(one: str, other: str) -> int | None:
         found = ahead.compare_rivals(one, other)

@@ -181,7 +181,7 @@ def missing(group: Group, barred: Collection[str] = ()) -> tuple[Missing, ...]:
     labels = [label for label in group.played if label not in group.setbacks]
     known = group.evidence(Scope.END_TO_END)
     if barred:
-        known = replace(known, unsound={*known.unsound, *barred})
+        known = replace(known, barred={*barred})
     left = restarts_left(known, labels, unsteady(group.steady_from))
     each_s = group.rounds[-1].lasting_s if group.rounds else 0.0
     return tuple(

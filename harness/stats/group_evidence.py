@@ -96,15 +96,23 @@ class GroupEvidence:
     Attributes:
         blocks: end-to-end block medians (ns) of all arms that played, by label and restart; or those of another scope.
         rules: what the race is judged by.
-        unsound: arms that can't be the answer, so that who is fastest is asked without them.
+        unsound: arms that failed, were unsteady or left, so that they can't be the fastest.
+        barred: arms that break a limit of the run's policy. No restart is spent on ranking them, but what is known of
+            them counts towards α as of any other arm, whether or not there is a policy.
     """
 
     blocks: Mapping[str, Blocks]
     rules: Rules
     unsound: Collection[str] = ()
+    barred: Collection[str] = ()
     _pairs: dict[Pair, PairEvidence] = field(default_factory=dict, init=False)
     _found: dict[tuple[str, str, float, bool], Comparison] = field(default_factory=dict, init=False)
     _scales: dict[int, Mapping[str, Array]] = field(default_factory=dict, init=False)
+
+    @property
+    def out_of_question(self) -> set[str]:
+        """Return the arms that can't be the answer."""
+        return {*self.unsound, *self.barred}
 
     def have_met(self, one: str, other: str | None) -> bool:
         """Tell whether both played any one restart."""

@@ -132,7 +132,7 @@ def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
     rules = evidence.rules
     if rules.narrows or is_unopposed(labels, rules):
         return []
-    nobody = {rules.control, *(evidence.unsound if rules.goal.aim is Aim.BEST else ())}
+    nobody = {rules.control, *(evidence.out_of_question if rules.goal.aim is Aim.BEST else ())}
     arms = [label for label in labels if label not in nobody]
     if rules.goal.aim is Aim.LIMIT:
         found = _near_limit(evidence, arms, unsteady)

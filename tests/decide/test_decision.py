@@ -14,6 +14,7 @@ from support.races.cells import fidelity, row, timing
 from shootout.contract import NotRunKind
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, decide
+from shootout.decide.objective import ObjectiveValue, compare
 from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.messages import Scope
@@ -351,3 +352,13 @@ def test_who_met_in_any_run_is_compared_there():
     assert alone.low is not None
     assert met.low is not None
     assert alone.low < met.low
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "ratio", "verdict"),
+    [(0.0, 0.0, 1.0, Verdict.SAME), (0.0, 5.0, 0.0, Verdict.FASTER), (5.0, 0.0, math.inf, Verdict.SLOWER)],
+)
+def test_what_takes_nothing_is_compared_without_a_division(one: float, other: float, ratio: float, verdict: Verdict):
+    exact = [ObjectiveValue(value=size, low=size, high=size, exact=True) for size in (one, other)]
+    found = compare(read_policy(None, {"objective": "size"}), *exact)
+    assert (found.value, found.verdict) == (ratio, verdict)

@@ -265,7 +265,11 @@ def test_weights_listed_as_inputs_are_not_inputs(tmp_path: Path):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     both = [value("x", (1, 4)), value("w", (4, 3))]
     path = write(tmp_path / "m.onnx", nodes, both, [value("y", (1, 3))], {"w": WEIGHT})
-    assert [spec.name for spec in take(path, tmp_path).inputs] == ["x"]
+    found = take(path, tmp_path)
+    assert [spec.name for spec in found.inputs] == ["x"]
+    assert any(note.startswith("1 of its weights are inputs of the graph too") for note in found.notes)
+    plain = write(tmp_path / "plain.onnx", nodes, both[:1], [value("y", (1, 3))], {"w": WEIGHT})
+    assert not any("inputs of the graph" in note for note in take(plain, tmp_path).notes)
 
 
 def unary(path: Path, op: str, dtype: int, out: int, shape: Shape = (3, 50), **attributes: Any) -> Path:

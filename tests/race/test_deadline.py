@@ -91,7 +91,7 @@ def test_one_with_too_few_rounds_is_cut_and_does_not_count(rounds: int) -> None:
     is_over = lambda: tuned() == 2 and turns(world) >= 2 * rounds  # noqa: E731
     found = race.restart(list(race.arms.values()), context(world, lambda: -1.0 if is_over() else 60.0, {}))
     assert (found.rounds, found.is_cut) == (rounds, True)
-    assert (race.played, race.blocks, race.out) == (0, {}, set())
+    assert (race.played, race.blocks, race.out) == (0, {}, {})
 
 
 class Late(fakes.FakePlayer):

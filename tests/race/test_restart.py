@@ -222,7 +222,7 @@ def test_an_arm_is_out_when_two_restarts_in_a_row_lost_it(kills: int, is_out: bo
     race = Race(arms={arm.label: arm for arm in arms}, rules=rules, seed="0")
     for _ in range(3):
         race.restart(arms, RestartContext(launcher=world, watch=FakeWatch(), events=QUIET))
-    assert race.out == ({"b:cpu:fp32"} if is_out else set())
+    assert race.out == ({"b:cpu:fp32": NotRunKind.KILLED} if is_out else {})
     assert set(race.blocks["a:cpu:fp32"]) == {0, 1, 2}
     assert set(race.blocks["b:cpu:fp32"]) == {2: {1, 2}, 3: {1, 2}, 4: {2}}[kills]
 

@@ -149,7 +149,7 @@ def test_an_arm_that_breaks_its_limit_beats_nobody(*, given_per_s: float | None,
         )
         for ok in held
     ]
-    assert (found.unsound == {"odd"}) is out
+    assert (found.evidence.unsound == {"odd"}) is out
     assert left(found) == (["base", "a", "b", "copy"] if out else [])
     tied = race(BEST, {"odd": 500.0, "a": 505.0}, spread=20.0)
     tied.served = found.served
@@ -163,7 +163,7 @@ def test_at_a_given_rate_an_arm_whose_p99_is_over_the_limit_beats_nobody():
         found.served["odd"] = [
             LoadTestResult(given_per_s=500.0, limit_ns=limit_ns, unloaded_ns=1.0, start_late_ns=0.0, steps=(step,))
         ] * 3
-        assert found.unsound == out
+        assert found.evidence.unsound == out
 
 
 LIMIT = Goal(aim=Aim.LIMIT, within=0.05)
@@ -192,7 +192,7 @@ def test_for_a_limit_a_pair_that_it_is_about_owes_no_other_verdict():
 def test_a_race_takes_note_of_the_steady_states_that_it_finds(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shootout.race.live_arm.steady_from", lambda latency: None)
     found = fakes.race(fakes.World({"a": 1e8, "b": 2e8}, seed=1), ["a", "b"], restarts=2)
-    assert found.unsound == set(found.arms)
+    assert found.evidence.unsound == set(found.arms)
 
 
 def test_without_the_copy_that_vouches_for_the_baseline_the_race_is_over():

@@ -122,6 +122,9 @@ def test_a_beaten_arm_answers_one_question_of_each_set_that_it_stood_in():
     exact = replace(best, comparisons=10, exact=("arm 0", "arm 1", "arm 2"))
     assert GroupEvidence(played(x), exact).alpha == bonferroni(10 - 2 - 2 - 1)
     assert GroupEvidence(played(x), best, unsound={"arm 2"}).alpha == bonferroni(8 - 2 - 1)
+    barred = GroupEvidence(played(x), best, barred={"arm 2"})
+    assert barred.alpha == bonferroni(8 - 2 - 2), "a policy changes no verdict"
+    assert barred.out_of_question == {"arm 2"}
 
 
 def test_arms_that_met_once_have_answered_nothing():
