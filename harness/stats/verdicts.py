@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 
@@ -72,6 +72,21 @@ class Comparison:
         if self.low is not None and self.low > 1:
             return self.low
         return self.high if self.high is not None and self.high < 1 else None
+
+    def inverse(self) -> Self:
+        """Return the same comparison seen from the other arm: its time over this one's."""
+        turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+        ends = (self.high, self.low, self.reading_high, self.reading_low)
+        low, high, reading_low, reading_high = (None if end is None else 1 / end for end in ends)
+        return replace(
+            self,
+            value=1 / self.value,
+            low=low,
+            high=high,
+            verdict=turned.get(self.verdict, self.verdict),
+            reading_low=reading_low,
+            reading_high=reading_high,
+        )
 
     @property
     def decided(self) -> bool:
