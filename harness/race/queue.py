@@ -250,6 +250,11 @@ class ScheduledGroup:
             return sum(self.parts_s[arm.label] for arm in arms)
         return self.last_s * (len(arms) / self.last_arms if self.last_arms else 1.0)
 
+    @property
+    def usual_s(self) -> float:
+        """Seconds that its next restart takes, if it takes as long as the last one, by arms."""
+        return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
+
     def call_all(self, allows: Callable[[float], bool]) -> None:
         """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
         if self.race.contenders_first and self.race.owes:
@@ -349,7 +354,38 @@ def first(waiting: Iterable[ScheduledGroup], allows: Callable[[float], bool]) ->
 
 def left_s(waiting: Sequence[ScheduledGroup]) -> float:
     """Seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
-    return sum(one.left * one.next_s for one in waiting)
+    return sum(one.left * one.usual_s for one in waiting)
+
+
+MISSED = 2.0
+"""An estimate has failed if the run goes on for so many times as long as was said first."""
+
+
+@dataclass(slots=True)
+class EndEstimate:
+    """Estimate when a run ends: when its goal is reached, or at its limit once such an estimate has failed.
+
+    Restarts until a goal are extrapolated, and a wrong estimate can be repeated restart after restart.
+    """
+
+    _first_s: float | None = None
+    _said_s: float = 0.0
+
+    def left_s(self, goal_s: float, limit_s: float, now_s: float) -> float:
+        """Return the seconds that are left, to be told; 0 if they aren't known yet.
+
+        Args:
+            goal_s: until the goal, by what is known; 0: not known yet.
+            limit_s: until the run ends whatever is known; may be inf.
+            now_s: since the race began.
+        """
+        left_s = min(goal_s, limit_s)
+        if self._first_s is None:
+            if left_s:
+                self._first_s, self._said_s = now_s, left_s
+            return left_s
+        has_failed = now_s - self._first_s > MISSED * self._said_s
+        return limit_s if has_failed and math.isfinite(limit_s) else left_s
 
 
 def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:

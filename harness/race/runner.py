@@ -67,6 +67,7 @@ class RaceRunner:
         bars: who else need not be told from the others; asked whenever a group has played twice as long.
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
+        ending: estimates when the run ends.
     """
 
     plan: Plan
@@ -87,6 +88,7 @@ class RaceRunner:
     hold: Suspension = field(init=False)
     budget: Deadline = field(init=False)
     launcher: Launcher = field(init=False)
+    ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -252,7 +254,7 @@ class RaceRunner:
         context = RestartContext(
             launcher=self.launcher, watch=watch, events=events, hold=self.hold, deadline=self.deadline, pace=due
         )
-        left_s = min(queue.left_s(waiting), self._left_s)
+        left_s = self.ending.left_s(queue.left_s(waiting), self._left_s, self.deadline.elapsed_s)
         self.progress.restart(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
             restart = one.race.restart(one.players, context)

@@ -15,7 +15,7 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import NEVER_TOGETHER, tell_ratio
+from shootout.report.wording import NEVER_TOGETHER, SPEED, Words, tell_ratio
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -275,9 +275,9 @@ def _tell_unsettled(answer: Answer) -> Iterator[str]:
     yield from fold((compare_rival(rival) for rival in answer.unsettled), SHOWN)
 
 
-def compare_rival(rival: Rival) -> str:
+def compare_rival(rival: Rival, words: Words = SPEED) -> str:
     """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
-    return f"{short(rival.arm)}: {tell_ratio(rival.ratio) if rival.ratio else NEVER_TOGETHER}"
+    return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
 
 
 def _tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
