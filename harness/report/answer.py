@@ -396,19 +396,17 @@ def _write_command(label: str, command: str, remark: str, width: int) -> Iterato
         yield from (Text(f"{' ' * 16}{line.plain}") for line in labelled("", [remark], max(width - 16, NARROWEST)))
 
 
-def tell_refusal(change: Passed | WouldChange) -> str:
+def tell_refusal(change: WouldChange) -> str:
     """Tell why a target may not be shipped: what its accuracy lost, or that nothing tells."""
     if change.metric:
         return ", ".join(filter(None, [_tell_metric_limit(change.metric), tell_lost_part(change.metric)]))
-    if isinstance(change, Passed) and change.reason:
+    if change.reason:
         return change.reason
     if loss := change.accuracy_change:
         if loss.high < -MARGIN:
             return f"accuracy {tell_points(loss)}"
         return f"accuracy {tell_points(loss)}: more labeled rows would tell"
-    if isinstance(change, WouldChange) and change.unchecked:
-        return "its outputs were compared with no error bound, and its accuracy is unknown"
-    return NO_LABELS if isinstance(change, WouldChange) and change.measure else RANDOM_INPUTS
+    return NO_LABELS if change.measure else RANDOM_INPUTS
 
 
 def _tell_unsound(answer: Answer) -> Iterator[str]:

@@ -512,7 +512,7 @@ class WouldChange(Part):
         when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were accepted;
             `tighter`: if plain FP32 alone counted.
         ratio: its time ÷ the shipped one's, here; null for another size.
-        unchecked: whether its outputs were compared with no error bound.
+        reason: why nothing tells what it loses, if that is more than a want of labels; as in `Passed`.
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
     """
@@ -526,7 +526,7 @@ class WouldChange(Part):
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
-    unchecked: bool = False
+    reason: str | None = None
     measure: str | None = None
     accept: str | None = None
 

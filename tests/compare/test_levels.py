@@ -253,7 +253,7 @@ def test_the_command_shows_a_screen_or_json(tmp_path: Path, monkeypatch: pytest.
         "One machine, two sessions",
         "Changed  nothing that",
         "against",
-        "±10.0%",
+        "10.0 %",
         "0 of --history",
     ):
         assert words in ended.out
