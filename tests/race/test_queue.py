@@ -256,9 +256,8 @@ def test_a_restart_is_taken_to_last_as_long_as_the_last_one_whatever_the_shortes
 
 def test_an_estimate_that_failed_gives_way_to_the_limit():
     """A goal that seems one restart of 4 s away, restart after restart, of a run with 150 s."""
-    ending, told = queue.EndEstimate(), []
-    for played in range(8):
-        told.append(ending.left_s(4.0 if played else 0.0, 150.0 - 4 * played, 4.0 * played))
+    ending = queue.EndEstimate()
+    told = [ending.left_s(4.0 if played else 0.0, 150.0 - 4 * played, 4.0 * played) for played in range(8)]
     assert told[:4] == [0.0, 4.0, 4.0, 4.0]
     assert told[4:] == [134.0, 130.0, 126.0, 122.0], "what is left until the limit"
     endless = queue.EndEstimate()

@@ -21,7 +21,6 @@ from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
 from shootout.report.answer import render_answers
 from shootout.report.decision import render as render_decision
-
 from shootout.report.screen import INDENT, as_plain, labelled, typed
 from shootout.results.document import Document
 

@@ -1,4 +1,4 @@
-"""The screens of runs that ship with the project, at every width: intervals stay, and nothing less than 95 % is shown."""
+"""The screens of runs that ship with the project: at every width the intervals stay, and none is of less than 95 %."""
 
 from __future__ import annotations
 
