@@ -38,7 +38,7 @@ TARGETS = (
 """Every backend that can be shipped."""
 SHIPPED, RACED = "shipped folders in fresh environments", "shipped folders ÷ their own arms"
 RUN_S, RACE_S = 240, 60
-"""Seconds of the run that is shipped from, and of each race, where nobody says how long."""
+"""Seconds of the run that is shipped from, and of each race, unless others are given."""
 LIMIT_S = 1_200.0
 OUTPUTS = """
 import sys

@@ -58,7 +58,7 @@ CLONES = (
 NO_CONTROL = "no arm is the same in both and known against it"
 
 LEAST_SESSIONS = 5
-"""With fewer of them nobody knows how far sessions differ."""
+"""Fewer of them can't show how far sessions differ."""
 
 MOST_SESSIONS = 10
 """So many of a folder's own earlier runs are read, the latest."""
@@ -85,7 +85,7 @@ def read_beside(a: Path, b: Path) -> list[Analysed]:
     asked = {_identify_session(journal.read(folder)) for folder in mine}
     found: dict[Path, str] = {}
     for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
-        with suppress(UsageError, OSError):  # what nobody named may be anything
+        with suppress(UsageError, OSError):  # a folder that wasn't named may hold anything
             if folder not in mine and journal.begun(folder):
                 history = journal.read(folder)
                 if _identify_session(history) in asked:
@@ -107,7 +107,7 @@ def compare(
     """Return what one run says of another; see `compare_folders`.
 
     Args:
-        beside: further earlier runs, which nobody named.
+        beside: further earlier runs, found beside the two and not named.
     """
     if is_same(a, b):
         run = a.document.run

@@ -140,9 +140,9 @@ def judge_limits(
     So a limit with an exact figure, and a candidate that can't be chosen, leave all other answers as they are; another
     uncertain question may take up to its share, and gives that back once it is answered.
 
-    Who can be chosen is found out from exact figures and times alone. They don't depend on which rows the sample holds,
-    so the chance of an error is kept whatever they select. A question without a share is judged by itself: its answer
-    can't make its candidate the chosen one.
+    Which candidates can be chosen is found out from exact figures and times alone. They don't depend on which rows the
+    sample holds, so the chance of an error is kept whatever they select. A question without a share is judged by
+    itself: its answer can't make its candidate the chosen one.
 
     Args:
         alpha: the chance of an error that these candidates share.

@@ -131,7 +131,7 @@ def find_evidence(
 
 
 def _check_outputs(mine: Row, other: Row) -> Check:
-    """Return the run itself held them to the FP64 reference outputs: who is out of the error bound has failed.
+    """Check that the run held both to the FP64 reference outputs: an arm out of its error bound has failed.
 
     A reference that failed in any other way says nothing of the candidate; then the race has no word either.
     """

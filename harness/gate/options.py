@@ -12,7 +12,7 @@ from shootout.constants import INDIFFERENT
 from shootout.study.options import Flag, FolderOptions, HelpGroup, MetricOptions, ModelOptions, read_pythons
 
 MAX_TIME_S = 480.0
-"""Of a gate that nobody gives a time; it is no longer than a job waits for gladly."""
+"""Seconds of a gate without --max-time: as long as a CI job waits gladly."""
 
 
 class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):

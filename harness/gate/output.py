@@ -78,7 +78,7 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
 
 
 def _make_cases(gate: Gate) -> Iterator[junit.JUnitCase]:
-    """Yield the outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
+    """Yield the outcome, and each check that something limits: a broken one fails, an unknown one is an error."""
     kinds: dict[Standing, junit.Kind | None] = {
         Standing.BROKEN: "failure",
         Standing.UNKNOWN: "error",

@@ -70,7 +70,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *,
     """Return what ends the race as soon as the exact evidence is red, however fast the candidate is.
 
     Args:
-        out: the run's folder, which holds each restart before anybody is asked.
+        out: the run's folder, which holds each restart before the next is planned.
         packed: as `find_evidence` takes it.
     """
     seen = False
@@ -191,7 +191,7 @@ def _more_time(run: Analysed) -> str:
     """Return what it would take to know."""
     nearest = run.document.nearest_open
     if nearest is None or nearest.restarts is None or nearest.seconds is None:
-        return "the time was over, and nobody knows how much more would tell"
+        return "the time was over, and how much more it would take can't be estimated"
     minutes = math.ceil((run.document.wall_s + nearest.seconds) / 60)
     more = counted(nearest.restarts, "more restart")
     return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"

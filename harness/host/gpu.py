@@ -42,7 +42,7 @@ HARMFUL = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that somebody set, and the power cap,
+"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that a user set, and the power cap,
 which a heavy arm meets by its own work at any time.
 """
 POWER_CAP = 0x04

@@ -311,7 +311,7 @@ class ArmProcess:
             self._stopped = False
 
     def end(self) -> None:
-        """Let whoever waits for its answer hear that it died; from any thread."""
+        """Let the thread that waits for its answer hear that it died; from any thread."""
         self._process.end()
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""How a race spends the time that is left: how long a restart may be, and who plays where not all have time. Pure.
+"""How a race spends the time that is left: how long a restart may be, and which arms play if not all have time. Pure.
 
 Restarts are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
 calls to warm up and fewer rounds, never fewer than a restart counts with. Where not even those of all arms fit, the
@@ -186,7 +186,7 @@ def comparable(cells: Iterable[GridCell], numbers: Numbers) -> dict[float, float
 
 
 def predicted_s(known: Mapping[float, float], work: float) -> float | None:
-    """Seconds that a call will take, on the line through two smaller cells in log-log axes; None: nobody can tell.
+    """Seconds that a call will take, on the line through two smaller cells in log-log axes; None: unknown.
 
     One smaller cell alone tells only where its calls are long: then time grows with the work, while a short call is
     mostly overhead, which doesn't grow.

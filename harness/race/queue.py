@@ -37,7 +37,7 @@ from shootout.study.plan import PlannedGroup
 
 @dataclass(kw_only=True)
 class Race:
-    """Who is in, and what each has shown.
+    """The arms of a race, and what each has shown.
 
     Attributes:
         arms: by label, the control among them.
@@ -46,7 +46,7 @@ class Race:
         steady_from: by label, the first steady call of each restart that it played; None where there was none.
         served: by label, what each restart under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
-        barred: labels that break what the run is for, so that nobody waits for who of them is faster.
+        barred: labels that break what the run is for, so that no verdict among them is waited for.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
         contenders_first: see `GroupState`.
@@ -209,8 +209,8 @@ class ScheduledGroup:
         last_arms: how many arms played it.
         recalled: restarts that it had played when it came in.
         pressing: pairs that a crossover waits for, with the restarts left.
-        players: who plays its next restart; nobody when it is over.
-        barred_at: how many restarts it had played when it was last asked who is barred.
+        players: the arms of its next restart; none when it is over.
+        barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
     """
 
@@ -259,7 +259,7 @@ class ScheduledGroup:
                 self.look(self.pressing)
 
     def look(self, pressing: Mapping[Pair, float]) -> None:
-        """Find out who plays next, after a restart or when a crossover needs other things than before."""
+        """Find the arms that play next, after a restart or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
         self._left = self._fewest = None

@@ -40,7 +40,7 @@ PROVES_LITTLE = (
     "inputs does by {spread:.2g}"
 )
 BACKEND_STEPS = ("build", "entering")
-"""Who fails at these may have a library that no longer works, though it worked before."""
+"""An arm that fails at these may have a library that no longer works, though it worked before."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ class Recorder:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
-        breach: as `RaceRunner` has it: who left because of limits that are no more goes on.
+        breach: as `RaceRunner` has it: an arm that left because of limits that no longer hold goes on.
         installed: by group and label, what its runtime takes on disk, where that is known.
     """
 

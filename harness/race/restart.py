@@ -71,7 +71,7 @@ class Restart:
 
     Attributes:
         index: the restart's number, from 0.
-        arms: who takes part.
+        arms: those that take part.
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
@@ -85,7 +85,7 @@ class Restart:
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
         killed: the label of an arm for each time that its process was killed: it is begun anew once, and then leaves.
-        is_late: whether an arm still owed an answer when the run's time was over: then nobody is asked any more.
+        is_late: whether an arm still owed an answer when the run's time was over: then no other is called any more.
         is_cut: whether that time was over before enough rounds: then nothing of it counts.
     """
 
@@ -327,7 +327,7 @@ class Restart:
         self.context.watch.begin()
 
         def disturbances(gpus: Gpus) -> tuple[Disturbance, ...]:
-            # Who left meanwhile took its count along: then nobody can tell others' CPU time from ours.
+            # An arm that left meanwhile took its count along: then others' CPU time can't be told from ours.
             after_ns = total_cpu_ns(arms) if len(self.playing) == len(arms) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
             return self.context.watch.reasons(gpus, OwnTraces(gpu_processes=contexts, cpu_ns=spent_ns))
@@ -358,7 +358,7 @@ class Restart:
     def _run_guarded(self, live: LiveArm, during: str, step: Callable[[], None]) -> None:
         """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.
 
-        Who is late when the time is over is ended, but not out: what it measured before that counts.
+        An arm that is late when the time is over is ended, but not out: what it measured before that counts.
         """
         try:
             with Stopwatch() as watch:

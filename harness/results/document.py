@@ -110,7 +110,7 @@ class Metric(Part):
 
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
-"""`not timed`: nothing kept the arm out, but it has no time (yet). Who `failed` may have played before."""
+"""`not timed`: nothing kept the arm out, but it has no time (yet). If it `failed`, it may have played before."""
 
 
 class Timing(Part):
@@ -387,7 +387,7 @@ class Crossover(Part):
         low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
         high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
         below: an arm, or "same".
-        restarts_needed: by size without a verdict, what one would take; null where nobody can say.
+        restarts_needed: by size without a verdict, what one would take; null if unknown.
     """
 
     model: str
@@ -424,11 +424,11 @@ class FrontRow(Part):
 
 
 class NearestOpen(Part):
-    """Of the pairs that a run has to tell apart yet, the one that takes least.
+    """Of the pairs that a run has yet to distinguish, the one that takes least.
 
     Attributes:
         arms: the pair, of `group`.
-        restarts: that it takes, if these are like those played; null where nobody knows. `seconds` likewise.
+        restarts: that it takes, if these are like those played; null if unknown. `seconds` likewise.
         others: how many pairs are open beside it.
         ended_at: the most restarts that the study allows, where these were played.
     """

@@ -17,7 +17,7 @@ class Aim(StrEnum):
     """What must be known before a race ends."""
 
     BASELINE = "baseline"  # a verdict on every arm against the baseline
-    BEST = "best"  # who is fastest, up to arms that are as good
+    BEST = "best"  # the fastest arm, up to arms that are as good
     RESOLVE = "resolve"  # every ratio to the baseline, so closely
     LIMIT = "limit"  # of every arm, whether it is slower than the baseline by more than so much
 

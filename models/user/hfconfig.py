@@ -55,7 +55,7 @@ def is_meant(name: str) -> bool:
     """Return whether `name` is meant as a config, or as the folder of one with its weights."""
     try:
         return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
-    except (OSError, RuntimeError):  # too long for a file's name, or `~` of nobody
+    except (OSError, RuntimeError):  # too long for a file's name, or `~` of an unknown user
         return False
 
 

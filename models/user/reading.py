@@ -328,7 +328,7 @@ def read_files(
 def main() -> None:
     """Read the files of one task; what goes wrong is the answer."""
     child.leave_with(int(sys.argv[2]))
-    os.dup2(2, 1)  # what the user's code prints is nobody's answer
+    os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     now = [""]

@@ -440,7 +440,7 @@ def _cut(array: Array, batch: int, rows: int) -> Array:
 def main() -> None:
     """Score one folder; what goes wrong is the answer."""
     child.leave_with(int(sys.argv[2]))
-    os.dup2(2, 1)  # what the user's code prints is nobody's answer
+    os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     try:

@@ -3,7 +3,7 @@
 The architecture is that of transformers' `BertModel`, layer by layer (a test compares them); see `efficientnet` for why
 it is written out here. Attention is written out too, so that every runtime reads the same graph of matrix products and
 a softmax. Linear layers keep the variance: with BERT's own deviation of 0.02 the attention of an untrained model is the
-same everywhere, and nobody would notice a wrong mask.
+same everywhere, and a wrong mask would go unnoticed.
 """
 
 from __future__ import annotations
