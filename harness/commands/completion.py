@@ -72,7 +72,7 @@ def script() -> tuple[str, str]:
     """
     shell = Path(os.environ.get("SHELL", "")).name
     if shell not in SCRIPTS:
-        raise UsageError(f"the shell is {shell or 'not told'!r} by SHELL: there is completion for {', '.join(SCRIPTS)}")
+        raise UsageError(f"SHELL is {shell or 'not set'!r}: completion is available for {', '.join(SCRIPTS)}")
     return shell, SCRIPTS[shell]
 
 

@@ -74,7 +74,7 @@ def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: b
         UsageError: no run is there, both are one race, or they ask different things; names the fields.
     """
     if merged := next((folder for folder in (a, b) if is_merged(folder)), None):
-        raise UsageError(f"{str(merged)!r} holds several runs, of which `shootout show {merged}` says what holds")
+        raise UsageError(f"{str(merged)!r} holds several runs: see what holds of all with `shootout show {merged}`")
     document = compare_folders(a, b, history)
     text = Group(*render_compared(document, width(), full=full))
     return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)

@@ -129,7 +129,7 @@ def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: ProgressDis
     """
     places = cluster.nodes()
     if not places:
-        raise UsageError("the cluster has no node that gives out CPUs")
+        raise UsageError("no node of the cluster offers CPUs: start one with `ray start`")
     progress.stage(f"asking {counted(len(places), 'node')} what they are")
     jobs = {place: cluster.ask(place, job) for place in places}
     found, faults = list[FleetNode](), list[str]()

@@ -102,7 +102,7 @@ def pack_candidate(
     place, plan, fresh = out / CANDIDATE, racing.plan_alone(contest), fresh or is_ci()
     folder = place.resolve() / racing.name_folder(contest)
     if folder.exists() and not journal.begun(place / racing.RUN):
-        raise UsageError(f"{str(folder)!r} was made by no gate, so it isn't raced or replaced: choose another --out")
+        raise UsageError(f"{str(folder)!r} was not made by `shootout gate`, so it stays as it is: choose another --out")
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def pack_candidate(
     )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
-        raise OutOfTime("the time was over before the candidate had been measured by itself; the same command goes on")
+        raise OutOfTime("the time was over before the candidate was measured by itself; run the same command again")
     return racing.pack(contest, limits, folder, place / racing.RUN, progress)
 
 
@@ -130,7 +130,7 @@ def refuse_earlier(out: Path) -> None:
     """
     if journal.begun(out) and not journal.read(out).untouched:
         raise UsageError(
-            f"{str(out)!r} holds the gate of an earlier command, which in CI answers for no later one: {START_OVER}"
+            f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}"
         )
 
 

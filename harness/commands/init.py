@@ -36,9 +36,9 @@ def init(options: ModelOptions, out: Path) -> int:
         UsageError: the model can't be read, or `out` is there already or can't be written.
     """
     if out.suffix != schema.SUFFIX:
-        raise UsageError(f"--out {str(out)!r}: a study is a file.toml")
+        raise UsageError(f"--out {str(out)!r}: a study's file ends in .toml")
     if out.exists():
-        raise UsageError(f"{out} is there already: remove it, or give another --out")
+        raise UsageError(f"{out} already exists: remove it, or give another --out")
     chosen = selection.choose(selection.DEFAULT, options)
     with show_progress() as progress:
         progress.stage("looking which backends work here")

@@ -111,7 +111,7 @@ def compare(
     """
     if is_same(a, b):
         run = a.document.run
-        raise UsageError(f"{run} and {b.document.run} are one race, which has its verdicts: shootout show {run}")
+        raise UsageError(f"{run} and {b.document.run} are the same run: `shootout show {run}` has its verdicts")
     names = name_places([a, b])
     sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
     pairs = _match_sites(sites[0], sites[1])
@@ -151,7 +151,7 @@ def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> 
         UsageError: none do; names the fields in which the nearest two differ.
     """
     if not mine or not others:
-        raise UsageError("one of the two runs has no cell whose figures count: nothing to compare")
+        raise UsageError("one of the two runs has no group whose figures count: nothing to compare")
     pairs = [(sites[0], sites[1]) for sites in match_sites([*mine, *others]) if len({one.place for one in sites}) == 2]
     alike = [pair for pair in pairs if not _find_strange_fields(*pair)]
     if alike:
@@ -382,7 +382,7 @@ def _race_command(site: CellInPlace, label: str) -> str | None:
     if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
         return None
     name = "other" if arm.target.python != "other" else "another"
-    words = ["shootout", "gate", site.run.document.run, "--arm", short(label)]
+    words = ["shootout", "gate", site.run.document.run, "--target", short(label)]
     words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
     return shlex.join([*words, "--candidate", short(str(replace(arm.target, python=name))), "--python", f"{name}=PATH"])
 

@@ -179,7 +179,7 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[CellInP
         if mine and others and id(run) not in shared:
             one, other = min(product(mine, others), key=lambda pair: len(find_differing(pair[0].asked, pair[1].asked)))
             told = tell_apart(one, other)
-            raise UsageError(f"{run.document.run} and {other.run.document.run} can't be put together: {told}")
+            raise UsageError(f"{run.document.run} and {other.run.document.run} can't be merged: {told}")
 
 
 def tell_apart(one: CellInPlace, other: CellInPlace) -> str:

@@ -471,7 +471,7 @@ def _bound_agreement(asked: _Asked) -> Bounds:
         return _bound_own_agreement(metric, asked)
     shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in shares else min((one for one in shares if one is not None), default=None)
-    return _exact_bounds(worst, "its outputs are no classes")
+    return _exact_bounds(worst, "its outputs are not classes")
 
 
 def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:

@@ -171,7 +171,7 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
     try:
         return found | ({"price": float(str(found["price"]))} if "price" in found else {})
     except ValueError:
-        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is no number") from None
+        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is not a number") from None
 
 
 def _limit_flag(limit: Limit) -> Flag:

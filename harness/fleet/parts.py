@@ -164,7 +164,7 @@ def find_held(out: Path) -> list[HeldPart]:
             continue  # the command was killed before the journal was written
         if not is_part or not journal.begun(folder):
             raise UsageError(
-                f"{str(out)!r} is no folder of a fleet's run (it holds {folder.name!r}): choose another --out"
+                f"{str(out)!r} is not the folder of a fleet's run (it holds {folder.name!r}): choose another --out"
             )
         history = journal.read(folder)
         settled = frozenset(find_settled(history))

@@ -76,7 +76,7 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
         slower = SHARE.read("--slower", options["slower"])
     if not BIAS_FLOOR <= slower <= MOST_PERCENT / 100:
         raise UsageError(
-            f"--slower {100 * slower:g}% can't be told: from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
+            f"invalid --slower {100 * slower:g}%: use a value from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
             f"to {MOST_PERCENT}%"
         )
     drop, size = options.get("accuracy_drop"), options.get("size")

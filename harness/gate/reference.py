@@ -74,7 +74,7 @@ def read_reference(
     """
     if (folder / MANIFEST).exists():
         if arm or group:
-            raise UsageError(f"{str(folder)!r} is a shipped folder, of one arm: --arm and --group are for a run")
+            raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
         if pinned is not None and (found := sha256(folder / MANIFEST)) != pinned.strip().lower():
             raise UsageError(
                 f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
@@ -92,7 +92,7 @@ def read_reference(
     source = find_arm_to_ship(folder, arm, None if arm else policy, group)
     if source.arm.scenario is not Scenario.LATENCY:
         raise UsageError(
-            f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate races one call after another"
+            f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency"
         )
     header = source.history.header
     return Reference(

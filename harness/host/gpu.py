@@ -82,7 +82,7 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
     counting = ["CUDA"] * on_cuda + counting
     if len(counting) > 1:
         names = " and ".join(counting)
-        raise UsageError(f"--gpu {index}: {names} count GPUs each in its own way: run their targets apart")
+        raise UsageError(f"--gpu {index}: {names} count GPUs each in its own way: run their targets one kind at a time")
     if index < 0 and not on_cuda:
         raise Unavailable(f"gpu {index}: GPUs are counted from 0")
     os.environ[CHOSEN] = str(index)

@@ -137,9 +137,9 @@ class RateSearch:
             if self.first:
                 lowest = min(rate for rate, _ in tried)
                 raise SkippedArm(
-                    f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {number(lowest)} requests a "
-                    f"second (one call takes {duration(live.call_ns)} without load)",
-                    "give more time with --p99",
+                    f"its p99 is above {duration(self.limit_ns)} even at {number(lowest)} requests a second (one call "
+                    f"takes {duration(live.call_ns)} without load)",
+                    "raise the limit with --p99",
                     NotRunKind.TOO_SLOW,
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again

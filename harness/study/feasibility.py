@@ -128,7 +128,7 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     if target.precision is Precision.NATIVE:
         if is_file(arm.model):
             return None
-        why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is no file"
+        why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is not a file"
         return NotRun(NotRunKind.UNFIT, why, f"ask for {replace(target, precision=Precision.FP32)}")
     if not holds:
         return None

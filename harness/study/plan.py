@@ -325,7 +325,7 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     ]
     for name, count in Counter(group.record.name for group in groups).items():
         if count > 1:
-            raise UsageError(f"{name!r} is asked for {count} times: give each model file a name of its own")
+            raise UsageError(f"{name!r} is named {count} times: give each model file a name of its own")
     return groups
 
 

@@ -307,14 +307,14 @@ def _list_shards(index: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"can't read {index}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{index.name} is no index of weights: it has no weight_map of file names") from error
+        raise UsageError(f"{index.name} is not an index of weights: it has no weight_map of file names") from error
     return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here
 
 
 def _one_file(path: Path) -> Path:
     """Return the file itself, if it can hold weights."""
     if path.suffix not in (SAFE, *TORCH):
-        raise UsageError(f"{path.name} is no file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
+        raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
     if not path.is_file():
         raise UsageError(f"can't read {path}: there is no such file")
     return path
