@@ -157,7 +157,7 @@ def _ship_once(bench: Bench, label: str, target: str) -> ShippedFolder:
     """Return the shipped folder, made unless it is there."""
     folder = _path_in_bench(bench, "folders", _file_name(target))
     if not folder.exists():
-        _run_shootout("ship", str(_path_in_bench(bench, "run")), "--arm", label, "-o", str(folder))
+        _run_shootout("ship", str(_path_in_bench(bench, "run")), "--target", label, "-o", str(folder))
     return open_shipped(folder)
 
 

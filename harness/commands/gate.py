@@ -63,8 +63,8 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
-    arm, policy, group = options.get("arm"), options.get("policy"), options.get("group")
-    reference = read_reference(place, arm, policy, group, options.get("reference_sha256"))
+    target, policy, group = options.get("target"), options.get("policy"), options.get("group")
+    reference = read_reference(place, target, policy, group, options.get("reference_sha256"))
     metric = options.get("metric") or reference.given.get("metric") or reference.metric
     limits = replace(limits, metric=str(metric))
     with show_progress() as progress:
@@ -129,9 +129,7 @@ def refuse_earlier(out: Path) -> None:
         UsageError: it is such a folder.
     """
     if journal.begun(out) and not journal.read(out).untouched:
-        raise UsageError(
-            f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}"
-        )
+        raise UsageError(f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}")
 
 
 def _refuse_stale(out: Path, history: History) -> bool:

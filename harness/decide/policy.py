@@ -253,12 +253,12 @@ def make_template(study: str) -> str:
 
 
 def _template_lines(study: str) -> Iterator[str]:
-    yield "# What a deployment needs. Take the # from what matters, then:"
+    yield "# What a deployment needs. Uncomment what matters, then:"
     yield f"#   shootout run {study} --policy deploy.toml"
-    yield _template_line('objective = "latency"', f"of {', '.join(Objective)}: what is made best")
-    yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "of two no further apart, either may be shipped")
-    yield _template_line('# load = "200/s"', "p99, rate and cost under so many requests a second")
-    yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "of a machine's measured rate, what is counted on")
+    yield _template_line('objective = "latency"', f"what to optimize: {', '.join(Objective)}")
+    yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "candidates within this margin count as equal")
+    yield _template_line('# load = "200/s"', "requests a second, for p99, rate and cost")
+    yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "share of the measured rate to plan with")
     yield "\n[limits]"
     for limit, one in LIMITS.items():
         value = one.example if one.unit is BARE else f'"{one.example}"'

@@ -93,8 +93,8 @@ def test_the_users_data_and_weights_are_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("linear", "shootout.toml is there already: remove it, or give another --out"),
-        ("linear --out study.txt", "a study is a file.toml"),
+        ("linear", "shootout.toml already exists: remove it, or give another --out"),
+        ("linear --out study.txt", "a study's file ends in .toml"),
         ("batch-sweep --out new.toml", "'batch-sweep' is a study, not a model"),
         ("gone.onnx --out new.toml", "can't read"),
         ("linear --out gone/new.toml", "can't write gone/new.toml: No such file"),

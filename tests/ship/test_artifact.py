@@ -102,7 +102,7 @@ def test_another_interpreter_is_refused(here: dict[str, Any]):
 def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     """Its inputs, weights or exporter would be others than those that were raced."""
     monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
-    with pytest.raises(UsageError, match=r"mlp is no more what was raced.*shootout run"):
+    with pytest.raises(UsageError, match=r"mlp is no longer what was measured.*shootout run"):
         artifact.find_built(raced(ARM, here), Mock())
 
 
