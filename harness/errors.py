@@ -6,11 +6,14 @@ Each message says what is wrong, the value received, and how to fix it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
@@ -216,20 +219,38 @@ NVIDIA_INDEX = "--extra-index-url https://pypi.nvidia.com"
 
 
 def install(extra: str, options: str = "") -> str:
-    """Return the command that installs one of this package's extras; "" is the bare package."""
-    return pip_install(f"shootout[{extra}]" if extra else "shootout", options=options)
+    """Return the command that installs one of this package's extras; "" is the bare package.
+
+    No package index has it. So it is installed from its clone, in whose folder the command is to be run, or else from
+    the file of its wheel.
+    """
+    version = _find_wheel_version()
+    extras = f"[{extra}]" if extra else ""
+    if version:
+        return pip_install(f"shootout-{version}-py3-none-any.whl{extras}", options=options)
+    return pip_install(f".{extras}", options=f"{options} -e".strip(), pip=".venv/bin/pip")
 
 
-def pip_install(*packages: str, options: str = "", python: str = "") -> str:
+@lru_cache
+def _find_wheel_version() -> str:
+    """Return the version of the wheel that this package was installed from; "" if it is run from a clone."""
+    try:
+        found = distribution("shootout")
+    except PackageNotFoundError:  # a clone that isn't installed
+        return ""
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    return "" if origin.get("dir_info", {}).get("editable") else found.version
+
+
+def pip_install(*packages: str, options: str = "", pip: str = "pip") -> str:
     """Return the command that installs packages; every such command that a user sees is made here.
 
     Args:
         packages: pip's requirements, quoted here for a shell.
         options: of pip, as they are typed.
-        python: the interpreter to install for; "" is the one that `pip` belongs to.
+        pip: how it is called, for the interpreter to install for.
     """
-    pip = f"{python} -m pip install" if python else "pip install"
-    return " ".join(filter(None, [pip, options, *map(shlex.quote, packages)]))
+    return " ".join(filter(None, [pip, "install", options, *map(shlex.quote, packages)]))
 
 
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:

@@ -210,7 +210,7 @@ def group_of(history: History, record: GroupRecord) -> Group:
 
 
 def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRun]:
-        """Return why arms are out, by label.
+    """Return why arms are out, by label.
 
     Left out: an arm that had no time but has played, and one that played after it was killed or after it had left
     because of limits that were loosened since.
