@@ -118,7 +118,7 @@ class DoctorReport:
 
 
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
-    """Look at everything and print it; returns the exit code."""
+    """Look at everything and print it; return the exit code."""
     pass_on(options.get("env", ()))
     description.forget_hanging()
     if (index := options.get("gpu")) is not None:
@@ -128,7 +128,7 @@ def doctor(options: MachineOptions, *, as_json: bool) -> int:
 
 
 def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
-    """Print what is remembered, or measure it now; returns the exit code."""
+    """Print what is remembered, or measure it now; return the exit code."""
     placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
     facts = environment.facts()
     found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for

@@ -32,7 +32,7 @@ from shootout.results.analysis import analyse
 
 
 def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:
-    """Race a candidate against the reference in `place`, print what came of it; returns the exit code.
+    """Race a candidate against the reference in `place`, print what came of it; return the exit code.
 
     Args:
         place: a shipped folder, or a run's.

@@ -54,7 +54,7 @@ def run(
     as_json: bool,
     to: Sequence[Path] = (),
 ) -> int:
-    """Plan, measure, print; returns the exit code.
+    """Plan, measure, print; return the exit code.
 
     Args:
         full: all columns, and a table for each size of a sweep.

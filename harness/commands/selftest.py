@@ -104,7 +104,7 @@ class SelfTestReport:
 def selftest(
     options: MachineOptions, *, quick: bool, device: str = "cpu", out: Path | None = None, as_json: bool
 ) -> int:
-    """Test the harness live and print what it can tell on this machine; returns the exit code.
+    """Test the harness live and print what it can tell on this machine; return the exit code.
 
     Args:
         out: keeps the races, to go on with them.
