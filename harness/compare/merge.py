@@ -89,7 +89,7 @@ class CellInPlace:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """By arm."""
+        """Return them by arm."""
         return {row.arm: row for row in self.cell.rows if row.group == self.cell.group}
 
     @property
@@ -118,7 +118,7 @@ def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
 
 
 def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
-    """Return the sites that ask the same, in their order; threads count where one run asks it with several."""
+    """Return the sites of the same question, in their order; threads count if one run has it with several."""
     often = Counter((one.place, one.key) for one in sites)
     several = {key for (_, key), count in often.items() if count > 1}
     found: dict[Hashable, list[CellInPlace]] = defaultdict(list)

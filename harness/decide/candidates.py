@@ -45,7 +45,7 @@ class Play:
 
     @property
     def restarts(self) -> int:
-        """That it was timed in."""
+        """Return the group that it was timed in."""
         return self.row.end_to_end.restarts if self.row.end_to_end else 0
 
 

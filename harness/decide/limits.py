@@ -350,7 +350,7 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
 
 
 def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
-    """Where as many machines are paid for as the load takes: under the share of it that each of them gets."""
+    """Return the p99 if as many machines are paid for as the load takes: under the share that each of them gets."""
     policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=rate_needs(policy))
@@ -359,7 +359,7 @@ def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
 
 
 def _bound_p99_served(play: Play | None, load: float) -> Bounds:
-    """Under requests that arrive by themselves, at that rate or more: fewer of them are answered no later."""
+    """Return the p99 under requests that arrive by themselves, at that rate or more: fewer are answered no later."""
     needs = f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
     served = play.row.serve if play else None
     if served is None:

@@ -247,7 +247,7 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
 
 
 def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
-    """Where its rate was measured; None: nowhere so that the policy's limit on p99 held.
+    """Return where its rate was measured; None if the policy's limit on p99 held nowhere.
 
     A rate that was searched comes before one that was given, which only shows that it can do so much.
     """

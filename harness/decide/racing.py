@@ -79,7 +79,7 @@ def _is_by_rate(policy: Policy) -> bool:
 
 
 def _given_rate(policy: Policy, load: float) -> float:
-    """At which the p99 is measured: of the load, or of as much more as shows that a limit on the rate is met."""
+    """Return the rate at which the p99 is measured: the load, or what shows that a limit on the rate is met."""
     wanted = policy.limits.get(Limit.RATE)
     return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
 

@@ -61,7 +61,7 @@ def own_calibration(
 def drawn_calibration(
     specs: tuple[TensorSpec, ...], batch: int, ways: Mapping[str, InputWay] | None = None
 ) -> list[dict[str, Array]]:
-    """Drawn calibration sets."""
+    """Draw calibration sets."""
     return draw(specs, calibration_count(specs, batch), CALIBRATION_SEED, ways)
 
 

@@ -253,7 +253,7 @@ def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> 
 
 
 def with_shared(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
-    """`found` with the distance to the shared model's own outputs."""
+    """Return `found` with the distance to the shared model's own outputs."""
     return dataclasses.replace(found, shared_l2=compare(outputs, reference).relative_l2)
 
 

@@ -192,9 +192,7 @@ def _check_files(reference: str, candidate: str) -> tuple[str, str]:
             "or give an ONNX file for a run of an ONNX file"
         )
     if Path(reference).resolve() == Path(candidate).resolve():
-        raise UsageError(
-            f"candidate {candidate!r} is the reference's own file: keep the old one under another name"
-        )
+        raise UsageError(f"candidate {candidate!r} is the reference's own file: keep the old one under another name")
     return reference, candidate
 
 

@@ -91,9 +91,7 @@ def read_reference(
         )
     source = find_arm_to_ship(folder, arm, None if arm else policy, group)
     if source.arm.scenario is not Scenario.LATENCY:
-        raise UsageError(
-            f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency"
-        )
+        raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
     header = source.history.header
     return Reference(
         place=str(folder),
@@ -165,6 +163,6 @@ def _options_of(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _expand_home(word: str) -> str:
-    """As a shell reads a leading tilde, also behind `name=`."""
+    """Expand a leading tilde as a shell does, also after `name=`."""
     name, equals, path = word.rpartition("=")
     return f"{name}{equals}{Path(path).expanduser()}" if path.startswith("~/") else word

@@ -62,7 +62,7 @@ class Gate(Part):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of the command."""
+        """Return the command's exit code."""
         return EXIT_CODES[self.outcome]
 
 

@@ -68,7 +68,7 @@ class Search:
                     self._known[group.record.name, pair, scope] = crossovers.at(group, size, pair, scope)
 
     def pressing(self) -> dict[str, dict[Pair, float]]:
-        """By group, the pairs that a crossover waits for, with the restarts a verdict may take (inf: unknown)."""
+        """Return by group the pairs that a crossover waits for, with the restarts a verdict may take (inf: unknown)."""
         found: dict[str, dict[Pair, float]] = {}
         for sweep, _, sizes in self._open_lines():
             for point in crossovers.wanted(sizes):

@@ -242,7 +242,7 @@ class ScheduledGroup:
 
     @property
     def next_s(self) -> float:
-        """Seconds that its next restart takes: the least where that is known, else as the last one, by arms."""
+        """Return the seconds of its next restart: the least if that is known, else as the last one, by arms."""
         return self._seconds_of(self.players)
 
     def _seconds_of(self, arms: Sequence[Arm]) -> float:
@@ -273,12 +273,12 @@ class ScheduledGroup:
 
     @property
     def nearest(self) -> float:
-        """Restarts until the first verdict that is waited for; inf where that isn't known."""
+        """Return the restarts until the first verdict that is waited for; inf where that isn't known."""
         return min(self._waited_for, default=math.inf)
 
     @property
     def left(self) -> float:
-        """Restarts until all that is waited for is known, by what is known so far: at most as many as may be."""
+        """Return the restarts until all that is waited for is known, by what is known so far; at most the limit."""
         most, least = self.race.rules.max_restarts - self.race.played, self.fewest - self.race.played
         if least > 0:
             return max(1, most if self.race.rules.goal.within else least)
@@ -314,7 +314,7 @@ class ScheduledGroup:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Smaller plays first."""
+        """Return the size, so that the smaller plays first."""
         if self.race.played == 0:
             return (0, self.index)
         if self.race.played < self.fewest:
@@ -348,12 +348,12 @@ def first(waiting: Iterable[ScheduledGroup], allows: Callable[[float], bool]) ->
 
 
 def left_s(waiting: Sequence[ScheduledGroup]) -> float:
-    """Seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
+    """Return the seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
     return sum(one.left * one.next_s for one in waiting)
 
 
 def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
-    """Each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
+    """Return each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
     if axis is None:
         return [float(index) for index in range(len(records))]
     lines: dict[crossovers.Key, list[int]] = {}
@@ -364,7 +364,7 @@ def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
 
 
 def spread(count: int) -> list[float]:
-    """Each index's turn when both ends come first, then the middles of what is left.
+    """Return each index's turn when both ends come first, then the middles of what is left.
 
     A sweep that runs out of time then has a wide bracket, not a narrow beginning.
     """

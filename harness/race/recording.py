@@ -100,7 +100,7 @@ class Recorder:
 
     @property
     def begun_on(self) -> dict[tuple[str, str], str]:
-        """By group and label, the key of the export whose times more would be added to; none in a finished run."""
+        """Return by group and label the key of the export that more times would be added to; none in a finished run."""
         if self.history.complete:
             return {}
         lines = [line for line in self.history.lines if isinstance(line, Prepared)]

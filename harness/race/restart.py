@@ -240,7 +240,7 @@ class Restart:
         self._run_guarded(arms[0], "trying how to hold", partial(hold.settle, arms))
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
-        """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
+        """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
         wanted, least = (self.desk.rounds,) * 2 if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
         round_s = 0.0
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):

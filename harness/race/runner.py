@@ -282,7 +282,7 @@ class RaceRunner:
 
     @property
     def barred(self) -> dict[str, set[str]]:
-        """By group, the arms that break what the run is for."""
+        """Return by group the arms that break what the run is for."""
         return {one.group.record.name: one.race.barred for one in self.entrants}
 
     def _tell_search(self, one: ScheduledGroup) -> None:

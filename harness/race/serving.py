@@ -186,7 +186,7 @@ def desk_of(
 
 
 def least_s(terms: LoadTest) -> float:
-    """Seconds in which the fewest requests of a restart arrive at a given rate; 0 where a rate is searched."""
+    """Return the seconds in which a restart's fewest requests arrive at a given rate; 0 if a rate is searched."""
     requests = GIVEN_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 

@@ -244,7 +244,7 @@ def policy_of(rules: Rules) -> Policy:
 
 
 def selection(now: GroupState) -> list[str]:
-    """Only the best setting of each target is looked for: halve what is left of every target."""
+    """Halve what is left of every target, since only its best setting is looked for."""
     return survivors(now.labels, now.evidence.blocks)
 
 

@@ -153,7 +153,7 @@ def wanted(points: Sequence[At]) -> list[At]:
 
 
 def next_sizes(points: Sequence[At], taken: Collection[int] = ()) -> list[tuple[int, ...]]:
-    """For each bracket that must be narrowed by a size not raced yet: such sizes, the most promising first.
+    """Return, for each bracket that must be narrowed, sizes that were not raced yet, the most promising first.
 
     Empty where every bracket is narrow, can't be divided further, or still has a size at work inside.
 
@@ -189,7 +189,7 @@ def _times(points: Sequence[At], low: At, high: At) -> list[Times]:
 
 
 def line(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
-    """a, b ≥ 0 of time = a + b·size with the least squares of the relative error, which is nearly that of the log.
+    """Fit a, b ≥ 0 of time = a + b·size with the least squares of the relative error, which is nearly that of the log.
 
     Args:
         sizes: at least one, ≥ 1.

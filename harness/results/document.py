@@ -25,7 +25,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def __str__(self) -> str:
-        """As `repr`, which is short for what holds much."""
+        """Return `repr`, which is short for what holds much."""
         return repr(self)
 
 
@@ -621,7 +621,7 @@ class Document(Part):
     holding: Holding | None = None
 
     def __repr__(self) -> str:
-        """Where it is, and how much is in it."""
+        """Return where it is, and how much is in it."""
         return f"<Document {self.run!r}: {counted(len(self.rows), 'row')} in {counted(len(self.groups), 'group')}>"
 
     @field_serializer("holding")
@@ -630,5 +630,5 @@ class Document(Part):
 
 
 def as_json(part: object) -> Any:
-    """Any part of the document as JSON values."""
+    """Return any part of the document as JSON values."""
     return TypeAdapter(type(part)).dump_python(part, mode="json", by_alias=True)

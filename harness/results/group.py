@@ -92,7 +92,7 @@ class Group:
         return {label: self.blocks_of(scope, label) for label in self.played}
 
     def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
-        """Likewise of one arm, by restart."""
+        """Return likewise that of one arm, by restart."""
         lines = self.played.get(label, ())
         found = {line.restart: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
         return {
@@ -141,7 +141,7 @@ class Group:
 
     @property
     def void_share(self) -> float:
-        """Flagged rounds ÷ all rounds."""
+        """Return the flagged rounds ÷ all rounds."""
         tried = sum(line.tried for line in self.rounds)
         return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
 

@@ -319,9 +319,9 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
             group=HelpGroup.STOP,
             word="GOAL",
             read=lambda _, text: str(read_goal(text)),
-            help="What to find out. best (default): the fastest target, or several that are as good. baseline: a "
-            "verdict for each target against the baseline (most named studies). 'resolve 3%': every speed-up to "
-            "within 3 %. 'limit 5%': for each target, if it is more than 5 % slower than the baseline.",
+            help="What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
+            "verdict for each target against the baseline (most named studies). `resolve 3%`: every speed-up to "
+            "within 3 %. `limit 5%`: for each target, if it is more than 5 % slower than the baseline.",
         ),
     ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]

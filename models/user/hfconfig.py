@@ -202,7 +202,7 @@ def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any,
 def _draw_inputs(
     name: str, main: str, config: Any, parameters: Parameters, rng: np.random.Generator, batch: int
 ) -> dict[str, Array]:
-    """Random tokens, each row padded after a length of its own, or standard normal pixels."""
+    """Draw random tokens, each row padded after a length of its own, or standard normal pixels."""
     if main == "input_ids" and "sequence_length" in parameters:
         length = int(parameters["sequence_length"])
         lengths = rng.integers((length + 1) // 2, length + 1, (batch, 1))
