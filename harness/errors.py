@@ -183,7 +183,7 @@ class Hung(ArmFailed):
     def __init__(self, reason: str, *, had_part: bool = False) -> None:
         super().__init__(reason)
         if had_part:
-            fix = "run the same command again, with more time; it is begun behind the other targets then"
+            fix = "run the same command again with more time; this target is then started after the others"
             self.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {reason}", fix)
 
 

@@ -142,7 +142,7 @@ class JaxJitAdapter:
         """
         check_options(arm, self.capabilities.options)
         if exported.trained and arm.target.precision in REDUCED:
-            raise SkippedArm("a training step of jax-jit has no mixed precision here", "ask for fp32, or torch-eager")
+            raise SkippedArm("a training step of jax-jit has no mixed precision here", "use fp32, or torch-eager")
         device = open_device(arm.target.device, arm.threads, arm.options)
         program = _make_program(exported, arm)
         state = training.momenta_of(exported, device)
@@ -247,7 +247,7 @@ def _refuse_widened(hlo: str, arm: Arm) -> None:
     if arm.target.device is Device.CPU and precision in REDUCED and counts and precision not in counts:
         became = " and ".join(f"{count} {name}" for name, count in counts.items())
         reason = f"XLA's CPU compiler turned all {precision} products of this model into {became} ones"
-        raise SkippedArm(reason, "ask for fp32, or for this precision on cuda or from another backend")
+        raise SkippedArm(reason, "use fp32, or this precision on cuda or from another backend")
 
 
 def _host_dtype(dtype: str) -> np.dtype[Any]:

@@ -307,7 +307,7 @@ def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
     told = LIMITS[limit].unit.told
     if figure.low is None or figure.high is None:
-        return "the limit is nearer than is known of it"
+        return "the value isn't known closely enough to compare it with the limit"
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
 
 
@@ -415,7 +415,9 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
 
 
 def _told_rows(count: int, needed: int | None, what: str = "labelled row") -> str:
-    return f"{counted(count, what)}; " + (f"about {needed:,} would tell" if needed else "no number would tell")
+    return f"{counted(count, what)}; " + (
+        f"about {needed:,} would settle it" if needed else "no number would settle it"
+    )
 
 
 def _bound_drop(asked: _Asked) -> Bounds:
@@ -424,7 +426,9 @@ def _bound_drop(asked: _Asked) -> Bounds:
         return Bounds(value=0.0, low=0.0, high=0.0)
     play, against = next(_with_reference(asked.candidate), (None, ""))
     if play is None:
-        return Bounds(reason="no accuracy beside plain FP32's is known", needs="--inputs data.npz --labels labels.npz")
+        return Bounds(
+            reason="no accuracy of plain FP32 is known to compare with", needs="--inputs data.npz --labels labels.npz"
+        )
     return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha)
 
 

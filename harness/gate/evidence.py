@@ -29,7 +29,7 @@ from shootout.units import counted, size
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
 
-UNRACED = "no gate races it: `shootout decide` tells; give the gate a policy without it"
+UNRACED = "a gate doesn't measure it: use `shootout decide`, or a policy without it"
 
 _UNTOLD = "none told"
 
@@ -153,7 +153,7 @@ def _check_outputs(mine: Row, other: Row) -> Check:
         name="error",
         reference=errors[0],
         candidate=errors[1],
-        limit="what its precision explains",
+        limit="the error bound of its precision",
         standing=standing,
         reason=reason,
     )
@@ -295,7 +295,7 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
     reason = f"all {counted(len(after.rows), after.unit)} have the same score"
     if change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
-        reason += f"; about {needed:,} scored {after.unit}s would tell" if needed else ""
+        reason += f"; about {needed:,} scored {after.unit}s would settle it" if needed else ""
     return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)
 
 

@@ -249,7 +249,7 @@ class ArmProcess:
         with Stopwatch() as watch:
             turn: Turn = self._ask_in_time(command, *limits_s, **arguments)
         if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
-            raise ArmFailed("it did not time what it was asked to")
+            raise ArmFailed("it timed something else than it was to")
         if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
             raise ArmFailed(fault)
         return turn

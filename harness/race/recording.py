@@ -32,12 +32,12 @@ from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
 from shootout.worker import availability
 
-NO_TIME = "fidelity: not judged, there was no time to predict what this precision explains"
-UNKNOWN = "fidelity: not judged, nothing could be predicted of what this file's own precisions explain"
-NOT_JUDGED = "fidelity: not judged on drawn inputs"
+NO_TIME = "error not checked: there was no time to predict the error bound of this precision"
+UNKNOWN = "error not checked: no error bound could be predicted for this file's own precisions"
+NOT_JUDGED = "error not checked: the inputs are random"
 PROVES_LITTLE = (
-    "its error proves little: {precision} alone may err by {error_bound:.2g} here, as an answer that ignores its "
-    "inputs does by {spread:.2g}"
+    "weak check: rounding to {precision} alone may cause an error of {error_bound:.2g} on this model, and an answer "
+    "that ignores its inputs errs by {spread:.2g}; verify with labelled data"
 )
 BACKEND_STEPS = ("build", "entering")
 """An arm that fails at these may have a library that no longer works, though it worked before."""

@@ -196,9 +196,8 @@ def error_limit(fidelity: FidelityFigures | None) -> float:
         return min(fidelity.error_bound, USEFUL_BOUND)
     if fidelity.standing is BoundStanding.NOT_JUDGED and fidelity.relative_l2 > USEFUL_BOUND:
         raise UsageError(
-            f"its error of {fidelity.relative_l2:.2g} is nearer to that of zeros than to none, and nothing tells "
-            "whether its precision explains that: give real --inputs, or more --max-time, and ship what that run "
-            "measures"
+            f"its error of {fidelity.relative_l2:.2g} is nearer to that of all zeros than to 0, and no error bound "
+            "of its precision is known: give real --inputs, or more --max-time, and ship what that run measures"
         )
     return max(FIDELITY_MARGIN * fidelity.relative_l2, FP32_BOUND_FLOOR)
 
