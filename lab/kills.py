@@ -200,7 +200,7 @@ def drill(
         killed = _kill_one(process, kind, rng)
     before = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
     history = run.history()
-    has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins anew
+    has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins again
     sound = history.sound_bytes if history and has_begun else 0
     wait(process)
     commands = 1 if run.is_complete() and not (kind == PARENT and killed) else 1 + run.finish()

@@ -259,7 +259,7 @@ def _host_dtype(dtype: str) -> np.dtype[Any]:
 def ship(built: Built, folder: Path) -> Shipment:
     """Copy XLA's executable as it was raced, and write the weights in its order; it needs no tracing and no torch.
 
-    `jax.export` would ship StableHLO, which XLA compiles anew when it is loaded: another program, and seconds later.
+    `jax.export` would ship StableHLO, which XLA compiles again when it is loaded: another program, and seconds later.
     """
     from safetensors.numpy import load_file
 

@@ -327,8 +327,8 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
         if not built.facts["graph_cached"]:
             return {**tally.facts(), "fallbacks": fallbacks}
         count = sum(kernels.values())
-        anew = f"Inductor compiled {count} kernels while loading: its cache didn't hold them"
-        return {**_built_facts(built), "fallbacks": (anew, *fallbacks) if count else fallbacks}
+        again = f"Inductor compiled {count} kernels while loading: its cache didn't hold them"
+        return {**_built_facts(built), "fallbacks": (again, *fallbacks) if count else fallbacks}
 
     return made, facts_with, cache
 

@@ -80,7 +80,7 @@ class HeldPart:
 def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = False) -> list[FleetPart]:
     """Return the parts that a kind of node still has to measure.
 
-    What a node began and the same node can go on with stays its own. All else that isn't finished is dealt anew, one
+    What a node began and the same node can go on with stays its own. All else that isn't finished is dealt again, one
     group after another, so that each node gets small and large ones of a sweep.
 
     Args:

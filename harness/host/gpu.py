@@ -34,7 +34,7 @@ VULKAN_LIBRARY = "libvulkan.so.1"
 VULKAN_LOADER = "apt-get install libvulkan1, and a driver: mesa-vulkan-drivers (in software too), or the GPU maker's"
 SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
 """Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
-such a thread can't be believed. Without that cache each load compiles its shaders anew.
+such a thread can't be believed. Without that cache each load compiles its shaders again.
 """
 HARMFUL = {
     0x08: "hw_slowdown",

@@ -50,7 +50,7 @@ THREAD_VARIABLES = (
 )
 
 PADDING = "SHOOTOUT_PADDING"
-"""A variable whose length shifts an arm's memory layout, drawn anew in each restart."""
+"""A variable whose length shifts an arm's memory layout, drawn again in each restart."""
 
 Threads = int | Literal["all"] | None
 """The threads that the user asked for: a number, every CPU, or (None) the default."""

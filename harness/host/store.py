@@ -175,7 +175,7 @@ def _size_of(path: Path) -> int:
 
 
 def read_facts(name: str) -> dict[str, Any]:
-    """Read the file called `name`; empty if it is missing or damaged, since its facts can be found out anew."""
+    """Read the file called `name`; empty if it is missing or damaged, since its facts can be found out again."""
     try:
         return open_sealed(_facts_path(name))
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """A merged folder: runs of several machines, each as it was packed, and an index that names them.
 
-What they say together is worked out anew whenever it is shown, as of any run.
+What they say together is worked out again whenever it is shown, as of any run.
 """
 
 from __future__ import annotations

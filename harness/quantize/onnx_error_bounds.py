@@ -369,7 +369,7 @@ def _round_weights(model: ModelProto, rounding: Weights) -> None:
 
 
 def _load_model(reference_outputs: ReferenceRun) -> ModelProto:
-    return prepared(onnx_files.load(reference_outputs.path))  # anew each time, so that one rounded copy is held at most
+    return prepared(onnx_files.load(reference_outputs.path))  # each time, so that one rounded copy is held at most
 
 
 def _run_model(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:

@@ -64,7 +64,7 @@ PRODUCTS = frozenset(OPERANDS)
 FP32_ROUND_OFF = 2.0**-24
 """The largest relative error of one rounding to float32."""
 RUN_BYTES = 64 << 20
-"""The bytes of inputs that one run takes. Small buffers run several at once, since each run rounds every weight anew;
+"""The bytes of inputs that one run takes. Small buffers run several at once, since each run rounds every weight again;
 large ones run a few rows at a time, since all that a row needs is a multiple of it.
 """
 
@@ -306,7 +306,7 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
         self._activation, self._weight, self._seen = activation, weight, 0
 
     def __enter__(self) -> Any:
-        """Count the operands of each run anew."""
+        """Count the operands of each run again."""
         self._seen = 0
         return super().__enter__()  # type: ignore[no-untyped-call]
 

@@ -84,7 +84,7 @@ class Restart:
         desk: what arms that serve are asked in this restart.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
-        killed: the label of an arm for each time that its process was killed: it is begun anew once, and then leaves.
+        killed: the label of an arm for each time that its process was killed: it is begun again once, and then leaves.
         is_late: whether an arm still owed an answer when the run's time was over: then no other is called any more.
         is_cut: whether that time was over before enough rounds: then nothing of it counts.
     """
@@ -214,7 +214,7 @@ class Restart:
         self._run_guarded(live, "entering", get_warm)
 
     def _begin_anew(self, cleanup: ExitStack, rounds_s: float = 0.0) -> bool:
-        """Begin those anew whose process was killed; then all play from the first round on. False where none was.
+        """Begin those again whose process was killed; then all play from the first round on. False where none was.
 
         Where there are rounds, and no time for that and so many seconds of new ones, they leave, and the rounds stay.
         """

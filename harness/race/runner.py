@@ -323,7 +323,7 @@ class RaceRunner:
         return bool(groups)
 
     def _find_confirmations(self) -> list[PlannedGroup]:
-        """Return the groups that measure anew what others selected, and that haven't joined yet."""
+        """Return the groups that measure again what others selected, and that haven't joined yet."""
         names = {group.record.name for group in self.groups}
         return [
             replace(one.group, record=record, skips={})

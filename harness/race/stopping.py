@@ -8,7 +8,7 @@ the answer that people wait for. Then the others play the restarts that they owe
 leaders, so that each pair has as many restarts in common as if all had played from the beginning.
 
 A group that selects settings goes by successive halving, a step after each restart. No verdict comes of it, so it may
-be quick: what is chosen is measured anew.
+be quick: what is chosen is measured again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> 
 
 
 def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
-    """Return the group that measures anew what another one selected; None if there is nothing selected.
+    """Return the group that measures again what another one selected; None if there is nothing selected.
 
     Args:
         record: the one that selected.

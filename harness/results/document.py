@@ -355,7 +355,7 @@ class GroupSummary(Part):
         sd: of the log ratio between restarts, pooled over the arms.
         bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
         selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
-        confirms: the group whose choice it measures anew; likewise.
+        confirms: the group whose choice it measures again; likewise.
     """
 
     name: str

@@ -4,7 +4,7 @@
 
 For throughput a target's settings (batches, instances) compete. Picking the fastest of many is biased by luck, so it
 happens in two groups. The first one tries all settings and gives no verdict; each restart halves what is left of every
-target. The second measures each target's chosen setting, its plain one and the baseline anew.
+target. The second measures each target's chosen setting, its plain one and the baseline again.
 """
 
 from __future__ import annotations
