@@ -37,7 +37,7 @@ from shootout.study.plan import PlannedGroup
 
 @dataclass(kw_only=True)
 class Race:
-    """Who is in, and what each has shown.
+    """The arms of a race, and what each has shown.
 
     Attributes:
         arms: by label, the control among them.
@@ -46,7 +46,7 @@ class Race:
         steady_from: by label, the first steady call of each restart that it played; None where there was none.
         served: by label, what each restart under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
-        barred: labels that break what the run is for, so that nobody waits for who of them is faster.
+        barred: labels that break what the run is for, so that no verdict among them is waited for.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
         contenders_first: see `GroupState`.
@@ -209,8 +209,8 @@ class ScheduledGroup:
         last_arms: how many arms played it.
         recalled: restarts that it had played when it came in.
         pressing: pairs that a crossover waits for, with the restarts left.
-        players: who plays its next restart; nobody when it is over.
-        barred_at: how many restarts it had played when it was last asked who is barred.
+        players: the arms of its next restart; none when it is over.
+        barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
     """
 
@@ -242,7 +242,7 @@ class ScheduledGroup:
 
     @property
     def next_s(self) -> float:
-        """Seconds that its next restart takes: the least where that is known, else as the last one, by arms."""
+        """Return the seconds of its next restart: the least if that is known, else as the last one, by arms."""
         return self._seconds_of(self.players)
 
     def _seconds_of(self, arms: Sequence[Arm]) -> float:
@@ -264,7 +264,7 @@ class ScheduledGroup:
                 self.look(self.pressing)
 
     def look(self, pressing: Mapping[Pair, float]) -> None:
-        """Find out who plays next, after a restart or when a crossover needs other things than before."""
+        """Find the arms that play next, after a restart or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
         self._left = self._fewest = None
@@ -278,12 +278,12 @@ class ScheduledGroup:
 
     @property
     def nearest(self) -> float:
-        """Restarts until the first verdict that is waited for; inf where that isn't known."""
+        """Return the restarts until the first verdict that is waited for; inf where that isn't known."""
         return min(self._waited_for, default=math.inf)
 
     @property
     def left(self) -> float:
-        """Restarts until all that is waited for is known, by what is known so far: at most as many as may be."""
+        """Return the restarts until all that is waited for is known, by what is known so far; at most the limit."""
         most, least = self.race.rules.max_restarts - self.race.played, self.fewest - self.race.played
         if least > 0:
             return max(1, most if self.race.rules.goal.within else least)
@@ -319,7 +319,7 @@ class ScheduledGroup:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Smaller plays first."""
+        """Return the size, so that the smaller plays first."""
         if self.race.played == 0:
             return (0, self.index)
         if self.race.played < self.fewest:
@@ -353,7 +353,7 @@ def first(waiting: Iterable[ScheduledGroup], allows: Callable[[float], bool]) ->
 
 
 def left_s(waiting: Sequence[ScheduledGroup]) -> float:
-    """Seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
+    """Return the seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
     return sum(one.left * one.usual_s for one in waiting)
 
 
@@ -389,7 +389,7 @@ class EndEstimate:
 
 
 def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
-    """Each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
+    """Return each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
     if axis is None:
         return [float(index) for index in range(len(records))]
     lines: dict[crossovers.Key, list[int]] = {}
@@ -400,7 +400,7 @@ def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
 
 
 def spread(count: int) -> list[float]:
-    """Each index's turn when both ends come first, then the middles of what is left.
+    """Return each index's turn when both ends come first, then the middles of what is left.
 
     A sweep that runs out of time then has a wide bracket, not a narrow beginning.
     """

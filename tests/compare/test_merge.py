@@ -178,7 +178,7 @@ def test_what_is_no_other_machine_s_run_of_the_same_is_refused():
     copied = replace(SMALL, document=SMALL.document.model_copy(update={"run": "copied"}))
     with pytest.raises(UsageError, match="small and copied are the same run"):
         merge([SMALL, copied])
-    with pytest.raises(UsageError, match=r"small and given can't be put together: inputs differs: None and mine\.npz"):
+    with pytest.raises(UsageError, match=r"small and given can't be merged: inputs differs: None and mine\.npz"):
         merge([SMALL, analysed("given", row("a", 1), given=("--inputs", "mine.npz"))])
 
 
