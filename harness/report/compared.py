@@ -39,6 +39,7 @@ from shootout.report.wording import tell_direction, tell_ends, tell_ratio
 from shootout.study.group import short
 from shootout.units import counted, duration
 
+READING = "(a to b): 95 % interval of that row, on that place alone."
 SHOWN_CELLS = 24
 _SO_FAR = ", so far"
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
@@ -204,6 +205,7 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
         yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3], left=flush)
+        yield Text(READING, style="dim")
     if hidden := sum(0 < count < least and target.arm not in ships.values() for target, count in timed):
         yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
 
