@@ -88,7 +88,7 @@ CHOICES = {
     "lower time": "lower time",
 }
 CONTROL = {True: "equal", False: "DIFFERENT", None: "can't tell"}
-"""How the control came out beside the baseline."""
+"""How the control came out, compared with the baseline."""
 FASTER = "Faster, not shipped"
 
 

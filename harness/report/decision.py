@@ -266,7 +266,7 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
 
 
 def _compare(decision: Decision, ratio: Ratio) -> str:
-    """Compare a candidate with the chosen one; one that never ran beside it is said to be measured apart."""
+    """Compare a candidate with the chosen one; say so if the two were not measured together."""
     apart = decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts
     return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
 

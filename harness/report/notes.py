@@ -1,4 +1,4 @@
-"""Sentences below the tables: what a reader must know beside the figures.
+"""Write the sentences below the tables: what a reader must know in addition to the figures.
 
 Arms with the same text share a line.
 """
@@ -200,7 +200,7 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
         if holding.shared:
             yield f"Targets on the GPU were {how} while another one played: all compute in one process (NVIDIA's MPS)."
             return
-        why = f"beside stopped ones, one takes {holding.ratio:.3f} times as long as beside waiting ones"
+        why = f"next to stopped ones, one takes {holding.ratio:.3f} times as long as next to waiting ones"
         yield f"Targets on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 
 

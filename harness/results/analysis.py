@@ -47,7 +47,7 @@ NOTHING_LEFT = "no size in between can be raced here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysed:
-    """A run's document, and what a decision over several runs needs beside it.
+    """A run's document, and what a decision over several runs needs in addition.
 
     Attributes:
         cells: by group, those whose figures count.

@@ -55,14 +55,14 @@ class Cell:
     """What is known of a group of arms that raced each other.
 
     Attributes:
-        goes_on: the same command, given more time, goes on until it is known who is fastest.
+        goes_on: the same command, given more time, goes on until the fastest arm is known.
         most_restarts: that a race for the best arm may last.
         restart_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
         crossovers: of the whole run.
         compare: (arm, other) → the first one's time ÷ the other's.
         restarts_needed: (arm, other) → in all, for a verdict on the two: in this race if it goes on, else in one of
-            the two alone. None: nobody knows.
+            the two alone. None: that can't be estimated.
         unvouched: why no verdict of the group stands; None where they stand.
         withheld: why no verdict on an arm may be given, whatever stands of the group.
         again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
@@ -106,7 +106,7 @@ class Cell:
         """Return why a row may be shipped without a word about its error; None: it may not."""
         if is_plain(row):
             return "fp32"
-        if self.by_metric:  # labels may be dummies beside it
+        if self.by_metric:  # labels may be dummies next to it
             metric = row.fidelity.metric if row.fidelity else None
             return "metric" if metric and metric.standing is Standing.MET else None
         change = row.fidelity.accuracy_change if row.fidelity else None
@@ -366,7 +366,7 @@ def _broken_limit(row: Row) -> str | None:
 def _choose_leader(
     cell: Cell, rows: Sequence[Row], *, by_time: bool = False
 ) -> tuple[Row, tuple[Chosen, ...], Mapping[str, str]]:
-    """Return the row to ship, what chose it among the leaders, and who of the others lost to which leader."""
+    """Return the row to ship, what chose it among the leaders, and which other arm lost to which leader."""
     found = find_leader(
         rows,
         order_times(rows, cell.baseline),
@@ -400,7 +400,7 @@ def find_leader(
         times: by arm, what is to be least.
         judged: how two of them compare.
         near: whether two measured within the indifference.
-        by_time: the best, whoever is as near as can be.
+        by_time: the best, however near others are.
     """
     leaders = find_leaders(times, judged)
     by_arm = {row.arm: row for row in rows}

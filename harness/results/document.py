@@ -339,7 +339,7 @@ class Row(Part):
 
 
 class Control(Part):
-    """The baseline's hidden copy beside the baseline: while they differ, no verdict of their group stands.
+    """The baseline's hidden copy compared with the baseline: while they differ, no verdict of their group stands.
 
     Attributes:
         holds: whether the two came out alike; null while the ratio isn't known to ±10 %.
@@ -431,7 +431,7 @@ class NearestOpen(Part):
     Attributes:
         arms: the pair, of `group`.
         restarts: that it takes, if these are like those played; null if unknown. `seconds` likewise.
-        others: how many pairs are open beside it.
+        others: how many other pairs are open.
         ended_at: the most restarts that the study allows, where these were played.
     """
 

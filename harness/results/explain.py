@@ -34,7 +34,7 @@ TELLING = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionPair:
-    """A row beside the plain FP32 row of the same backend.
+    """A row and the plain FP32 row of the same backend.
 
     Attributes:
         best_rate: the most operations per second (GFLOP/s) of any plain FP32 row of the group; None: no runtime tells.
@@ -77,7 +77,7 @@ def _explain_remainder(case: PrecisionPair) -> str | None:
 
 
 def _explain_conversions(case: PrecisionPair) -> str | None:
-    """Return what conversions cost beside what the products do, if they grew most; unprofiled, how many there are."""
+    """Return what conversions cost compared with the products, if they grew most; unprofiled, how many there are."""
     before, grew = _kernel_times(case.own), _kernel_growth(case)
     if grew:
         cost = grew["conversion"]
@@ -89,7 +89,7 @@ def _explain_conversions(case: PrecisionPair) -> str | None:
     more = (executed.get("conversion_nodes") or 0) - (plain.get("conversion_nodes") or 0)
     if case.row.precision not in SCALED or more <= products:
         return None
-    return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, beside {products} products"
+    return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, next to {products} products"
 
 
 def _explain_slower_products(case: PrecisionPair) -> str | None:

@@ -120,7 +120,7 @@ def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
         yield f"error {fidelity.relative_l2:.1e} proves nothing, since {told}: the metric or --max-error let it pass"
     elif fidelity and fidelity.standing is BoundStanding.TOLERATED:
         bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
-        error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # a file's own, beside others
+        error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # its own file
         what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"
         known = "" if bound == math.inf else f" ({bound:.1e})"
         yield f"{what} is above the error bound of {arm.target.precision}{known}, within --max-error"

@@ -203,7 +203,7 @@ def kernels(product: float, conversion: float = 0.0, other: float = 0.0, name: s
             900,
             {},
             {"conversion_nodes": 9},
-            "slower: Q/DQ is not fused: 9 nodes more than in FP32 only convert, beside 4 products",
+            "slower: Q/DQ is not fused: 9 nodes more than in FP32 only convert, next to 4 products",
         ),
         (
             900,
