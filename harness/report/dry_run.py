@@ -279,8 +279,8 @@ def _tell_measured(planned: Plan) -> str:
     asked = dict.fromkeys(arm.scenario for group in planned.groups for arm in group.record.arms)
     labelled = any(labels_of(group.request) for group in planned.groups[:1])
     metric = (planned.study.metric,) if planned.study.metric else ()
-    beside = (*metric, "accuracy", "error") if labelled else (*metric, "error")
-    return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *beside])}, what ran, sizes, memory"
+    others = (*metric, "accuracy", "error") if labelled else (*metric, "error")
+    return f"each row: {', '.join([*(MEASURED[scenario] for scenario in asked), *others])}, what ran, sizes, memory"
 
 
 def _tell_time(planned: Plan, max_time_s: float | None) -> str:

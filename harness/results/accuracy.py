@@ -1,7 +1,7 @@
 """Accuracy of each row: compared in pairs with plain FP32's, and against time over all models of a run. Pure.
 
 Each row is compared with the plain FP32 row of its own backend; if that has no accuracy, with the baseline's. What a
-precision buys stands beside it: how much was quantized, and why it is faster or isn't.
+precision buys stands next to it: how much was quantized, and why it is faster or isn't.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _find_score_fault(scores: Scores) -> str:
         return scores.fault or f"{scores.name} gave no scores"
     of_parts = (score for rows in scores.parts.values() for score in rows.values())
     odd = next((score for score in (*scores.rows, *of_parts) if not abs(score) < MOST_SCORE), None)
-    return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is no score"
+    return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is not a score"
 
 
 def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str | None:
@@ -333,7 +333,7 @@ def find_front(candidates: Sequence[FrontCandidate]) -> list[FrontPlace]:
     """Return the places that no other candidate beats in accuracy and time together, the fastest first.
 
     A row is beaten by one that is faster beyond doubt and at least as accurate. If intervals overlap, it is a tie: the
-    faster median has the place, the others are named beside it.
+    faster median has the place, the others are named next to it.
     """
     kept = [
         one

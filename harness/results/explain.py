@@ -1,7 +1,7 @@
-"""Why a quantized row is faster than its own backend's FP32, or isn't: one line, from evidence in the two rows only.
+"""Explain in a line why a quantized row is faster than its own backend's FP32, or isn't, from the two rows alone.
 
-Each cause is one question. An answer holds the numbers that it rests on, and is None where a figure is missing that the
-runtime doesn't give. They are asked in order; the first that the figures bear out is the answer.
+Each cause is a function. It returns the reason with its numbers, or None if the runtime doesn't give a figure that it
+needs. The causes are tried in order; the first that the figures support is the reason.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TELLING = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrecisionPair:
-    """A row beside the plain FP32 row of the same backend.
+    """A row and the plain FP32 row of the same backend.
 
     Attributes:
         best_rate: the most operations per second (GFLOP/s) of any plain FP32 row of the group; None: no runtime tells.
@@ -77,7 +77,7 @@ def _explain_remainder(case: PrecisionPair) -> str | None:
 
 
 def _explain_conversions(case: PrecisionPair) -> str | None:
-    """Return what conversions cost beside what the products do, if they grew most; unprofiled, how many there are."""
+    """Return what conversions cost compared with the products, if they grew most; unprofiled, how many there are."""
     before, grew = _kernel_times(case.own), _kernel_growth(case)
     if grew:
         cost = grew["conversion"]
@@ -89,7 +89,7 @@ def _explain_conversions(case: PrecisionPair) -> str | None:
     more = (executed.get("conversion_nodes") or 0) - (plain.get("conversion_nodes") or 0)
     if case.row.precision not in SCALED or more <= products:
         return None
-    return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, beside {products} products"
+    return f"Q/DQ is not fused: {more} nodes more than in FP32 only convert, next to {products} products"
 
 
 def _explain_slower_products(case: PrecisionPair) -> str | None:
@@ -245,7 +245,8 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
         found = _first_reason(reasons, case)
-        return f"no verdict (at {ratio.value:.3g} of FP32's time): {found}" if found else None
+        factor, side = (1 / ratio.value, "faster") if ratio.value < 1 else (ratio.value, "slower")
+        return f"no verdict ({factor:.3g}x {side} than FP32): {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
     return f"{opening}: {_first_reason(reasons, case) or 'nothing that the runtime tells explains it'}"
 

@@ -1,4 +1,4 @@
-"""What an interval of log ratios means for someone who must choose: faster, slower, the same, or can't tell.
+"""Say what an interval of log ratios means for a choice: faster, slower, the same, or can't tell.
 
 Verdict limits are symmetric in the log, so that swapping the two arms swaps `faster` and `slower` and nothing else.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from shootout.stats.evidence import LEAST_RESTARTS, PairEvidence
 from shootout.stats.spread import PRIOR
 
 MAX_ESTIMATE = 1_000
-"""Beyond so many restarts "can't tell" says no number: nobody would wait for them."""
+"""Beyond so many restarts "can't tell" says no number: it would be too long a wait."""
 _VISIBLE_STEP = 1e-5
 
 
@@ -72,6 +72,21 @@ class Comparison:
         if self.low is not None and self.low > 1:
             return self.low
         return self.high if self.high is not None and self.high < 1 else None
+
+    def inverse(self) -> Self:
+        """Return the same comparison seen from the other arm: its time over this one's."""
+        turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+        ends = (self.high, self.low, self.reading_high, self.reading_low)
+        low, high, reading_low, reading_high = (None if end is None else 1 / end for end in ends)
+        return replace(
+            self,
+            value=1 / self.value,
+            low=low,
+            high=high,
+            verdict=turned.get(self.verdict, self.verdict),
+            reading_low=reading_low,
+            reading_high=reading_high,
+        )
 
     @property
     def decided(self) -> bool:
