@@ -30,47 +30,51 @@ class FigureKind:
 
 
 FIRST = "intervals"
-"""The figure that stands above a page's tables."""
+"""The figure above a page's tables."""
 KINDS: Mapping[str, FigureKind] = {
     FIRST: FigureKind(
-        title="Time against the arm to ship",
-        caption="Dots are ratios, bars their intervals, the shaded stripe is what counts as equally fast. "
-        "Blue: to ship; green: tied or not distinguished; brown: slower; grey: not to be shipped, and why.",
+        title="Time against the target to ship",
+        caption="A dot is a time relative to that of the target to ship; a bar is its 95 % interval. Left of the dashed "
+        "line is faster. The shaded stripe counts as equally fast. Blue diamond: ships. Green: tied, or can't tell. "
+        "Brown: slower. Grey cross: not shipped, for the reason beside it.",
         draw=lambda run, narrow: intervals.draw_intervals(run.document, narrow=narrow),
         tell_left_out=lambda run: intervals.tell_undrawn_arms(run.document),
     ),
     "sizes": FigureKind(
         title="Time by size",
-        caption="Medians with their intervals. Shaded is the bracket in which the lead changes.",
+        caption="Medians; a bar is a 95 % interval, if there are restarts enough for one. The lead changes within the "
+        "shaded sizes.",
         draw=lambda run, narrow: curves.draw_sizes(run.document, narrow=narrow),
         tell_left_out=lambda run: curves.tell_brackets(run.document),
     ),
     "precisions": FigureKind(
         title="Size, time and accuracy",
-        caption="An arrow goes from a backend's FP32 to a lower precision. Green: known to keep the accuracy; "
-        "brown: not known to; grey: an error is all that is known. Labels stand where there is room.",
+        caption="An arrow leads from a backend's FP32 to a lower precision: further left is smaller, further down is "
+        "faster. Green: shown to keep the accuracy. Brown: not shown to. Grey: the accuracy is unknown, the error is "
+        "given. A target without a name had no room for it; the tables have all.",
         draw=lambda run, narrow: precisions.draw_precisions(run.document, narrow=narrow),
         tell_left_out=lambda run: precisions.tell_undrawn_groups(run.document),
     ),
     "serving": FigureKind(
         title="Rate against p99",
-        caption="Each rate that was offered, with p99's upper bound, the median over restarts. Dots held the limit, "
-        "crosses broke it, triangles were given up early, and stand above it for that.",
+        caption="Each rate of requests that was tried, and the upper bound of its p99 (median of the restarts). A dot "
+        "held the limit and a cross broke it. A triangle was given up early, so it has no p99 and is drawn above the "
+        "limit.",
         draw=lambda run, narrow: curves.draw_serving(run, narrow=narrow),
         tell_left_out=curves.tell_undrawn_groups,
     ),
     "readiness": FigureKind(
-        title="Ready, and when a later start has paid back",
-        caption="Blue: loading; brown: the first call; medians. Ahead after so many calls of the arm that is ready "
-        "first, one after the other, counted from the start of both, by medians alone: whether an arm is faster at "
-        "all, the first figure says. Building, once, is not among it.",
+        title="Time until ready",
+        caption="Blue: loading. Brown: the first call. Both are medians; the build, which happens once, isn't "
+        "counted. Ahead after N calls: from then on, a target that starts later has caught up with the one that is "
+        "ready first. That is computed from medians; the first figure tells whether a target is faster at all.",
         draw=lambda run, narrow: readiness.draw_readiness(run.document, narrow=narrow),
         tell_left_out=lambda run: readiness.tell_undrawn_groups(run.document),
     ),
     "run order": FigureKind(
         title="Run order",
-        caption="Each arm's rounds in the order in which they were played, slower is higher; lines part where "
-        "processes began anew, shaded rounds are those that the machine disturbed. A race that drifts, drifts for all.",
+        caption="Each target's rounds in the order in which they were measured; higher is slower. A line is "
+        "interrupted at each restart of the processes. Shaded rounds were disturbed by other work on the machine.",
         draw=lambda run, narrow: run_order.draw_run_order(run, narrow=narrow),
         tell_left_out=run_order.tell_scale,
     ),
