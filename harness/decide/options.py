@@ -149,6 +149,16 @@ LIMITS: Mapping[Limit, Quantity] = {
 }
 
 
+def accept_option(limit: Limit, value: float) -> str:
+    """Return the option of `shootout decide` with which a figure meets a limit: `--size 13MB`, in two digits."""
+    unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
+    decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
+    worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
+    step = 10.0 ** (math.floor(math.log10(value / worth)) - 1) if value > 0 else 1.0
+    steps = (math.ceil if is_most else math.floor)(value / worth / step)
+    return f"--{limit} {steps * step:.3g}{decimal[worth]}"
+
+
 MACHINE = "match=TEXT,price=N,currency=USD,source=TEXT,as-of=DATE"
 
 

@@ -11,8 +11,10 @@ from typing import Literal
 from xml.etree import ElementTree as Xml
 
 from shootout.errors import printable
-from shootout.report.columns import error, known, timed
+from shootout.report.columns import error
+from shootout.report.wording import tell_ratio
 from shootout.results.document import Document, Row
+from shootout.units import duration
 
 Kind = Literal["failure", "error"]
 
@@ -78,7 +80,7 @@ def _list_properties(document: Document, group: str) -> dict[str, str]:
                 "tied": ", ".join(rival.arm for rival in answer.tied),
                 "not distinguished": ", ".join(rival.arm for rival in answer.unsettled),
                 "restarts": str(answer.sure.restarts),
-                "control": "" if holds is None else "passed" if holds else "failed",
+                "control": "" if holds is None else "equal" if holds else "different",
             }
     return {name: value for name, value in properties.items() if value}
 
@@ -99,9 +101,11 @@ def _list_figures(row: Row) -> list[str]:
     """List the figures of a row for a CI's log."""
     lines = []
     if timing := row.end_to_end:
-        lines.append(f"time {timed(timing)}")
+        lines.append(f"time {duration(timing.median_ns)}")
+        if timing.ship_ratio:
+            lines.append(f"against what is shipped: {tell_ratio(timing.ship_ratio)}")
         if timing.ratio:
-            lines.append(f"ratio {known(timing.ratio)}, {timing.ratio.verdict}")
+            lines.append(f"against the baseline: {tell_ratio(timing.ratio)}")
     if row.fidelity and row.fidelity.relative_l2 is not None:
         lines.append(f"error {error(row.fidelity.relative_l2)}")
     return [*lines, *row.notes]

@@ -12,7 +12,7 @@ from rich.text import Text
 from shootout.formats import junit
 from shootout.formats.files import check_files, write_file, write_files
 from shootout.gate.evidence import Check
-from shootout.gate.verdict import Gate, Outcome, tell_check, tell_ratio
+from shootout.gate.verdict import Gate, Outcome, tell_check, tell_slowdown
 from shootout.results.document import Document
 from shootout.stats.verdicts import Standing
 from shootout.units import counted
@@ -43,15 +43,17 @@ def render(gate: Gate) -> RenderableType:
 
 
 def tell_outcome(gate: Gate) -> str:
-    """Return `pass  1.003 [0.991, 1.014] of the reference's time, limit 1.05 · 12 restarts, 1.2 min`.
+    """Return the outcome, the slowdown, its limit, the restarts and the time, with `·` between the last two parts.
+
+    For example `pass  1.003x slower than the reference (1.009x faster to 1.014x slower), limit 1.05x slower`.
 
     It also says how many of the restarts an earlier command raced.
     """
-    ratio = "not raced" if gate.ratio is None else f"{tell_ratio(gate.ratio)} of the reference's time"
+    ratio = "not raced" if gate.ratio is None else tell_slowdown(gate.ratio)
     earlier = gate.earlier_restarts
     before = f" ({'all' if earlier == gate.restarts else earlier} by an earlier command)" if earlier else ""
     took = f"{counted(gate.restarts, 'restart')}{before}, {gate.wall_s / 60:.1f} min"
-    return f"{gate.outcome}  {ratio}, limit {gate.limit:g} · {took}"
+    return f"{gate.outcome}  {ratio}, limit {gate.limit:g}x slower · {took}"
 
 
 def lines(gate: Gate) -> list[tuple[str, ...]]:
@@ -78,7 +80,7 @@ def write_gate(gate: Gate, document: Document | None, paths: Sequence[Path]) -> 
 
 
 def _make_cases(gate: Gate) -> Iterator[junit.JUnitCase]:
-    """Yield the outcome, and each check that something limits: who is broken fails, what isn't known is an error."""
+    """Yield the outcome, and each check that has a limit: a broken limit is a failure, an unknown one an error."""
     kinds: dict[Standing, junit.Kind | None] = {
         Standing.BROKEN: "failure",
         Standing.UNKNOWN: "error",

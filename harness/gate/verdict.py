@@ -18,6 +18,7 @@ from shootout.journal import journal
 from shootout.journal.records import Played
 from shootout.messages import Scope
 from shootout.race.runner import Breach
+from shootout.report.wording import tell_close_ratio
 from shootout.results.analysis import Analysed, analyse_cells
 from shootout.results.document import Part, Ratio, Row
 from shootout.results.group import Group
@@ -181,7 +182,7 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
     standing = Standing.UNKNOWN
     if ratio.reason is None:
         standing = judge_slowdown(run.groups[mine.group], mine.arm, other.arm, limits.slower)
-    times = f"it takes {tell_ratio(ratio)} of the reference's time, and the limit is {1 + limits.slower:g}"
+    times = f"it is {tell_slowdown(ratio)}; the limit is {1 + limits.slower:g}x slower"
     if standing is not Standing.UNKNOWN:
         return standing, times
     return standing, ratio.reason or f"{times}: {_more_time(run)}"
@@ -191,7 +192,7 @@ def _more_time(run: Analysed) -> str:
     """Return what it would take to know."""
     nearest = run.document.nearest_open
     if nearest is None or nearest.restarts is None or nearest.seconds is None:
-        return "the time was over, and nobody knows how much more would tell"
+        return "the time was over; can't estimate how much longer a verdict would take"
     minutes = math.ceil((run.document.wall_s + nearest.seconds) / 60)
     more = counted(nearest.restarts, "more restart")
     return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"
@@ -254,7 +255,6 @@ def tell_check(one: Check) -> str:
     return ", ".join(parts) + (f": {one.reason}" if one.reason else "")
 
 
-def tell_ratio(ratio: Ratio) -> str:
-    """Return a ratio to the thousandth, which a limit of a few percent is read by."""
-    low, high = ("?" if end is None else f"{end:.3f}" for end in (ratio.low, ratio.high))
-    return f"{ratio.value:.3f} [{low}, {high}]"
+def tell_slowdown(ratio: Ratio) -> str:
+    """Return how much slower or faster the candidate is than the reference."""
+    return tell_close_ratio(ratio, "the reference")

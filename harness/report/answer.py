@@ -1,34 +1,37 @@
-"""The first screen: what to ship in one cell, how sure that is, what was not raced, and what would change it."""
+"""Write the first screen: what to ship in one group, how sure that is, what is faster, what was skipped, what next."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from shootout import backends, models
-from shootout.contract import Device, NotRunKind, Precision, Value
+from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
-from shootout.report.columns import Cell, ends_of, error, fits, known, make_table, rate
+from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
+from shootout.report.wording import NEVER_TOGETHER, tell_ratio
+from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
     Answer,
     Document,
     Metric,
+    MetricChange,
     NotRaced,
     Passed,
-    Ratio,
     Rival,
     Row,
     Shipped,
     SmallerStep,
     WouldChange,
 )
-from shootout.stats.verdicts import Standing, Verdict
+from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, points, seconds, size
@@ -37,7 +40,7 @@ from shootout.units import counted, duration, points, seconds, size
 def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
     """Name the backends that weren't tried and why; first those that could win.
 
-    For example `litert (not installed: pip install ...)` and `ncnn (not asked for)`.
+    For example `not installed: litert (pip install ...)` and `not tried: ncnn (add with --backends)`.
 
     Args:
         rows: of the whole run.
@@ -49,9 +52,9 @@ def tell_untried(rows: Iterable[Row]) -> Iterator[str]:
     absent = [name for name in never if name in fit and not backends.is_installed(name)]
     if absent:
         extras = dict.fromkeys(backends.entry(name).extra for name in absent)
-        yield f"{', '.join(absent)} (not installed: {install(','.join(extras))})"
+        yield f"not installed: {', '.join(absent)} ({install(','.join(extras))})"
     if others := sorted((name for name in never if name not in absent), key=lambda name: name not in fit):
-        yield f"{', '.join(fold(others, NAMED))} (not asked for)"
+        yield f"not tried: {', '.join(fold(others, NAMED))} (add with --backends)"
 
 
 def _could_win(name: str, rows: Iterable[Row]) -> bool:
@@ -84,35 +87,39 @@ CHOICES = {
     "shorter start": "faster start",
     "lower time": "lower time",
 }
+CONTROL = {True: "equal", False: "DIFFERENT", None: "can't tell"}
+"""How the control came out beside the baseline."""
+FASTER = "Faster, not shipped"
 
 
 def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width: int) -> Iterator[Text]:
-    """Write one cell's answer in so many columns; `rows` are the cell's."""
-    baselines = {group.name: group.baseline for group in document.groups}
-    measured = any(row.end_to_end for row in rows)
+    """Write one group's answer in so many columns; `rows` are the group's."""
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     if answer.ship and answer.reason:
         words += SO_FAR
     yield from write_head(words, _write_title(answer, rows, document.environment), width)
-    yield from labelled("     ", _tell_figures(answer, rows, baselines.get(answer.group)), width)
-    yield from labelled("Tied ", _tell_ties(answer), width)
-    yield from labelled(
-        "Sure?", [_tell_trust(answer, width - INDENT, measured=measured, complete=document.complete)], width
-    )
-    yield from _write_passed(answer, width)
+    yield from labelled("", _tell_figures(answer, rows), width)
+    yield from labelled("Tied", _tell_ties(answer), width)
+    yield from labelled("Unsure", _tell_unsettled(answer), width)
+    for number, items in enumerate(filter(None, _tell_trust(answer, rows, document, width - INDENT))):
+        yield from labelled("" if number else "Sure", items, width)
+    yield from _write_faster(answer, width)
+    yield from labelled("Not", _tell_unsound(answer), width)
     yield from labelled("Smaller", map(tell_step, answer.smaller), width)
-    yield from labelled("Not raced", tell_not_raced([answer], document.rows), width)
-    yield from labelled("Would change it", tell_changes(answer.would_change), width)
+    yield from labelled("Changes", tell_changes(answer.would_change), width)
+    yield from labelled("Skipped", tell_skipped([answer], document.rows), width)
+    if answer.next:
+        yield from labelled("Next", [typed(answer.next, width - INDENT)], width)
 
 
 def write_head(words: str, title: str, width: int) -> Iterator[Text]:
     """Write the first line: what to ship, and at the right, or below if there is no room, its question."""
     free = width - INDENT - len(words) - len(title)
     if free >= 2:
-        yield bold(f"Ship  {words}{' ' * free}{title}", INDENT + len(words))
+        yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
         return
-    yield from labelled("Ship ", [words], width)
-    yield from labelled("     ", title.split(" · "), width)
+    yield from labelled("Ship", [words], width)
+    yield from labelled("", title.split(" · "), width)
 
 
 def _write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
@@ -133,7 +140,7 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def _tell_figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> Iterator[str]:
+def _tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     """List how fast the shipped arm is, and what it takes."""
     ship = answer.ship
     if ship is None:
@@ -142,49 +149,33 @@ def _tell_figures(answer: Answer, rows: Sequence[Row], baseline: str | None) -> 
             yield f"the lowest median, which proves nothing, is {short(arm)}'s: {duration(ns)}"
         return
     row = next(row for row in rows if row.arm == ship.arm)
-    if ship.ratio and baseline:
-        yield tell_speed(ship.ratio, short(baseline), answer.reason)
-    elif ship.arm == baseline and len(rows) > 1:
-        yield "the baseline itself"
-    yield _tell_time(row, ship)
-    if sizes := [*tell_sizes(row)]:
-        yield " + ".join(sizes)
+    yield tell_time(row)
+    if against := tell_against_usual(answer):
+        yield against
+    if row.artifact_bytes:
+        yield f"model {size(row.artifact_bytes)}"
     if ship.ready_s is not None:
-        yield f"ready in {seconds(ship.ready_s)}"
+        yield f"loads in {seconds(ship.ready_s)}"
     yield from _tell_fidelity(row, ship)
 
 
-def tell_sizes(row: Row) -> Iterator[str]:
-    """List the size of the artifact, and of what runs it."""
-    if row.artifact_bytes:
-        yield size(row.artifact_bytes)
-    if row.install_bytes:
-        yield f"{size(row.install_bytes)} installed"
+def tell_against_usual(answer: Answer) -> str:
+    """Compare what is shipped with what an expert would take otherwise: `2.0x faster than onnxruntime (1.3 to 3.2)`.
+
+    Return "" if there is nothing else to compare it with.
+    """
+    usual = answer.otherwise
+    return tell_ratio(usual.ratio.inverse(), short(usual.arm)) if usual and usual.ratio else ""
 
 
-def _tell_time(row: Row, ship: Shipped) -> str:
+def tell_time(row: Row) -> str:
+    """Write how fast a row is, in its scenario's unit: `122 us a call`, `8,000 items/s`."""
+    assert row.end_to_end is not None, "only measured rows have a time"
     if row.serve and row.serve.p99_ns is not None:
         return f"{rate(row.serve.rate_per_s)} requests/s with a p99 of {duration(row.serve.p99_ns)}"
-    return f"{rate(row.items_per_s)} items/s" if row.items_per_s else duration(ship.median_ns)
-
-
-def tell_speed(ratio: Ratio, other: str, told: str | None) -> str:
-    """Compare a time with another arm's, in its direction: `3.65x faster than torch-eager [3.5, 3.8], surely 3.2x`.
-
-    Args:
-        told: a reason against a verdict in the whole cell, which is told elsewhere.
-    """
-    if ratio.verdict is Verdict.FASTER:
-        low, high = ratio.reading
-        ends = ends_of(1 / high if high else None, 1 / low if low else None)
-        surely = f", surely over {1 / ratio.surely:.3g}x" if ratio.surely and ratio.reading_low else ""
-        return f"{1 / ratio.value:.3g}x faster than {other}{ends}{surely}"
-    if ratio.verdict is Verdict.SLOWER:
-        return f"slower than {other}, {known(ratio)} of its time"
-    if ratio.reason and ratio.reason != told:
-        return f"{known(ratio)} of {other}'s time; no verdict: {ratio.reason}"
-    told = "the same as" if ratio.verdict is Verdict.SAME else "not distinguished from"
-    return f"{told} {other}, {known(ratio)} of its time"
+    if row.items_per_s:
+        return f"{rate(row.items_per_s)} items/s"
+    return f"{duration(row.end_to_end.median_ns)} a {'step' if row.scenario == Scenario.TRAIN_STEP else 'call'}"
 
 
 def _tell_fidelity(row: Row, ship: Shipped) -> Iterator[str]:
@@ -208,8 +199,13 @@ def tell_error_of_ship(ship: Shipped, row: Row) -> str:
 
 
 def tell_accuracy_change(change: AccuracyChange | None) -> str:
-    """Return ` (-1.8 [-3.2, -0.3] points)`, or "" without a change."""
-    return f" ({points(change.value)} [{points(change.low)}, {points(change.high)}] points)" if change else ""
+    """Return `, -1.8 points (-3.2 to -0.3)`, or "" without a change."""
+    return f", {tell_points(change)}" if change else ""
+
+
+def tell_points(change: AccuracyChange) -> str:
+    """Return `-1.8 points (-3.2 to -0.3)`."""
+    return f"{points(change.value)} points ({points(change.low)} to {points(change.high)})"
 
 
 def name_metric(metric: Metric) -> str:
@@ -218,14 +214,16 @@ def name_metric(metric: Metric) -> str:
 
 
 def tell_metric(metric: Metric) -> str:
-    """Return `iou 0.940 (+0.001, 95 %: 0 to +0.002)`; without truth, the score against FP32's own outputs."""
+    """Return `iou 0.940, +0.001 (0 to +0.002)`; without truth, the score against FP32's own outputs."""
     told = f"{name_metric(metric)} {metric.value:.4g}"
     if metric.against == "outputs":
-        bounds = "" if metric.low is None or metric.high is None else f" (95 %: {metric.low:.4g} to {metric.high:.4g})"
+        bounds = "" if metric.low is None or metric.high is None else f" ({metric.low:.4g} to {metric.high:.4g})"
         return f"{told} against FP32's outputs{bounds}"
-    if change := metric.change:
-        return f"{told} ({change.value:+.2g}, 95 %: {change.low:+.2g} to {change.high:+.2g})"
-    return told
+    return f"{told}, {_tell_metric_change(metric.change)}" if metric.change else told
+
+
+def _tell_metric_change(change: MetricChange) -> str:
+    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
 
 
 def tell_lost_part(metric: Metric) -> str:
@@ -246,15 +244,15 @@ def name_metric_verdict(metric: Metric) -> str:
 def _tell_metric_limit(metric: Metric) -> str:
     """Tell what a metric says of a target that it doesn't admit, the limit, and what would tell.
 
-    For example `iou -0.004 (95 %: -0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
+    For example `iou -0.004 (-0.011 to +0.003), limit -0.009: needs about 900 more scored rows`.
     """
     told, sign = tell_metric(metric), ""
-    if metric.limits != "agreement" and (change := metric.change):
-        told = f"{name_metric(metric)} {change.value:+.2g} (95 %: {change.low:+.2g} to {change.high:+.2g})"
+    if metric.limits != "agreement" and metric.change:
+        told = f"{name_metric(metric)} {_tell_metric_change(metric.change)}"
         sign = "+" if metric.lower_is_better else "-"
     if metric.limit is None:
         option = "--max-drop" if metric.lower_is_better else "--min-agreement"
-        why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 beside it"
+        why = f"no limit: give {option}" if metric.against == "outputs" else "no score of plain FP32 to compare with"
         return f"{told}, {why}"
     verdict = "broken" if metric.standing is Standing.BROKEN else "can't tell"
     if metric.standing is Standing.UNKNOWN and metric.rows_needed and metric.rows_needed > metric.rows:
@@ -266,92 +264,158 @@ def _tell_metric_limit(metric: Metric) -> str:
 
 
 def _tell_ties(answer: Answer) -> Iterator[str]:
-    told = []
-    if answer.tied:
-        told.append(
-            f"{', '.join(fold((short(rival.arm) for rival in answer.tied), SHOWN))}: {tell_within(answer.tied)}."
-        )
+    """Name the targets that may be equally fast, and what chose among them."""
+    yield from fold((compare_rival(rival) for rival in answer.tied), SHOWN)
     if answer.chosen_by:
-        told.append(f"Chosen by: {', then '.join(CHOICES[criterion] for criterion in answer.chosen_by)}.")
-    if answer.unsettled:
-        some = fold((f"{short(rival.arm)} {_tell_ratio(rival.ratio)}" for rival in answer.unsettled), SHOWN)
-        told.append(f"Not proven to be slower: {', '.join(some)}.")
-    if told:
-        yield " ".join(told)
+        yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in answer.chosen_by)}"
 
 
-def tell_within(rivals: Iterable[Rival]) -> str:
-    """Tell how far apart rivals can be."""
-    ratios = [rival.ratio for rival in rivals]
-    bounds = [(low, high) for ratio in ratios if ratio for low, high in [ratio.reading] if low and high]
-    if len(bounds) < len(ratios):
-        return "not distinguished"
-    percent = 100 * max(max(high, 1 / low) - 1 for low, high in bounds)
-    known_same = all(ratio and ratio.verdict is Verdict.SAME for ratio in ratios)
-    return f"{'as fast' if known_same else 'not distinguished'} (within ±{percent:.{int(percent < 10)}f} %)"
+def _tell_unsettled(answer: Answer) -> Iterator[str]:
+    """Name the targets that measured slower, but aren't significantly slower."""
+    yield from fold((compare_rival(rival) for rival in answer.unsettled), SHOWN)
 
 
-def _tell_trust(answer: Answer, room: int, *, measured: bool, complete: bool) -> str:
-    """Tell how well founded the answer is, and what would found it better.
+def compare_rival(rival: Rival) -> str:
+    """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
+    return f"{short(rival.arm)}: {tell_ratio(rival.ratio) if rival.ratio else NEVER_TOGETHER}"
+
+
+def _tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
+    """Tell how well founded the answer is, and what would settle what is open; a list is a paragraph.
 
     Args:
         room: letters in a line.
-        measured: an arm of the cell has a time.
-        complete: the run has measured all that it was to measure; otherwise the last line says so.
     """
     sure = answer.sure
-    held = {True: ", control passed", False: ", control FAILED", None: ""}[sure.control_holds]
-    told = f"{counted(sure.restarts, 'restart')}{held}."
-    if answer.ship and answer.reason:
-        told = f"Not yet: {answer.reason}."
+    yield list(_tell_comparisons(answer, rows))
     if answer.reason:
-        goes_on = not complete and sure.control_holds is not False
-        return told if goes_on else f"{told} {_suggest_way_out(measured=measured)}."
-    if sure.nearest and sure.restarts_needed:
-        takes = f"About {sure.restarts_needed} restarts would settle it with {short(sure.nearest)}"
-        if not (command := sure.command):
-            return f"{told} {takes}."
-        return f"{told} {takes}:  {typed(command, room)}"
-    if sure.nearest and sure.restarts > 1:
-        return f"{told} It would take over 1,000 to settle it with {short(sure.nearest)}."
-    if sure.nearest:
-        return f"{told} One restart can't distinguish anything."
-    if answer.tied:
-        return f"{told} Either may be shipped."
-    if sure.told_apart:
-        return f"{told} Significantly faster than all others that may be shipped."
-    return f"{told} Nothing else may be shipped." if answer.passed else told
+        goes_on = not document.complete and sure.control_holds is not False
+        if not goes_on:
+            yield [_suggest_way_out(measured=any(row.end_to_end for row in rows))]
+    elif sure.nearest:
+        nearest = short(sure.nearest)
+        if sure.restarts_needed:
+            settle = f"about {sure.restarts_needed} restarts would settle it with {nearest}"
+            yield [f"{settle}:  {typed(sure.command, room)}" if sure.command else settle]
+        elif sure.restarts > 1:
+            yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
+        else:
+            yield ["one restart can't distinguish anything"]
+    disturbed = max((group.void_share for group in document.groups if group.name == answer.group), default=0.0)
+    yield list(tell_race([sure.restarts], disturbed, [sure.control_holds]))
+
+
+def tell_race(restarts: Collection[int], disturbed: float, controls: Collection[bool | None]) -> Iterator[str]:
+    """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
+
+    Args:
+        disturbed: the largest share of any group.
+    """
+    counts = sorted(set(restarts))
+    many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    yield f"{many} restart{'' if counts == [1] else 's'} of every process"
+    yield f"{'at most ' if len(controls) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed".replace(
+        "%", " %", 1
+    )
+    found = Counter(controls)
+    if len(found) == 1:
+        yield f"control (a hidden copy of the baseline) {CONTROL[next(iter(found))]}"
+    else:
+        states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
+        yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"
+
+
+def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+    """Tell how many of the other eligible targets are slower, and by how much the closest of these is."""
+    sure = answer.sure
+    if answer.reason:
+        if answer.ship:
+            yield f"not yet: {answer.reason}"
+        return
+    figures = [row.fidelity for row in rows if row.fidelity]
+    judged = any(figure.accuracy_change or figure.metric for figure in figures)
+    plain = answer.ship and answer.ship.admitted == "fp32" and not judged
+    kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
+    others = max(len(answer.eligible) - 1, 0)
+    those = counted(others, f"other {kind} target")
+    if not others:
+        yield "no other target is eligible" if answer.passed else "no other target was measured"
+    elif not sure.slower:
+        yield f"faster than none of the {those} yet"
+    else:
+        each = "each of the" if sure.slower == others else f"{sure.slower} of the"
+        told = f"faster than the only other {kind} target" if others == 1 else f"faster than {each} {those}"
+        if sure.closest and sure.closest.ratio:
+            name = short(sure.closest.arm)
+            of_these = name if sure.slower == 1 else f"the closest, {name},"
+            told += f"; {of_these} is {tell_ratio(sure.closest.ratio)}"
+        yield told
 
 
 def _suggest_way_out(*, measured: bool) -> str:
     """Suggest what to do if there is no verdict and the run is over; more time doesn't mend a control that differs."""
     if measured:
-        return "Measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
-    return "What was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
+        return "measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
+    return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
-def _write_passed(answer: Answer, width: int) -> Iterator[Text]:
-    """Write why the others aren't shipped; each target that a metric doesn't admit has a line of its own."""
-    refused = [passed for passed in answer.passed if passed.because == "accuracy" and passed.metric]
-    by_metric = [[text] for text in fold(_tell_passed(answer, refused), SHOWN)]
-    others = fold(_tell_passed(answer, [passed for passed in answer.passed if passed not in refused]), SHOWN)
-    for number, items in enumerate(filter(None, [*by_metric, others])):
-        yield from labelled("     " if number else "Not  ", items, width)
+MEASURE, ACCEPT = "measure it:", "or accept it:"
+SHIPS_IT = "(ships it if it loses under a point)"
+NO_LABELS = "no labels, so its accuracy is unknown"
+RANDOM_INPUTS = "this model draws random inputs, so its accuracy is unknown"
+MOST_FASTER = 4
+"""So many targets that are faster than the shipped one are named."""
 
 
-def _tell_passed(answer: Answer, some: Sequence[Passed]) -> Iterator[str]:
-    for passed in some:
-        if passed.because == "unsound":
-            yield f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}"
-        elif passed.because == "slower":
-            than = (
-                f" than {short(passed.against)}"
-                if passed.against and answer.ship and passed.against != answer.ship.arm
-                else ""
-            )
-            yield f"{short(passed.arm)} slower{than} {_tell_ratio(passed.ratio)}"
-        else:
-            yield ", ".join(filter(None, [f"{short(passed.arm)} {tell_cost(passed)}", passed.reason]))
+def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
+    """Write what is faster and may not be shipped: how much, the reason, and what to type."""
+    faster = [change for change in answer.would_change if change.when == "looser"]
+    if not faster:
+        return
+    yield bold(FASTER, len(FASTER))
+    for change in faster[:MOST_FASTER]:
+        told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
+        yield from labelled("", [f"{short(change.arm)}  {told}: {tell_refusal(change)}"], width)
+    if len(faster) > MOST_FASTER:
+        yield from labelled("", [f"{len(faster) - MOST_FASTER} more, which the table has"], width)
+    measure = next((change.measure for change in faster if change.measure), None)
+    if measure:
+        yield from _write_command(MEASURE, measure, SHIPS_IT, width)
+    if accept := next((change for change in faster if change.accept), None):
+        name = f"({short(accept.arm)})" if len(faster) > 1 else ""
+        yield from _write_command(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name, width)
+
+
+def _write_command(label: str, command: str, remark: str, width: int) -> Iterator[Text]:
+    """Write a command in as many lines as it takes, with its label before it and a remark behind it."""
+    column = label.ljust(16)
+    (first, *more) = labelled("", [typed(command, width - INDENT - 16)], width - 16)
+    yield Text(f"{' ' * INDENT}{column}{first.plain.strip()}")
+    yield from (Text(f"{' ' * (INDENT + 16)}{line.plain.strip()}") for line in more)
+    if remark:
+        yield from (Text(f"{' ' * 16}{line.plain}") for line in labelled("", [remark], max(width - 16, NARROWEST)))
+
+
+def tell_refusal(change: Passed | WouldChange) -> str:
+    """Tell why a target may not be shipped: what its accuracy lost, or that nothing tells."""
+    if change.metric:
+        return ", ".join(filter(None, [_tell_metric_limit(change.metric), tell_lost_part(change.metric)]))
+    if isinstance(change, Passed) and change.reason:
+        return change.reason
+    if loss := change.accuracy_change:
+        if loss.high < -MARGIN:
+            return f"accuracy {tell_points(loss)}"
+        return f"accuracy {tell_points(loss)}: more labeled rows would tell"
+    if isinstance(change, WouldChange) and change.unchecked:
+        return "its outputs were compared with no error bound, and its accuracy is unknown"
+    return NO_LABELS if isinstance(change, WouldChange) and change.measure else RANDOM_INPUTS
+
+
+def _tell_unsound(answer: Answer) -> Iterator[str]:
+    """Name the targets that have no sound time, and why."""
+    unsound = [passed for passed in answer.passed if passed.because == "unsound"]
+    told = (f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}" for passed in unsound)
+    yield from fold(told, SHOWN)
 
 
 def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
@@ -361,22 +425,18 @@ def tell_cost(change: Passed | WouldChange | SmallerStep) -> str:
         told = tell_metric(metric) if metric.standing is Standing.MET else _tell_metric_limit(metric)
         return ", ".join(filter(None, [told, tell_lost_part(metric)]))
     if change.accuracy_change:
-        return f"accuracy{tell_accuracy_change(change.accuracy_change)}"
+        return f"accuracy {tell_points(change.accuracy_change)}"
     return f"error {error(change.relative_l2)}" if change.relative_l2 is not None else "error unknown"
 
 
 def tell_step(step: SmallerStep) -> str:
     """Describe a smaller artifact than that of the arm to ship, and what it costs."""
-    time = f"{known(step.ratio)} of the shipped one's time" if step.ratio else "never side by side"
-    return f"{short(step.arm)} {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
+    time = tell_ratio(step.ratio) if step.ratio else NEVER_TOGETHER
+    return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
 
 
-def _tell_ratio(ratio: Ratio | None) -> str:
-    return known(ratio) if ratio else "(never side by side)"
-
-
-def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[str]:
-    """Name the targets without a time, by reason, failures first; then the backends that were never asked for.
+def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[str]:
+    """Name the targets without a time, by reason, failures first; then the backends that were not tried.
 
     Args:
         rows: of the whole run.
@@ -385,51 +445,49 @@ def tell_not_raced(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[s
     arms: dict[tuple[str, str], dict[str, None]] = {}
     for group in sorted(told, key=lambda group: group.cause not in FAILURES):
         count = told.count(group)
-        cells = f" in {count} of {len(answers)} cells" if count < len(answers) else ""
-        arms.setdefault((_tell_why(group), cells), {}).update(dict.fromkeys(group.arms))
-    yield from fold((f"{name_targets(some)} ({why}){cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
+        cells = f" (in {count} of {len(answers)} groups)" if count < len(answers) else ""
+        arms.setdefault((_tell_cause(group), cells), {}).update(dict.fromkeys(group.arms))
+    yield from fold((f"{name_targets(some)}: {why}{cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
     yield from tell_untried(rows)
 
 
-def _tell_why(group: NotRaced) -> str:
+def _tell_cause(group: NotRaced) -> str:
     if group.cause is NotRunKind.NOT_INSTALLED and group.fix:
-        return f"not installed: {group.fix}"
+        return f"not installed ({group.fix})"
     failed = "failed: " if group.cause in FAILURES else ""
-    reason = _IN_BRACKETS.sub("", group.reason)  # it stands in brackets itself, and whole below the table
+    reason = tell_why(group.reason)
     return failed + (reason if len(reason) <= LONGEST_REASON else "why is below")
 
 
+def tell_why(reason: str) -> str:
+    """Return a reason without the brackets at its end; `--full` has all of it."""
+    return _IN_BRACKETS.sub("", reason)
+
+
 def tell_changes(changes: Iterable[WouldChange]) -> Iterator[str]:
-    """Tell what would be shipped at another size, or under another limit."""
-    limits: dict[str, list[str]] = {}
+    """Tell what would be shipped at another size, or if nothing but plain FP32 counted."""
     for change in changes:
-        arm = f"{short(change.arm)} {_tell_ratio(change.ratio)}"
+        name = short(change.arm)
         if change.when == "size":
-            where = f"≥ {change.at_least}" if change.at_least is not None else f"≤ {change.at_most}"
-            limits.setdefault(f"{change.axis} {where}", []).append(short(change.arm))
+            start = f"from {change.at_least} on" if change.at_least is not None else f"up to {change.at_most}"
+            yield f"{change.axis} {start}: {name}"
         elif change.when == "tighter":
-            limits.setdefault("no loss allowed, FP32 alone", []).append(arm)
-        else:
-            what = change.metric.name if change.metric else "accuracy" if change.accuracy_change else "error"
-            cost = "" if change.metric else f", {tell_cost(change)}"  # the line Not has the metric's
-            limits.setdefault(f"a looser {what} limit", []).append(arm + cost)
-    for limit, arms in limits.items():
-        yield f"{limit} ({'; '.join(fold(arms, NAMED))})"
+            yield f"if only plain FP32 may ship: {name}{f', {tell_ratio(change.ratio)}' if change.ratio else ''}"
 
 
 WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "ratio", "size", "accuracy", "error", "not distinguished")
-NAMES = {"ratio": "ratio ", "accuracy": "accuracy ", "error": "error ", "not distinguished": "not distinguished from "}
+SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied")
+NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": "tied with "}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
 
 
 def render_answers(document: Document, width: int) -> list[RenderableType]:
-    """Render what to ship, in so many columns; a run without a cell shows nothing."""
+    """Render what to ship, in so many columns; a run without an answer shows nothing."""
     narrow = max(min(width, WIDEST), NARROWEST)
     rows = {answer.group: [row for row in document.rows if row.group == answer.group] for answer in document.answer}
     if len(document.answer) == 1:
@@ -441,32 +499,29 @@ def render_answers(document: Document, width: int) -> list[RenderableType]:
 def _render_grid(
     document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int
 ) -> Iterator[RenderableType]:
-    """Render a line a cell: what to ship, and what isn't distinguished from it; then what holds for all cells."""
-    places = {answer.group: _place_row(rows[answer.group][0]) for answer in document.answer}
+    """Render a line for each group: what to ship, and what may be equally fast; then what holds for all groups."""
+    answers = document.answer
+    places = {answer.group: _place_row(rows[answer.group][0]) for answer in answers}
     axes = varied(list(places.values()))
     where = _locate_cells(places, axes)
-    yield Text(f"What to ship, in {len(places)} cells{_name_baseline(document)}", style="bold")
-    yield from _render_cells(document.answer[:SHOWN_CELLS], rows, where, width)
-    if len(document.answer) > SHOWN_CELLS:
-        yield Text(f"and {counted(len(document.answer) - SHOWN_CELLS, 'cell')} more, which --json has")
-    without = [answer for answer in document.answer if not answer.ship]
+    yield Text(f"What to ship, in {len(places)} groups", style="bold")
+    yield from _render_cells(answers[:SHOWN_CELLS], rows, where, width)
+    if len(answers) > SHOWN_CELLS:
+        yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
+    without = [answer for answer in answers if not answer.ship]
     yield from labelled("No answer", _tell_reasons(without, where), narrow)
-    yield from labelled("So far", _tell_reasons([answer for answer in document.answer if answer.ship], where), narrow)
+    yield from labelled("So far", _tell_reasons([answer for answer in answers if answer.ship], where), narrow)
     for axis in axes:
-        yield from labelled(f"Changes by {axis}", _tell_axis_changes(axis, document.answer, places), narrow)
-    for answer in document.answer:
+        yield from labelled(f"Changes by {axis}", _tell_axis_changes(axis, answers, places), narrow)
+    for answer in answers:
         yield from labelled(f"Smaller, {_name_cell(where[answer.group])}:", map(tell_step, answer.smaller), narrow)
-    yield from labelled("Sure?", [_tell_trust_of_all(document)], narrow)
-    yield from labelled("Not raced", tell_not_raced(document.answer, document.rows), narrow)
-    yield from labelled("Would change it", _tell_looser_limits(document.answer), narrow)
-
-
-def _name_baseline(document: Document) -> str:
-    """Name the arm that the ratios refer to, if it is the same in all cells."""
-    cells = {answer.group for answer in document.answer}
-    found = {group.baseline for group in document.groups if group.name in cells}
-    baseline = found.pop() if len(found) == 1 else None
-    return f"; ratios are to {short(baseline)}" if baseline else ""
+    disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
+    restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
+    yield from labelled("Sure", tell_race(restarts, disturbed, controls), narrow)
+    yield from _write_faster_of_all(answers, narrow)
+    yield from labelled("Skipped", tell_skipped(answers, document.rows), narrow)
+    if command := next((answer.next for answer in answers if answer.next), None):
+        yield from labelled("Next", [typed(command, narrow - INDENT)], narrow)
 
 
 def _locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -510,12 +565,12 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
     figures = (
         f"{short(ship.arm)}{SO_FAR if answer.reason else ''}",
         duration(ship.median_ns),
-        known(ship.ratio) if ship.ratio else "1",
+        tell_against_usual(answer),
         size(ship.artifact_bytes) if answer.smaller and ship.artifact_bytes else "",
         tell_metric(ship.metric)
         if ship.admitted == "metric" and ship.metric
-        else tell_accuracy_change(ship.accuracy_change).strip(" ()")
-        if ship.admitted == "accuracy"
+        else tell_points(ship.accuracy_change)
+        if ship.admitted == "accuracy" and ship.accuracy_change
         else "",
         tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
         ", ".join(fold((short(rival.arm) for rival in (*answer.tied, *answer.unsettled)), NAMED)),
@@ -562,25 +617,20 @@ def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str
             yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)
 
 
-def _tell_trust_of_all(document: Document) -> str:
-    counts = sorted({answer.sure.restarts for answer in document.answer})
-    controls = [answer.sure.control_holds for answer in document.answer]
-    broken, held = controls.count(False), controls.count(True)
-    told = f", the control passed in {counted(held, 'cell')}" if held else ""
-    if broken:
-        told = f", the control FAILED in {counted(broken, 'cell')}"
-    elif held == len(controls):
-        told = ", controls passed"
-    many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    return f"{many} restart{'' if counts == [1] else 's'}{told}."
-
-
-def _tell_looser_limits(answers: Sequence[Answer]) -> Iterator[str]:
-    """Name the arms that would be faster under a looser error limit, and in how many cells."""
-    cells: dict[str, int] = {}
+def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text]:
+    """Name the targets that are faster than what is shipped, and in how many groups; one command for the first."""
+    groups: dict[str, list[WouldChange]] = {}
     for answer in answers:
-        if arm := next((change.arm for change in answer.would_change if change.when == "looser"), None):
-            cells[arm] = cells.get(arm, 0) + 1
-    if cells:
-        arms = (f"{short(arm)} in {counted(count, 'cell')}" for arm, count in cells.items())
-        yield f"a looser error limit ({', '.join(fold(arms, NAMED))})"
+        if change := next((change for change in answer.would_change if change.when == "looser"), None):
+            groups.setdefault(change.arm, []).append(change)
+    if not groups:
+        return
+    yield bold(FASTER, len(FASTER))
+    told = (f"{short(arm)} in {counted(len(some), 'group')}: {tell_refusal(some[0])}" for arm, some in groups.items())
+    for line in fold(told, MOST_FASTER):
+        yield from labelled("", [line], width)
+    first = next(change for some in groups.values() for change in some)
+    if first.measure:
+        yield from _write_command(MEASURE, first.measure, SHIPS_IT, width)
+    if first.accept:
+        yield from _write_command(ACCEPT if first.measure else ACCEPT.removeprefix("or "), first.accept, "", width)

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import SCALED, BoundStanding, Precision
+from shootout.report.wording import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.results.document import (
     AccuracyChange,
     Ceiling,
@@ -28,8 +29,6 @@ from shootout.results.document import (
     Timing,
 )
 from shootout.schemes import shown_as
-from shootout.stats.quantiles import CONFIDENCE
-from shootout.stats.verdicts import Verdict
 from shootout.study.group import short
 from shootout.units import duration, number, points, seconds, size
 
@@ -38,69 +37,35 @@ _UNBOUNDED = Console(width=10_000)
 """Measures a table's own width."""
 _UNITS: Mapping[str, Callable[[Any], str]] = {"ns": duration, "bytes": size, "s": seconds}
 """Writes a figure, by the last word of its name."""
+SHIP, BASELINE = "against ship", "against baseline"
+"""The headers of comparisons with what is shipped, and with the baseline; a table puts the names in."""
 UNCHECKED = "unchecked"
 """Follows an error that was compared with no bound: whether the precision explains it isn't known."""
-_STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
-def verdict(ratio: Ratio) -> Text:
-    """Write the verdict in words, with how much."""
-    words = {
-        Verdict.FASTER: f"{1 / ratio.value:.3g}x faster",
-        Verdict.SLOWER: f"{ratio.value:.3g}x slower",
-        Verdict.SAME: "same (within 1 %)",
-        Verdict.CANT_TELL: _tell_no_verdict(ratio),
-    }
-    return Text(words[ratio.verdict], style=_STYLES[ratio.verdict])
+def against(ratio: Ratio) -> Text:
+    """Write how a row compares with another one, in the color of its verdict."""
+    return Text(tell_ratio(ratio), style=STYLES[ratio.verdict])
 
 
-def _tell_no_verdict(ratio: Ratio) -> str:
-    """Tell what is known without a verdict, or what stands in its way; a line below has the restarts that it takes."""
-    low, high = ratio.reading
-    if ratio.reason:
-        return "can't tell"
-    if low and low > 1:
-        return f"{ratio.value:.3g}x slower, not sure yet"
-    if high and high < 1:
-        return f"{1 / ratio.value:.3g}x faster, not sure yet"
-    return "can't tell: 1 restart" if ratio.sd is None else f"can't tell: spread {100 * ratio.sd:.2g} %"
-
-
-def ends_of(low: float | None, high: float | None) -> str:
-    """Write ` [0.9, 1.2]`, to follow a value; None is an unknown end, and without both nothing is written."""
-    if low is not None and high is not None:
-        return f" [{low:.3g}, {high:.3g}]"
-    if low is not None:
-        return f" [over {low:.3g}]"
-    return f" [under {high:.3g}]" if high is not None else ""
-
-
-def timed(timing: Timing) -> str:
-    """Write a time, and how far its 95 % interval goes from it to the farther side; few restarts have no such."""
-    off = max(timing.high_ns - timing.median_ns, timing.median_ns - timing.low_ns) / timing.median_ns
-    spread = f" ±{100 * off:.{int(off < 0.01)}f}%" if timing.confidence >= CONFIDENCE else ""
-    return duration(timing.median_ns) + spread
-
-
-def known(ratio: Ratio) -> str:
-    """Write a ratio with its interval to read, as far as that is known."""
-    return f"{ratio.value:.3g}{ends_of(*ratio.reading)}"
-
-
-def judged(ratio: Ratio) -> Text:
-    """Write a ratio with its interval and its verdict, in one cell."""
-    return Text(f"{known(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
+def tell_range(timing: Timing) -> str:
+    """Write between which times the restarts lie, or from 6 restarts on the 95 % interval of their median."""
+    return f"{duration(timing.low_ns)} to {duration(timing.high_ns)}"
 
 
 def rate(figure: Rate) -> str:
-    """Write a rate with its interval, if it has one."""
-    ends = f" [{number(figure.low)}, {number(figure.high)}]" if figure.low < figure.high else ""
-    return number(figure.value) + ends
+    """Write a rate; the interval of how it compares stands in the column `against`."""
+    return number(figure.value)
+
+
+def tell_rates_range(figure: Rate) -> str:
+    """Write between which rates the restarts lie; see `tell_range`."""
+    return f"{number(figure.low)} to {number(figure.high)}" if figure.low < figure.high else ""
 
 
 def error(relative_l2: float) -> str:
-    """Write a relative error."""
-    return f"{relative_l2:.1e}"
+    """Write a relative error: `1.9e-3`."""
+    return f"{relative_l2:.1e}".replace("e-0", "e-").replace("e+0", "e+")
 
 
 def error_of(fidelity: FidelityFigures) -> str:
@@ -150,19 +115,11 @@ def _tell_limit(serving: Serving) -> str:
 
 
 def _tell_change(change: AccuracyChange) -> str:
-    return f"{points(change.value)} [{points(change.low)}, {points(change.high)}]"
+    return f"{points(change.value)} ({points(change.low)} to {points(change.high)})"
 
 
 def _score_change(change: MetricChange) -> str:
-    return f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
-
-
-def _tell_ratio(ratio: Ratio) -> str:
-    return f"{ratio.value:.3g}"
-
-
-def _bare_judged(ratio: Ratio) -> Text:
-    return Text(f"{_tell_ratio(ratio)} {ratio.verdict}", style=_STYLES[ratio.verdict])
+    return f"{change.value:+.2g} ({change.low:+.2g} to {change.high:+.2g})"
 
 
 def _tell_ceiling(ceiling: Ceiling) -> str:
@@ -180,7 +137,7 @@ class Column:
         missing: stands in place of null.
         baseline: stands in place of null on the group's baseline; None: as `missing`.
         left: the column is flush left.
-        brief: writes the figure in little room, without its interval.
+        brief: writes the figure in little room.
     """
 
     name: str
@@ -204,20 +161,28 @@ class Column:
 
 COLUMNS = (
     Column(name="arm", header="target", show=str, left=True, brief=short),
-    Column(name="end_to_end", header="time", show=timed, brief=lambda timing: duration(timing.median_ns)),
-    Column(name="end_to_end.ratio", header="ratio", show=known, baseline="1", left=True, brief=_tell_ratio),
+    Column(name="end_to_end.median_ns", header="time"),
+    Column(name="end_to_end", header="over restarts", show=tell_range),
+    Column(
+        name="end_to_end.ship_ratio",
+        header=SHIP,
+        show=against,
+        missing=Text(NEVER_TOGETHER, style="dim"),
+        left=True,
+    ),
     Column(
         name="end_to_end.ratio",
-        header="verdict",
-        show=verdict,
-        missing=Text("not measured together"),
+        header=BASELINE,
+        show=against,
+        missing=Text(NEVER_TOGETHER, style="dim"),
         baseline=Text("baseline"),
         left=True,
     ),
-    Column(name="end_to_end.own_fp32_ratio", header="to own fp32", show=judged, left=True, brief=_bare_judged),
-    Column(name="end_to_end.ratio", header="to baseline", show=judged, baseline="baseline", left=True),
-    Column(name="items_per_s", header="items/s", show=rate, brief=lambda figure: number(figure.value)),
-    Column(name="serve.rate_per_s", header="requests/s", show=rate, brief=lambda figure: number(figure.value)),
+    Column(name="end_to_end.own_fp32_ratio", header="against own FP32", show=against, left=True),
+    Column(name="items_per_s", header="items/s", show=rate),
+    Column(name="items_per_s", header="items/s over restarts", show=tell_rates_range),
+    Column(name="serve.rate_per_s", header="requests/s", show=rate),
+    Column(name="serve.rate_per_s", header="requests/s over restarts", show=tell_rates_range),
     Column(name="serve.p99_ns", header="p99"),
     Column(name="serve", header="limit", show=_tell_limit),
     Column(name="serve.unloaded_ns", header="idle"),
@@ -262,6 +227,7 @@ def make_table(
     *,
     left: Iterable[str] = (),
     long: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
 ) -> Table:
     """Make a table in the one style: a rule below the headers, and no figure ever cut or wrapped.
 
@@ -271,12 +237,14 @@ def make_table(
         lines: the cells of each line, by header.
         left: headers whose columns are flush left, besides `Column.left`.
         long: headers of other columns that may go on in a second line.
+        titles: what is shown in place of a header.
     """
     flush = {*left, *(column.header for column in COLUMNS if column.left)}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for name in headers:
         may_fold = name == headers[0] or name in long
-        table.add_column(name, justify="left" if name in flush else "right", no_wrap=not may_fold, overflow="fold")
+        title, side = (titles or {}).get(name, name), "left" if name in flush else "right"
+        table.add_column(title, justify=side, no_wrap=not may_fold, overflow="fold")
     for line in lines:
         table.add_row(*(line[name] for name in headers))
     return table
@@ -290,21 +258,22 @@ def stack_tables(
     first: Sequence[str] = (),
     left: Iterable[str] = (),
     long: Collection[str] = (),
+    titles: Mapping[str, str] | None = None,
 ) -> list[Table]:
     """Make one table, or several below each other that fit in `width`, each with the first column again.
 
     Args:
         first: headers that the first table has in any case; by default the first two.
-        left, long: see `make_table`.
+        left, long, titles: see `make_table`.
     """
     parts = [list(first or headers[:2]), [headers[0]]]
-    if fits(make_table(headers, lines), width):
+    if fits(make_table(headers, lines, titles=titles), width):
         parts = [list(headers)]
     for name in (name for name in headers if name not in parts[0]):
-        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines), width):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines, titles=titles), width):
             parts.append([headers[0]])
         parts[-1].append(name)
-    return [make_table(part, lines, left=left, long=long) for part in parts if len(part) > 1]
+    return [make_table(part, lines, left=left, long=long, titles=titles) for part in parts if len(part) > 1]
 
 
 def fits(table: Table, width: int) -> bool:

@@ -1,4 +1,4 @@
-"""Two runs compared, or several merged: what changed between them first, then what may be concluded."""
+"""Write two runs compared, or several merged: what changed between them first, then what may be concluded."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from shootout.report.answer import (
     tell_machine,
     write_head,
 )
-from shootout.report.columns import Cell, ends_of, judged, known, stack_tables
+from shootout.report.columns import Cell, against, stack_tables
 from shootout.report.screen import INDENT, fold, labelled, name_targets, typed
-from shootout.stats.verdicts import Verdict
+from shootout.report.wording import tell_direction, tell_ends, tell_ratio
 from shootout.study.group import short
 from shootout.units import counted, duration
 
@@ -45,12 +45,12 @@ FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOW
 
 
 def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[RenderableType]:
-    """Render the whole screen in so many columns; `full`: with every cell and every pair."""
+    """Render the whole screen in so many columns; `full`: with every group and every pair."""
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = []
     if len(document.cells) > 1:
         parts += [
-            Text(f"What to ship, in {len(document.cells)} cells", style="bold"),
+            Text(f"What to ship, in {len(document.cells)} groups", style="bold"),
             *_render_grid(document, width),
             Text(),
         ]
@@ -58,7 +58,7 @@ def render_merged(document: MergedDocument, width: int, *, full: bool) -> list[R
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     for place in document.places:
         if not place.complete:
-            parts.append(Text(f"{place.name}: its run isn't over", style="yellow"))
+            parts.append(Text(f"{place.name}: its run is unfinished", style="yellow"))
     return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
 
 
@@ -71,15 +71,15 @@ def _render_grid(document: MergedDocument, width: int) -> Iterator[RenderableTyp
         everywhere = cell.everywhere
         lines.append(
             {
-                "cell": cell.group,
+                "group": cell.group,
                 "everywhere": short(everywhere.arm) + (_SO_FAR if everywhere.reason else "") if everywhere else "-",
-                "at worst": _tell_times(everywhere.ratio) if everywhere else "",
+                "at worst": _tell_regret(everywhere.ratio) if everywhere else "",
                 **{place: ships.get(place, "-") for place in places},
             }
         )
-    yield from stack_tables([*lines[0]], lines, width, left=set(lines[0]) - {"at worst"})
+    yield from stack_tables([*lines[0]], lines, width, left=set(lines[0]))
     if len(document.cells) > SHOWN_CELLS:
-        yield Text(f"and {counted(len(document.cells) - SHOWN_CELLS, 'cell')} more, which --json has")
+        yield Text(f"and {counted(len(document.cells) - SHOWN_CELLS, 'group')} more, which --json has")
 
 
 def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Iterator[RenderableType]:
@@ -90,15 +90,15 @@ def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Ite
         words = f"{everywhere.arm} everywhere{_SO_FAR if everywhere.reason else ''}"
     title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
     yield from write_head(words, title, narrow)
-    yield from labelled("     ", _tell_worst(cell), narrow)
-    yield from labelled("Best ", tell_best(cell.ships), narrow)
+    yield from labelled("", _tell_worst(cell), narrow)
+    yield from labelled("Best", tell_best(cell.ships), narrow)
     letters = letter_places(cell.places)
     for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
         told = (tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate)
         yield from labelled(word, fold(told, SHOWN), narrow)
     yield from labelled("Pairs", _count_fates(cell), narrow)
     yield from labelled("Not everywhere", _tell_missing(cell), narrow)
-    yield from labelled("Not raced", fold(_not_raced(cell), SHOWN_REASONS), narrow)
+    yield from labelled("Skipped", fold(_list_skipped(cell), SHOWN_REASONS), narrow)
     yield from _tabulate_targets(cell, width, full=full)
     if full:
         for pair in cell.pairs:
@@ -106,24 +106,30 @@ def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Ite
 
 
 def _tell_worst(cell: MergedCell) -> Iterator[str]:
-    """Tell what the one target costs in the place in which it costs most."""
+    """Tell how much slower the one target is in the place in which it is slowest."""
     everywhere = cell.everywhere
     if everywhere is None:
         return
     if everywhere.ratio is None:
         yield "what every place ships by itself"
-    elif everywhere.ratio.value <= 1:
-        yield f"no place's own best measured faster: {_tell_times(everywhere.ratio)} of it at worst"
     else:
-        yield f"{_tell_times(everywhere.ratio)} of what a place's own best takes, at worst ({everywhere.place})"
+        yield f"at worst {_tell_regret(everywhere.ratio)} than a place's own best ({everywhere.place})"
     if everywhere.tied:
-        yield f"not distinguished from {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
+        yield f"tied with {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
     if everywhere.reason:
         yield everywhere.reason
 
 
-def _tell_times(ratio: Regret | None) -> str:
-    return f"{ratio.value:.3g}x the time{ends_of(ratio.low, ratio.high)}" if ratio else "1x"
+def _tell_regret(ratio: Regret | None) -> str:
+    """Write how much slower than a place's own best: `1.2x slower (1.1 to 1.3)`."""
+    if ratio is None:
+        return "best in all"
+    spread = ratio.high / ratio.low if ratio.low and ratio.high else 1.0
+    told = tell_direction(ratio.value, spread=spread)
+    if ratio.value < 1 or (ratio.low and ratio.low < 1):  # the ends lie in two directions
+        ends = [tell_direction(end, spread=spread) for end in (ratio.low, ratio.high) if end]
+        return f"{told} ({' to '.join(ends)})" if len(ends) > 1 else told
+    return told + tell_ends(ratio.low, ratio.high)
 
 
 def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
@@ -134,14 +140,14 @@ def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[s
         if answer.arm is None or answer.median_ns is None:
             yield f"{place}: no answer: {answer.reason}"
             continue
-        tied = f", not distinguished from {', '.join(fold(map(short, answer.tied), 2))}" if answer.tied else ""
+        tied = f", tied with {', '.join(fold(map(short, answer.tied), 2))}" if answer.tied else ""
         yield f"{place}: {short(answer.arm)}{SO_FAR if answer.reason else ''}, {duration(answer.median_ns)}{tied}"
 
 
 def tell_pair(pair: Pair, letters: Mapping[str, str]) -> str:
-    """Tell a pair's ratio in each place: `a ÷ b: 0.8 [0.7, 0.9] faster on A, 1.3 [1.1, 1.5] slower on B`."""
-    told = ", ".join(f"{known(ratio)} {ratio.verdict} on {letters[place]}" for place, ratio in pair.ratios.items())
-    return f"{short(pair.a)} ÷ {short(pair.b)}: {told}"
+    """Compare a pair in each place: `a against b: 1.3x faster (1.1 to 1.4) on A, 1.3x slower (1.1 to 1.5) on B`."""
+    told = ", ".join(f"{tell_ratio(ratio)} on {letters[place]}" for place, ratio in pair.ratios.items())
+    return f"{short(pair.a)} against {short(pair.b)}: {told}"
 
 
 def _count_fates(cell: MergedCell) -> Iterator[str]:
@@ -159,14 +165,14 @@ def _tell_missing(cell: MergedCell) -> Iterator[str]:
                 yield f"{short(target.arm)} on {result.place} ({result.reason or 'not asked for'})"
 
 
-def _not_raced(cell: MergedCell) -> Iterator[str]:
+def _list_skipped(cell: MergedCell) -> Iterator[str]:
     """Name arms without a time in any place, by reason."""
     why: dict[str, list[str]] = {}
     for target in cell.targets:
         if all(result.median_ns is None for result in target.at):
             why.setdefault(next((result.reason for result in target.at if result.reason), ""), []).append(target.arm)
     for reason, arms in why.items():
-        yield f"{name_targets(arms)} ({reason if len(reason) <= LONGEST_REASON else '--json says why'})"
+        yield f"{name_targets(arms)}: {reason if len(reason) <= LONGEST_REASON else '--json says why'}"
 
 
 def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[RenderableType]:
@@ -185,13 +191,14 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
             letter = letters[result.place]
             line |= {
                 letter: _tell_time(result),
-                f"{letter} to its best": _compare_to_best(result, is_shipped=ships[result.place] == target.arm),
+                f"against {letter}'s best": _compare_to_best(result, is_shipped=ships[result.place] == target.arm),
             }
         if len(cell.places) > 1:
-            line["at worst"] = f"{target.worst:.3g}" if target.worst else ""
+            line["at worst"] = tell_direction(target.worst) if target.worst else ""
         lines.append(line)
     if lines:
-        yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3])
+        flush = [name for name in lines[0] if name not in letters.values()]
+        yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3], left=flush)
     if hidden := sum(0 < count < least and target.arm not in ships.values() for target, count in timed):
         yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
 
@@ -199,9 +206,6 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
 def letter_places(places: Sequence[str]) -> dict[str, str]:
     """Give each place a short name: A, B, …"""
     return {place: f"{chr(ord('A') + index % 26)}{index // 26 or ''}" for index, place in enumerate(places)}
-
-
-_STYLES = {Verdict.SLOWER: "red", Verdict.FASTER: "green", Verdict.SAME: "cyan", Verdict.CANT_TELL: "yellow"}
 
 
 def _tell_time(result: ArmInPlace) -> Cell:
@@ -213,12 +217,12 @@ def _tell_time(result: ArmInPlace) -> Cell:
 def _compare_to_best(result: ArmInPlace, *, is_shipped: bool) -> Cell:
     if is_shipped:
         return Text("best", style="bold")
-    return Text(known(result.ratio), style=_STYLES[result.ratio.verdict]) if result.ratio else ""
+    return against(result.ratio) if result.ratio else ""
 
 
 _TITLES = {
-    1: "One machine, two sessions: each time beside an arm that is the same in both",
-    2: "Two machines: what holds and what flips; neither is called slower",
+    1: "One machine, two sessions: each target relative to one that is unchanged",
+    2: "Two machines: which answers hold and which flip; the machines themselves are not ranked",
 }
 _MANY = 20
 """The number of changes that are shown."""
@@ -230,20 +234,20 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
     """Render the whole screen in so many columns."""
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = [Text(_TITLES[document.level], style="bold")]
-    parts += labelled("A    ", _tell_place(document.a), narrow)
-    parts += labelled("B    ", _tell_place(document.b), narrow)
+    parts += labelled("A", _tell_place(document.a), narrow)
+    parts += labelled("B", _tell_place(document.b), narrow)
     parts += labelled("Changed", _tell_changes(document.changes, full=full), narrow)
     parts.append(Text())
     for session in document.sessions:
         parts += [*_render_session(session, width, narrow), Text()]
     moved = [move for session in document.sessions for move in session.moved]
     if moved:
-        parts += [*labelled("B ÷ A", _explain_floors(moved), narrow), Text()]
+        parts += [*labelled("B against A", _explain_floors(moved), narrow), Text()]
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
-        parts += labelled("Race them", [typed(document.settle, narrow - INDENT)], narrow)
-        parts += [Text("      PATH: an interpreter that has the other version"), Text()]
+        parts += labelled("Next", [typed(document.settle, narrow - INDENT)], narrow)
+        parts += [Text(f"{' ' * INDENT}PATH: an interpreter that has the other version"), Text()]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
         parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
     return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
@@ -254,13 +258,13 @@ def _tell_place(place: Place) -> Iterator[str]:
     yield place.created.replace("T", " ")[:16]
     yield from tell_machine(place.environment)
     if not place.complete:
-        yield "not over"
+        yield "unfinished"
 
 
 def _tell_changes(changes: Sequence[RunChange], *, full: bool) -> Iterator[str]:
     """Tell changes of what both runs have, then what only one has."""
     if not changes:
-        yield "nothing that the runs tell of: versions, system, processor, options"
+        yield "nothing in versions, system, processor and options"
     shown = len(changes) if full else _MANY
     yield from fold((tell_change(change) for change in changes if NONE not in (change.a, change.b)), shown)
     for name, only in (
@@ -286,7 +290,8 @@ def _render_session(session: SessionComparison, width: int, narrow: int) -> Iter
     lines = [_tabulate_move(move) for move in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
-        yield from stack_tables(headers, lines, width, first=headers[:4], left={"target", "against", "changed"})
+        flush = {"target", "B against A", "relative to", "changed"}
+        yield from stack_tables(headers, lines, width, first=headers[:4], left=flush)
     else:
         yield Text("no target has a time in both")
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
@@ -299,9 +304,9 @@ def _tabulate_move(move: Moved) -> dict[str, Cell]:
         "target": short(move.arm),
         "A": duration(move.a_ns),
         "B": duration(move.b_ns),
-        "B ÷ A": judged(move.ratio) if move.ratio else "",
-        "against": short(move.control) if move.control else "",
-        "floor": f"±{move.floor:.1%}" if move.floor else "",
+        "B against A": against(move.ratio) if move.ratio else "",
+        "relative to": short(move.control) if move.control else "",
+        "floor": f"{100 * move.floor:.1f} %" if move.floor else "",
         "changed": ", ".join(fold(map(tell_change, move.changes), 2)),
     }
 
@@ -310,17 +315,17 @@ def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
     """Explain the ratios and their floors."""
     if not any(move.ratio for move in moved):
         return
-    yield (
-        "time ÷ that of `against`, in B ÷ in A; 95 % interval of that row, from the restarts of both and from how far "
-        "sessions differ though nothing changed (floor); verdicts hold for all rows together"
-    )
+    yield "each target's time relative to that of an unchanged target, in B against A"
+    yield "(a to b): 95 % interval of that row, from the restarts of both sessions and the floor"
+    yield "floor: how far the two move apart between sessions if nothing changed"
+    yield "verdicts hold for all rows together"
     learnt = sorted({move.sessions for move in moved if move.sessions})
     if learnt:
         yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
     if any(move.ratio and not move.sessions for move in moved):
         yield (
-            "a floor of ±10 % is assumed: fewer than 5 earlier runs of the same lie beside these two; others can be "
-            "given with --history"
+            "a floor of 10 % is assumed: fewer than 5 earlier runs of the same lie next to these two; pass others with "
+            "--history"
         )
 
 

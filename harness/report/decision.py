@@ -1,8 +1,8 @@
-"""A decision's first screen: what to ship by a policy, what proves it, and why the others aren't."""
+"""Write a decision's screen: what to ship by a policy, what shows it, and why the others aren't shipped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -10,30 +10,42 @@ from rich.text import Text
 from shootout.contract import Scenario
 from shootout.decide.candidates import Question
 from shootout.decide.decision import Decision, Judged
-from shootout.decide.limits import FIDELITY, tell_finding
+from shootout.decide.limits import FIDELITY, Finding, tell_finding
 from shootout.decide.objective import Cost, Flip
-from shootout.decide.options import Limit
+from shootout.decide.options import LIMITS, Limit, accept_option
 from shootout.decide.policy import Objective
 from shootout.report.answer import (
     CHOICES,
     SHOWN,
+    compare_rival,
     tell_machine,
     tell_metric,
-    tell_not_raced,
-    tell_sizes,
-    tell_speed,
-    tell_within,
+    tell_race,
+    tell_skipped,
     write_head,
 )
-from shootout.report.columns import known, share
-from shootout.report.screen import INDENT, NAMED, fold, labelled, typed
+from shootout.report.columns import share
+from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, typed
+from shootout.report.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_ratio
+from shootout.results.choice import find_usual, is_faster
 from shootout.results.document import Ratio, Row
-from shootout.stats.verdicts import Standing, Verdict
+from shootout.stats.verdicts import Standing
+from shootout.study import reproduce
 from shootout.study.group import short
-from shootout.units import counted, duration, number, size
+from shootout.units import counted, duration, number, seconds, size
 
 STABLE = 0.995
 """From this share on, a choice counts as the same in all resamples."""
+LEAST_RESAMPLED = 5
+"""Resamples of fewer restarts tell nothing."""
+WORDS = {
+    Objective.LATENCY: SPEED,
+    Objective.RATE: SPEED,
+    Objective.COST: PRICE,
+    Objective.SIZE: SMALLNESS,
+    Objective.INSTALL: SMALLNESS,
+}
+"""How the directions of an objective are called."""
 
 
 def render(decision: Decision, question: Question, width: int) -> list[Text]:
@@ -41,24 +53,25 @@ def render(decision: Decision, question: Question, width: int) -> list[Text]:
     chosen = decision.of(decision.chosen) if decision.chosen else None
     rows = {candidate.label: candidate.row for candidate in question.candidates}
     environments = {document.environment.get("machine"): document.environment for document in question.documents}
+    title = " · ".join(_list_title_parts(decision, rows, list(environments.values())))
     lines = [
-        *write_head(
-            _tell_outcome(decision), " · ".join(_list_title_parts(decision, rows, list(environments.values()))), width
-        ),
-        *labelled("     ", _tell_figures(decision, chosen, rows, _find_baselines(question)), width),
-        *labelled("Met  ", _tell_met_limits(decision, chosen), width),
-        *labelled("Cost ", _tell_chosen_cost(decision, chosen), width),
-        *labelled("Tied ", _tell_ties(decision), width),
-        *labelled("Sure?", [_tell_trust(decision, question, width - INDENT)], width),
-        *labelled("Not  ", fold(_tell_passed(decision), SHOWN), width),
+        *write_head(_tell_outcome(decision), title, width),
+        *labelled("", _tell_figures(decision, chosen, rows, question), width),
+        *labelled("Met", _tell_met_limits(decision, chosen), width),
+        *labelled("Cost", _tell_chosen_cost(decision, chosen), width),
+        *labelled("Tied", _tell_ties(decision), width),
+        *labelled("Sure", _tell_trust(decision, question), width),
+        *_write_better(decision, width),
+        *labelled("Not", fold(_tell_passed(decision), SHOWN), width),
         *labelled("Unknown", fold(_tell_unknown(decision), SHOWN), width),
         *labelled("Nearest", _tell_nearest_miss(decision), width),
+        *labelled("Changes", _tell_changes(decision), width),
         *labelled(
-            "Not raced",
-            tell_not_raced(question.answers, [row for document in question.documents for row in document.rows]),
+            "Skipped",
+            tell_skipped(question.answers, [row for document in question.documents for row in document.rows]),
             width,
         ),
-        *labelled("Would change it", _tell_changes(decision), width),
+        *labelled("Next", [typed(command, width - INDENT) for command in _list_next(decision, question)], width),
     ]
     return [
         *lines,
@@ -85,7 +98,7 @@ def _list_title_parts(
 
 
 def _tell_figures(
-    decision: Decision, chosen: Judged | None, rows: Mapping[str, Row], baselines: Mapping[str, str]
+    decision: Decision, chosen: Judged | None, rows: Mapping[str, Row], question: Question
 ) -> Iterator[str]:
     """List the chosen one's objective and what it takes, or why there is none."""
     if chosen is None:
@@ -94,26 +107,38 @@ def _tell_figures(
         return
     row, objective = rows[chosen.candidate], decision.policy.objective
     timing = row.end_to_end
-    if objective is Objective.LATENCY and baselines.get(row.group) and timing and timing.ratio:
-        yield tell_speed(timing.ratio, short(baselines[row.group]), None)
     if objective not in (Objective.SIZE, Objective.INSTALL):
         yield tell_objective(decision, chosen)
+    if against := _tell_against_usual(decision, chosen, rows, question):
+        yield against
     if timing and row.scenario == Scenario.LATENCY and objective is not Objective.LATENCY:
         yield f"{duration(timing.median_ns)} a call"
-    if sizes := [*tell_sizes(row)]:
-        yield " + ".join(sizes)
+    if row.artifact_bytes:
+        yield f"model {size(row.artifact_bytes)}"
+    if row.install_bytes:
+        yield f"runtime {size(row.install_bytes)}"
     if row.ready_s is not None:
-        yield f"ready in {row.ready_s:.2g} s"
+        yield f"loads in {seconds(row.ready_s)}"
     if row.fidelity and row.fidelity.metric:
         yield tell_metric(row.fidelity.metric)
     elif row.fidelity and row.fidelity.accuracy is not None:
         yield f"accuracy {share(row.fidelity.accuracy)}"
 
 
-def _find_baselines(question: Question) -> dict[str, str]:
-    """Return the arm that each cell's ratios refer to."""
-    groups = [group for document in question.documents for group in document.groups]
-    return {group.name: group.baseline for group in groups if group.baseline}
+def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, Row], question: Question) -> str:
+    """Compare the chosen one with what an expert would take otherwise on the same machine."""
+    here = {
+        judged.candidate: rows[judged.candidate].model_copy(update={"arm": judged.candidate})
+        for judged in decision.candidates
+        if judged.machine == chosen.machine and not judged.fault
+    }
+    baselines = {group.baseline for document in question.documents for group in document.groups}
+    baseline = next((judged.candidate for judged in decision.candidates if judged.arm in baselines), None)
+    usual = find_usual(here.values(), here[chosen.candidate], baseline)
+    ratio = decision.of(usual.arm).ratio if usual else None
+    if usual is None or ratio is None:
+        return ""
+    return tell_ratio(ratio.inverse(), short(usual.arm), WORDS[decision.policy.objective])
 
 
 def tell_objective(decision: Decision, judged: Judged) -> str:
@@ -157,33 +182,69 @@ def tell_cost(cost: Cost, load: float) -> str:
 def _tell_ties(decision: Decision) -> Iterator[str]:
     if not decision.tied or not decision.chosen:
         return
-    told = f"{', '.join(fold((short(rival.arm) for rival in decision.tied), SHOWN))}: {tell_within(decision.tied)}."
+    yield from fold((compare_rival(rival) for rival in decision.tied), SHOWN)
     if decision.chosen_by:
-        told += f" Chosen by: {', then '.join(CHOICES[criterion] for criterion in decision.chosen_by)}."
-    yield told
+        yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in decision.chosen_by)}"
 
 
-def _tell_trust(decision: Decision, question: Question, room: int) -> str:
-    counts = sorted({answer.sure.restarts for answer in question.answers if answer.sure.restarts})
-    restarts = "No restart"
-    if counts:
-        restarts = counted(counts[0], "restart") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} restarts"
-    held = {answer.sure.control_holds for answer in question.answers}
-    control = ", control FAILED" if False in held else ", control passed" if held == {True} else ""
-    told = [f"{restarts}{control}."]
-    if decision.stability:
-        told.append(_tell_stability(decision))
-    if decision.settle:
-        told.append(f"This would settle it:  {typed(decision.settle, room)}")
-    return " ".join(told)
+def _tell_trust(decision: Decision, question: Question) -> Iterator[str]:
+    restarts = [answer.sure.restarts for answer in question.answers if answer.sure.restarts]
+    groups = {answer.group for answer in question.answers}
+    shares = [group.void_share for document in question.documents for group in document.groups if group.name in groups]
+    if restarts:
+        yield from tell_race(restarts, max(shares, default=0.0), [one.sure.control_holds for one in question.answers])
+    else:
+        yield "no restart was timed"
+    if decision.stability and min(restarts, default=0) >= LEAST_RESAMPLED:
+        yield _tell_stability(decision)
 
 
 def _tell_stability(decision: Decision) -> str:
     parts = [(label, often) for label, often in decision.stability.items() if often >= 1 - STABLE]
     if decision.stability.get(decision.chosen or "", 0.0) >= STABLE:
-        return "Chosen in all of 1,000 resamples of the restarts."
+        return "chosen in all of 1,000 resamples of the restarts"
     told = ", ".join(f"{short(label)} in {often:.0%}" for label, often in parts[:NAMED])
-    return f"Of 1,000 resamples of the restarts, chosen: {told}."
+    return f"of 1,000 resamples of the restarts, chosen: {told}"
+
+
+def _list_next(decision: Decision, question: Question) -> Iterator[str]:
+    """List the commands that come next: what settles the decision, then what ships it."""
+    if decision.settle:
+        yield decision.settle
+    if decision.chosen and len(decision.runs) == 1:
+        candidate = next(one for one in question.candidates if one.label == decision.chosen)
+        if candidate.row.scenario != Scenario.TRAIN_STEP:
+            target = reproduce.quote([candidate.row.arm])
+            yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
+
+
+def _write_better(decision: Decision, width: int) -> Iterator[Text]:
+    """Write what is better than the chosen one and may not be shipped: how much, the reason, and what accepts it."""
+    words = WORDS[decision.policy.objective]
+    better = [
+        (judged, judged.ratio)
+        for judged in decision.candidates
+        if judged.ratio and judged.standing is not Standing.MET and not judged.fault and is_faster(judged.ratio)
+    ]
+    if not better or not decision.chosen:
+        return
+    title = f"{words.less.capitalize()}, not shipped"
+    yield bold(title, len(title))
+    for judged, ratio in sorted(better, key=lambda one: one[1].value)[:SHOWN]:
+        refused = [finding for finding in judged.limits if finding.standing is judged.standing]
+        reasons = [*map(tell_finding, refused), *([judged.unmeasured] if judged.unmeasured else [])]
+        told = f"{short(judged.candidate)}  {_compare(decision, ratio)}: {', '.join(reasons)}"
+        yield from labelled("", [told], width)
+        options = [option for finding in refused if (option := _accept(finding))]
+        if options and len(options) == len(reasons):
+            yield from labelled("", [f"to accept it: the same command with {' '.join(options)}"], width)
+
+
+def _accept(finding: Finding) -> str:
+    """Return the option with which a broken limit is met; "" if the figure isn't known well enough."""
+    worst = finding.high if LIMITS[finding.limit].side == "most" else finding.low
+    is_broken = finding.standing is Standing.BROKEN and worst is not None and worst > 0
+    return accept_option(finding.limit, worst) if is_broken and worst else ""
 
 
 def _tell_passed(decision: Decision) -> Iterator[str]:
@@ -193,24 +254,20 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
         if judged.candidate == decision.chosen or judged.candidate in tied or judged.standing is Standing.UNKNOWN:
             continue
         broken = [finding for finding in judged.limits if finding.standing is Standing.BROKEN]
+        name = short(judged.candidate)
         if judged.fault:
-            yield f"{short(judged.candidate)}: {judged.fault}"
+            yield f"{name}: {judged.fault}"
         elif broken:
-            yield f"{short(judged.candidate)} {', '.join(map(tell_finding, broken))}"
+            if not (judged.ratio and decision.chosen and is_faster(judged.ratio)):  # else it is told above
+                yield f"{name}: {', '.join(map(tell_finding, broken))}"
         elif judged.ratio and decision.chosen:
-            yield f"{short(judged.candidate)} {_name_disadvantage(decision, judged.ratio)} {_tell_ratio(judged.ratio)}"
+            yield f"{name}: {_compare(decision, judged.ratio)}"
 
 
-def _tell_ratio(ratio: Ratio) -> str:
-    return f"{ratio.value:.3g}" if ratio.low == ratio.high else known(ratio)
-
-
-def _name_disadvantage(decision: Decision, ratio: Ratio) -> str:
-    """Name what is worse; a candidate that never ran beside the chosen one isn't called slower."""
-    if decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts:
-        return "never side by side,"
-    worse = {Objective.LATENCY: "slower", Objective.RATE: "slower", Objective.COST: "dearer"}
-    return worse.get(decision.policy.objective, "larger")
+def _compare(decision: Decision, ratio: Ratio) -> str:
+    """Compare a candidate with the chosen one; one that never ran beside it is said to be measured apart."""
+    apart = decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts
+    return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
 
 
 def _tell_unknown(decision: Decision) -> Iterator[str]:
@@ -224,7 +281,7 @@ def _tell_unknown(decision: Decision) -> Iterator[str]:
                 reasons.append(f"{known_of}{judged.unmeasured}")
             why.setdefault("; ".join(reasons), []).append(short(judged.candidate))
     for reason, labels in why.items():
-        yield f"{', '.join(fold(labels, NAMED))} ({reason})"
+        yield f"{', '.join(fold(labels, NAMED))}: {reason}"
 
 
 def _list_notes_on_rows(decision: Decision, rows: Mapping[str, Row]) -> list[str]:
@@ -247,39 +304,28 @@ def _tell_nearest_miss(decision: Decision) -> Iterator[str]:
 
 
 def _tell_changes(decision: Decision) -> Iterator[str]:
-    """Name the candidates that one looser limit would let in; if one is chosen, only those that are better."""
+    """Name the candidates that one looser limit would let in if nothing is chosen, and the load or price that would."""
     letting: dict[str, list[str]] = {}
-    for miss in decision.misses:
-        ratio = decision.of(miss.candidate).ratio
-        if miss.alone and (decision.outcome == "infeasible" or (ratio and ratio.verdict is Verdict.FASTER)):
-            letting.setdefault(miss.limit, []).append(short(miss.candidate) + (f" {known(ratio)}" if ratio else ""))
-    for limit, labels in letting.items():
-        yield f"a looser {limit} ({'; '.join(fold(labels, NAMED))})"
-    yield from _tell_needed_proofs(decision)
+    for miss in decision.misses if decision.outcome == "infeasible" else ():
+        if miss.alone:
+            finding = next(one for one in decision.of(miss.candidate).limits if one.limit is miss.limit)
+            letting.setdefault(_accept(finding) or f"a looser {miss.limit}", []).append(short(miss.candidate))
+    for option, labels in letting.items():
+        yield f"with {option}: {', '.join(fold(labels, NAMED))}"
     for flip in decision.flips:
         yield from _tell_flip(flip, decision.policy.currency)
 
 
 def _tell_flip(flip: Flip, currency: str) -> Iterator[str]:
     """Tell at which load and at which price another machine would cost less."""
-    who = short(flip.candidate)
+    name = short(flip.candidate)
     if flip.load_from[0]:
-        yield f"a load of over {_tell_bracket(*flip.load_from)}/s ({who})"
+        yield f"at a load of over {_tell_bracket(*flip.load_from)}/s: {name}"
     if flip.load_to[0]:
-        yield f"a load of at most {_tell_bracket(flip.load_to[1], flip.load_to[0])}/s ({who})"
-    yield f"under {_tell_bracket(*flip.price)} {currency} an hour for its machine ({who})"
+        yield f"at a load of at most {_tell_bracket(flip.load_to[1], flip.load_to[0])}/s: {name}"
+    yield f"under {_tell_bracket(*flip.price)} {currency} an hour for its machine: {name}"
 
 
 def _tell_bracket(low: float | None, high: float | None) -> str:
     ends = [number(end) for end in (low, high) if end is not None]
     return " to ".join(dict.fromkeys(ends))
-
-
-def _tell_needed_proofs(decision: Decision) -> Iterable[str]:
-    """Name candidates that are better than the chosen one and aren't known to meet every limit."""
-    better = [
-        f"{short(judged.candidate)} {known(judged.ratio)}"
-        for judged in decision.candidates
-        if judged.standing is Standing.UNKNOWN and judged.ratio and judged.ratio.verdict is Verdict.FASTER
-    ]
-    return [f"proof that the limits hold ({'; '.join(fold(better, NAMED))})"] if better else []

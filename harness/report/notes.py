@@ -17,8 +17,9 @@ from shootout.ceilings.remembered import Ceilings, ceilings_of_run
 from shootout.contract import Device, NotRunKind, OutputError, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
-from shootout.report.columns import Cell, ends_of, error, make_table
+from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
+from shootout.report.wording import tell_direction, tell_ratio
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
@@ -34,7 +35,9 @@ _NEARLY = 0.9
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
-READING = "[a, b] is the 95 % interval of its own row. Verdicts hold for all rows together."
+READING = "(a to b): 95 % interval of that row; Sure holds for all rows together."
+ERRORS = "error: relative to the model in float64."
+PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
@@ -92,7 +95,7 @@ def _tell_error_of_output(one: OutputError) -> str:
 
 
 def tell_crossovers(document: Document) -> list[Text]:
-    """Write a title, then a line for each pair.
+    """Write a title, then a line for each pair; pairs that can't be decided for the same reason share a line.
 
     For example `batch: numpy wins up to 8, onnxruntime from 16 on (end to end); compute: …`.
     """
@@ -103,21 +106,42 @@ def tell_crossovers(document: Document) -> list[Text]:
         key = (crossing.model, crossing.scenario, tuple(crossing.fixed.items()), crossing.a, crossing.b)
         pairs.setdefault(key, {}).setdefault(crossing.scope, []).append(crossing)
     several = len({key[:3] for key in pairs}) > 1
-    return [
-        Text("Crossovers", style="bold"),
-        *(_crossover_line(key, scopes, several=several) for key, scopes in pairs.items()),
-    ]
+    lines = dict[str, None]()
+    untold: dict[str, list[str]] = {}
+    for key, scopes in pairs.items():
+        name, said = _name_pair(key, scopes, several=several), _say_scopes(scopes)
+        if all(one.outcome == Kind.CANT_TELL for crossings in scopes.values() for one in crossings):
+            untold.setdefault(_without_names(said, key), []).append(name)
+        else:
+            lines[f"  {name}: {said}."] = None
+    for said, names in untold.items():
+        lines[f"  {'; '.join(fold(names, MOST_PAIRS))}: {said}."] = None
+    return [Text("Crossovers", style="bold"), *map(Text, lines)]
 
 
-def _crossover_line(key: CrossoverKey, scopes: dict[str, list[Crossover]], *, several: bool) -> Text:
+MOST_PAIRS = 6
+"""So many pairs with the same reason are named."""
+
+
+def _name_pair(key: CrossoverKey, scopes: Mapping[str, Sequence[Crossover]], *, several: bool) -> str:
     model, scenario, fixed, a, b = key
     place = ", ".join(f"{name}={value}" for name, value in fixed)
     where = f"{name_model(model)} ({place}), {scenario}: " if several else ""
-    axis = next(iter(scopes.values()))[0].axis
+    return f"{where}{a} or {b}, by {next(iter(scopes.values()))[0].axis}"
+
+
+def _say_scopes(scopes: Mapping[str, Sequence[Crossover]]) -> str:
     said = {scope.replace("_", " "): say_crossings(crossings) for scope, crossings in scopes.items()}
-    same = len(set(said.values())) == 1
-    text = f"{next(iter(said.values()))} (both scopes)" if same else "; ".join(f"{s}: {t}" for s, t in said.items())
-    return Text(f"  {where}{a} or {b}, by {axis}: {text}.")
+    if len(set(said.values())) == 1:
+        return f"{next(iter(said.values()))} (both scopes)"
+    return "; ".join(f"{scope}: {text}" for scope, text in said.items())
+
+
+def _without_names(said: str, key: CrossoverKey) -> str:
+    """Return a reason without the names of the pair that it is the reason of."""
+    for name in key[3:]:
+        said = said.replace(f"{name}: ", "")
+    return said
 
 
 def say_crossings(crossings: Sequence[Crossover]) -> str:
@@ -325,9 +349,11 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     if share >= NOISY_SHARE and reasons:
         some = "up to " if len(summaries) > 1 else ""
         most, _ = reasons.most_common(1)[0]
-        return [f"Noise: {some}{share:.0%} of the rounds {_tell_what_helps(most, share)}."]
+        return [f"Noise: {some}{100 * share:.0f} % of the rounds {_tell_what_helps(most, share)}."]
     sd = max((summary.sd for summary in summaries if summary.sd is not None), default=0.0)
-    return [f"Noise: restarts differ by {sd:.0%} (SD): give more time, or a quieter machine."] if sd >= NOISY_SD else []
+    if sd < NOISY_SD:
+        return []
+    return [f"Noise: restarts differ by {100 * sd:.0f} % (SD): raise --max-time, or use a quieter machine."]
 
 
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
@@ -336,7 +362,7 @@ def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
     what, helps = _WHAT_HELPS[kind]
     if share > 0.5:  # then these are what counts, and more of them tell no more of a quiet machine
         return f"{what}: times and ratios are those of a busy machine; {helps}"
-    return f"{what}: times are wider for it; {helps}, or give more time"
+    return f"{what}: intervals are wider because of it; {helps}, or raise --max-time"
 
 
 def tell_time(spent_s: Mapping[str, float]) -> list[str]:
@@ -345,18 +371,50 @@ def tell_time(spent_s: Mapping[str, float]) -> list[str]:
     return [f"Where the time went: {', '.join(parts)}."] if spent_s else []
 
 
-def tell_trust(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> Iterator[str]:
-    """Tell how one group was raced and how far to trust it; `rows` are those with a time."""
+def tell_trust(
+    summary: GroupSummary, rows: Sequence[Row], *, full: bool, is_told: bool = False, has_ship: bool = False
+) -> Iterator[str]:
+    """Tell how one group was raced and how far to trust it.
+
+    Args:
+        rows: those with a time.
+        is_told: the answer above tells restarts, disturbed rounds and the control.
+        has_ship: the rows are compared with what is shipped; else with the baseline.
+    """
     noise = tell_noise([summary])
-    yield _tell_race(summary, full=full, why=full or not noise)
+    if not is_told:
+        yield _tell_race(summary, full=full, why=full or not noise)
     yield from noise
-    if any(row.end_to_end and row.end_to_end.ratio for row in rows):
-        yield READING
+    timings = [row.end_to_end for row in rows if row.end_to_end]
+    ratios = [ratio for timing in timings if (ratio := timing.ship_ratio if has_ship else timing.ratio)]
+    if any(None not in ratio.reading for ratio in ratios):
+        yield f"{READING} {ERRORS}"
+    if any(_differs_from_quotient(row, rows) for row in rows):
+        yield PAIRED
+    if full and any(timing.low_ns < timing.high_ns for timing in timings):
+        yield "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
+    if full and any(
+        row.compute and row.end_to_end and row.compute.median_ns > row.end_to_end.median_ns for row in rows
+    ):
+        yield "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
     if summary.control.ratio is None or summary.control.holds is not False:
         yield from _without_verdict(rows)
-    yield from _tell_undecided(rows)
+    if full or not has_ship:
+        yield from _tell_undecided(rows)
     yield from _of_rows(rows, full=full)
     yield from tell_rates(rows)
+
+
+def _differs_from_quotient(row: Row, rows: Sequence[Row]) -> bool:
+    """Return whether a row's ratio to what is shipped isn't the quotient of the two times, at the digits shown."""
+    timing = row.end_to_end
+    ship = next((other.end_to_end for other in rows if other.end_to_end and not other.end_to_end.ship_ratio), None)
+    if timing is None or ship is None or timing.ship_ratio is None:
+        return False
+    low, high = timing.ship_ratio.reading
+    spread = high / low if low and high else 1.0
+    values = (timing.ship_ratio.value, timing.median_ns / ship.median_ns)
+    return len({tell_direction(value, spread=spread) for value in values}) > 1
 
 
 def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
@@ -364,12 +422,17 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
     spread = "" if summary.sd is None or not full else f", SD between restarts {summary.sd:.1%}"
     told = f"{counted(summary.restarts, 'restart')}, {summary.void_share:.0%} of the rounds disturbed"
     told += (f" ({counts})" if counts and why else "") + f"{spread}."
+    told = told.replace("%", " %")
     if (ratio := summary.control.ratio) is None:
         return told
-    states = {True: "passed", False: "FAILED: all verdicts are withheld", None: "which tells nothing yet"}
-    state = states[summary.control.holds]
-    ends = ends_of(*ratio.reading)
-    return f"{told} Control (the baseline beside a copy of itself): {ratio.value:.4g}{ends}, {state}."
+    low, high = ratio.reading
+    reach = f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+    states = {
+        True: f"equal{reach}",
+        False: f"DIFFERENT, {tell_ratio(ratio)}, so all verdicts are withheld",
+        None: tell_ratio(ratio) if reach else "can't tell",
+    }
+    return f"{told} Control (a hidden copy of the baseline): {states[summary.control.holds]}."
 
 
 def _name_cause(category: str) -> str:
@@ -379,13 +442,14 @@ def _name_cause(category: str) -> str:
 
 def _without_verdict(rows: Sequence[Row]) -> Iterator[str]:
     """Tell why ratios have no verdict; a row that left the race has its own line."""
-    ratios = (row.end_to_end.ratio for row in rows if row.end_to_end and not row.reason)
+    timings = [row.end_to_end for row in rows if row.end_to_end and not row.reason]
+    ratios = [ratio for timing in timings for ratio in (timing.ratio, timing.ship_ratio)]
     for reason in sorted({ratio.reason for ratio in ratios if ratio and ratio.reason}):
         yield f"No verdict: {reason}."
 
 
 def _tell_undecided(rows: Sequence[Row]) -> Iterator[str]:
-    """Tell how many more restarts each row without a verdict needs; some played fewer, for they left early."""
+    """Tell how many more restarts each row needs for a verdict against the baseline; some rows left early."""
     open_ = [
         f"{short(row.arm)} {_tell_restarts_left(ratio)}"
         for row in rows
@@ -397,7 +461,7 @@ def _tell_undecided(rows: Sequence[Row]) -> Iterator[str]:
         and not ratio.reason
     ]
     if open_:
-        yield f"Can't tell yet; restarts that it would take: {', '.join(open_)}."
+        yield f"Restarts needed for a verdict against the baseline: {', '.join(open_)}."
 
 
 def _tell_restarts_left(ratio: Ratio) -> str:
@@ -440,9 +504,9 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
 def tell_end(document: Document) -> Iterator[str]:
     """Tell whether the run goes on, how, and which pair would be decided first."""
     if document.budget_s is not None:
-        yield f"It stopped after {span(document.budget_s)} of racing; with --max-time, which gives it more, it goes on."
+        yield f"Stopped after {span(document.budget_s)} of racing. To continue: the same command with --max-time 5m."
     elif not document.complete:
-        yield "This run is unfinished; the same command goes on: what is built and measured is kept."
+        yield "This run is unfinished. The same command continues it; what is built and measured is kept."
     if document.nearest_open and not _is_told_above(document):
         yield f"{tell_nearest(document.nearest_open)}."
 
@@ -454,7 +518,7 @@ def _is_told_above(document: Document) -> bool:
 
 def tell_nearest(nearest: NearestOpen) -> str:
     """Name the nearest pair that is still open, and what it takes."""
-    takes = "how many more restarts that would take is unknown"
+    takes = "can't estimate how much longer this would take"
     if nearest.restarts is not None and nearest.seconds is not None:
         takes = f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}"
     others = f"; {counted(nearest.others, 'other pair')} open" if nearest.others else ""

@@ -16,12 +16,14 @@ from shootout.contract import Device
 from shootout.errors import printable
 from shootout.study.group import short
 
-INDENT = 6
+INDENT = 8
 NAMED = 3
 """So many targets that share something are named; the others are counted."""
 UNBROKEN = 60
 """Items of more letters are wrapped between their words."""
 _GLUE = "\xa0"
+_BRACKETS = re.compile(r"\([^()]{1,40}\)")
+"""An interval, or a few words in brackets, that stay on one line."""
 _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
@@ -29,15 +31,14 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
     text = " · ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
-    start = f"{label} " if len(label) < INDENT else f"{label}  "
+    start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
     lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     for index, line in enumerate(lines if text else ()):
         yield bold(line.replace(_GLUE, " "), 0 if index else len(label))
 
 
 def _unbroken_parts(text: str) -> str:
-    first, *others = text.replace(" %", f"{_GLUE}%").split("[")
-    return "[".join([first, *(part.replace(", ", f",{_GLUE}", 1) for part in others)])
+    return _BRACKETS.sub(lambda found: glued(found[0]), text.replace(" %", f"{_GLUE}%"))
 
 
 def glued(text: str) -> str:
@@ -75,7 +76,7 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
         return ", ".join(every)
     devices = {label.split(":")[1] for label in every if label.count(":") > 1}
     if len(every) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
-        return f"{len(every)} targets on {devices.pop()}"
+        return f"{len(every)} {devices.pop().upper()} targets"
     return ", ".join(fold(map(short, every), NAMED))
 
 

@@ -1,22 +1,23 @@
-"""The screen of a result: the answer, one line per arm by time, then what was skipped or failed and the fix."""
+"""Write the screen of a result: the answer, a line for each target, then what was skipped or failed and the fix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import Value
+from shootout.contract import BoundStanding, Value
 from shootout.report import notes
-from shootout.report.answer import render_answers
-from shootout.report.columns import BY_HEADER, Cell, fits, make_table, stack_tables
+from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_why
+from shootout.report.columns import BASELINE, BY_HEADER, SHIP, Cell, fits, make_table, stack_tables
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
-from shootout.results.choice import is_judged
-from shootout.results.document import Document, GroupSummary, Row, Timing
+from shootout.results.accuracy import MARGIN
+from shootout.results.choice import is_faster, is_judged
+from shootout.results.document import Answer, Document, GroupSummary, Row, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
@@ -94,7 +95,7 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
     parts: list[RenderableType] = [Text(f"{line.fixed}, by {line.axis}", style="bold")]
     if measured:
         parts += _make_tables_by_size(line, measured, width)
-        parts.append(Text("* the lowest median of its column; whether it is proven, crossovers and --json say."))
+        parts.append(Text("* the lowest median of its column; crossovers and --json tell whether it is significant."))
     size_of = {name: size for size, name in line.groups.items()}
     parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
     parts += _tell_reasons_by_size(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
@@ -153,49 +154,68 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
 
 
 def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
-    """Tell restarts, disturbed rounds and the copies of the baselines, over all sizes."""
+    """Tell restarts, disturbed rounds and the controls, over all sizes."""
     counts = sorted({group.restarts for group in groups})
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(group.void_share for group in groups)
     size_of = {name: size for size, name in line.groups.items()}
     broken = [str(size_of[group.name]) for group in groups if group.control.holds is False]
     passed = [group.control.holds for group in groups].count(True)
-    controls = (
-        "passed" if passed == len(groups) else f"passed at {passed} of {len(groups)} sizes, tell nothing elsewhere"
-    )
+    controls = "equal" if passed == len(groups) else f"equal at {passed} of {len(groups)} sizes, can't tell elsewhere"
     if broken:
-        controls = f"FAILED at {', '.join(broken)}: no verdict there"
-    told = f"{span} restarts, at most {void:.0%} of the rounds disturbed."
-    return f"{told} Controls (each baseline beside a copy of itself) {controls}."
+        controls = f"DIFFERENT at {', '.join(broken)}: no verdict there"
+    told = f"{span} restarts, at most {void:.0%} of the rounds disturbed.".replace("%", " %", 1)
+    return f"{told} Controls (a hidden copy of each baseline) {controls}."
 
 
-ANSWER = ("target", "time", "ratio", "verdict")
-_RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit", "ratio", "verdict")
+NOTE = "note"
+"""The last column, without a title: why a row may not be shipped."""
+_RACE_SHARED = ("target", "time", "items/s", "requests/s", "p99", "limit")
+_RANGES = ("over restarts", "items/s over restarts", "requests/s over restarts")
 RACE = (
     *_RACE_SHARED,
-    *("idle", "compute", "of peak", "GB/s"),
+    *(SHIP, NOTE, BASELINE, *_RANGES, "idle", "compute", "of peak", "GB/s"),
     *("proven", "error", "worst at", "accuracy", "metric", "metric change", "size", "installed"),
     *("memory at most", "build", "load", "ready"),
 )
 """The columns of a race; those without any figure are left out."""
-RACE_FIRST = (*_RACE_SHARED, "error", "accuracy", "metric")
-"""The columns that are shown by default; a latency run without labels has figures in five of them."""
-COSTS_ANSWER = ("target", "time", "size", "to own fp32")
+RACE_FIRST = (*_RACE_SHARED, SHIP, "error", "accuracy", "metric", NOTE)
+"""The columns that are shown by default; a latency run without labels has figures in four of them."""
 COSTS = (
-    *COSTS_ANSWER,
-    *("to baseline", "error", "worst at", "to own file", "accuracy", "change (points)", "metric", "metric change"),
-    *("proven", "int ops", "quantizer", "of peak", "GB/s", "memory", "build", "load"),
+    *(
+        "target",
+        "time",
+        SHIP,
+        NOTE,
+        BASELINE,
+        "against own FP32",
+        "over restarts",
+        "size",
+        "error",
+        "worst at",
+        "to own file",
+    ),
+    *("accuracy", "change (points)", "metric", "metric change", "proven", "int ops", "quantizer"),
+    *("of peak", "GB/s", "memory", "build", "load"),
 )
 """The columns of a quantization study: what a precision costs and buys."""
-COSTS_FIRST = (*COSTS_ANSWER, "error", "change (points)", "metric change")
-BRIEF = ("target", "ratio", "to own fp32", "time", "items/s", "requests/s", "change (points)", "metric change")
-"""Columns that become shorter if a table is too wide, one after the other: a short target, all others without their
-intervals. `--full` keeps everything, in several tables.
+COSTS_FIRST = (
+    *("target", "time", "size", SHIP, "against own FP32"),
+    *("error", "change (points)", "metric change", NOTE),
+)
+MARK = "mark"
+"""What stands before a target's name."""
+STEPS: tuple[tuple[str, str], ...] = (
+    *(("drop", "error"), ("brief", "target"), ("drop", NOTE), ("drop", "size")),
+    *(("brief", "change (points)"), ("brief", "metric change"), ("drop", "metric"), ("drop", "accuracy")),
+    *(("drop", "limit"), ("drop", "against own FP32"), ("drop", "p99"), ("brief", SHIP), ("brief", MARK)),
+)
+"""What a table does without if it is too wide, one step after the other; never the interval. `--full` has all columns,
+in several tables.
 """
-DROPPED = ("ratio", "error", "limit", "size", "accuracy", "metric")
-"""Columns that are left out if that isn't enough, one after the other."""
+SHIPS, NOT_ELIGIBLE = "▸", "×"
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
-"""Stands in place of a verdict, by outcome."""
+"""Stands in place of a comparison, by outcome."""
 MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."
 
 
@@ -205,10 +225,10 @@ def render(document: Document, width: int, *, full: bool = False) -> RenderableT
 
 
 def render_tables(document: Document, width: int, *, full: bool = False) -> RenderableType:
-    """Render a table per group, of few columns, notes below.
+    """Render a table for each group, of few columns, notes below.
 
     Args:
-        width: in letters; see `BRIEF` and `DROPPED`.
+        width: in letters; see `STEPS`.
         full: all columns, in several tables if `width` is too narrow; also for a sweep over many sizes, which
             otherwise is one table of times.
     """
@@ -216,8 +236,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     shown = {name for line in sweeps for name in (*line.groups.values(), *line.selecting)}
     parts: list[RenderableType] = [part for line in sweeps for part in render_sweep(line, document, width)]
     for summary in (group for group in document.groups if group.name not in shown):
-        mine = [row for row in document.rows if row.group == summary.name]
-        parts += _render_group(summary, mine, width, full=full)
+        parts += _render_group(summary, document, width, full=full)
     parts += tell_run(document, full=full)
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
@@ -250,38 +269,102 @@ def tell_run(document: Document, *, full: bool) -> list[Text]:
     ]
 
 
-def tabulate(summary: GroupSummary, rows: Sequence[Row]) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the columns that have a figure, and the cells of the group's rows by column, the fastest first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A group's rows in the order of its table, and what they are compared with.
 
-    Args:
-        rows: of the group.
+    Attributes:
+        rows: what may be shipped by time, then what may not; without an answer, all by time.
+        answer: the group's; None if it has none, as a group that selects settings.
     """
-    known = _list_rows(rows)
-    lines = [_fill_cells(summary, row, COSTS if _is_about_costs(known) else RACE) for row in known]
-    return [name for name in (lines[0] if lines else ()) if any(str(line[name]) for line in lines)], lines
+
+    summary: GroupSummary
+    rows: Sequence[Row]
+    answer: Answer | None
+
+    @property
+    def ship(self) -> str | None:
+        """Return the arm that is shipped."""
+        return self.answer.ship.arm if self.answer and self.answer.ship else None
+
+    def titles(self, *, brief: bool = False) -> dict[str, str]:
+        """Return the titles of the comparisons' columns, with the names of what the rows are compared with."""
+        name = short if brief else str
+        ship = f"against {name(self.ship)}" if self.ship else SHIP
+        baseline = f"against {name(self.summary.baseline)}" if self.summary.baseline else BASELINE
+        long = f"against {SHIPS}" if brief else f"against {short(self.ship or '')}"
+        return {SHIP: ship if len(ship) <= LONGEST_TITLE else long, BASELINE: baseline, NOTE: ""}
+
+    def is_refused(self, row: Row) -> bool:
+        """Tell whether a row with a time may not be shipped."""
+        return bool(self.ship and row.end_to_end and self.answer and row.arm not in self.answer.eligible)
+
+    def columns(self, headers: Sequence[str]) -> list[str]:
+        """Return the headers without comparisons that this group doesn't have: one reference if it is enough."""
+        left_out = {SHIP} if not self.ship else {BASELINE} if self.ship == self.summary.baseline else set()
+        return [name for name in headers if name not in left_out]
 
 
-def tell_group(summary: GroupSummary, rows: Sequence[Row], *, full: bool) -> list[Text]:
+LONGEST_TITLE = 40
+"""Letters; a longer title gives no name."""
+
+
+def compare_rows(summary: GroupSummary, document: Document) -> Compared:
+    """Put a group's rows in the order of its table."""
+    answer = next((answer for answer in document.answer if answer.group == summary.name), None)
+    rows = _list_rows([row for row in document.rows if row.group == summary.name])
+    found = Compared(summary=summary, rows=rows, answer=answer)
+    timed = [row for row in rows if row.end_to_end]
+    refused = [row for row in timed if found.is_refused(row)]
+    others = [row for row in rows if not row.end_to_end]
+    return replace(found, rows=[*(row for row in timed if row not in refused), *refused, *others])
+
+
+def tabulate(summary: GroupSummary, document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
+    """Return the columns that have a figure, and the cells of the group's rows by column, as the table has them.
+
+    The comparisons' columns have the names of what the rows are compared with.
+    """
+    found = compare_rows(summary, document)
+    headers = found.columns(COSTS if _is_about_costs(found.rows) else RACE)
+    lines = [_fill_cells(found, row, headers) for row in found.rows]
+    titles = found.titles()
+    shown = [name for name in headers if any(str(line[name]) for line in lines)]
+    return [titles.get(name, name) for name in shown], [
+        {titles.get(name, name): line[name] for name in shown} for line in lines
+    ]
+
+
+def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list[Text]:
     """Write the lines below the group's table: why not faster, what is out and why, how far to trust it."""
+    rows = [row for row in document.rows if row.group == summary.name]
     measured = [row for row in _list_rows(rows) if row.end_to_end]
+    answers = [answer for answer in document.answer if answer.group == summary.name]
     parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
     parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
-    parts += _tell_setbacks([row for row in rows if row.reason], full=full)
-    return [*parts, *map(Text, notes.tell_trust(summary, measured, full=full) if measured else ())]
+    is_told = not full and len(answers) == len(document.answer) == 1
+    parts += _tell_setbacks([row for row in rows if row.reason and not (is_told and _is_told_above(row))], full=full)
+    if measured:
+        has_ship = bool(answers and answers[0].ship)
+        parts += map(Text, notes.tell_trust(summary, measured, full=full, is_told=is_told, has_ship=has_ship))
+    return parts
 
 
-def _render_group(summary: GroupSummary, rows: Sequence[Row], width: int, *, full: bool) -> list[RenderableType]:
-    known = _list_rows(rows)
-    costs = _is_about_costs(known)
-    parts: list[RenderableType] = [Text(title(summary, rows), style="bold")]
-    if known:
-        headers = (COSTS if full else COSTS_FIRST) if costs else (RACE if full else RACE_FIRST)
+def _render_group(summary: GroupSummary, document: Document, width: int, *, full: bool) -> list[RenderableType]:
+    found = compare_rows(summary, document)
+    costs = _is_about_costs(found.rows)
+    rows = [row for row in document.rows if row.group == summary.name]
+    is_alone = not full and len(document.groups) == len(document.answer) == 1
+    parts: list[RenderableType] = [] if is_alone else [Text(title(summary, rows), style="bold")]
+    if found.rows:
         if full:
-            cells = [_fill_cells(summary, row, headers) for row in known]
-            parts += _make_tables(cells, COSTS_ANSWER if costs else ANSWER, width)
+            parts += _make_tables(found, found.columns(COSTS if costs else RACE), width)
         else:
-            parts += _fit_table(summary, known, headers, width)
-    return [*parts, *tell_group(summary, rows, full=full)]
+            headers = list(COSTS_FIRST if costs else RACE_FIRST)
+            if not found.ship:
+                headers = [BASELINE if name == SHIP else name for name in headers]
+            parts += _fit_table(found, headers, width)
+    return [*parts, *tell_group(summary, document, full=full)]
 
 
 def _list_rows(rows: Sequence[Row]) -> list[Row]:
@@ -325,52 +408,57 @@ def _is_about_costs(rows: Sequence[Row]) -> bool:
     return any(row.end_to_end and row.end_to_end.own_fp32_ratio for row in rows)
 
 
-def _fit_table(
-    summary: GroupSummary, rows: Sequence[Row], headers: Sequence[str], width: int
-) -> Iterator[RenderableType]:
+def _fit_table(found: Compared, headers: Sequence[str], width: int) -> Iterator[RenderableType]:
     """Make one table, as much of it as fits in `width`; then tell what it lost, if anything."""
-    briefer: list[tuple[Sequence[str], Sequence[str]]] = [(BRIEF[:count], ()) for count in range(len(BRIEF) + 1)]
-    fewer = [(BRIEF, DROPPED[:count]) for count in range(1, len(DROPPED) + 1)]
-    whole = [_fill_cells(summary, row, headers) for row in rows]
+    whole = [_fill_cells(found, row, headers) for row in found.rows]
     filled = [name for name in headers if any(str(line[name]) for line in whole)]
-    for brief, dropped in [*briefer, *fewer]:
-        shown = [name for name in filled if name not in dropped]
-        table = make_table(shown, [_fill_cells(summary, row, shown, brief=brief) for row in rows])
+    for count in range(len(STEPS) + 1):
+        taken = [name for how, name in STEPS[:count] if how == "drop"]
+        brief = [name for how, name in STEPS[:count] if how == "brief"]
+        shown = [name for name in filled if name not in taken]
+        lines = [_fill_cells(found, row, shown, brief=brief) for row in found.rows]
+        table = make_table(shown, lines, left=[NOTE], titles=found.titles(brief=SHIP in brief))
         if fits(table, width):
             break
     yield table
-    lost: dict[str, list[str]] = {
-        "the interval of": [name for name in brief if name in shown and name != "target"],
-        "the column": [name for name in dropped if name in filled],
+    if refused := [row for row in found.rows if found.is_refused(row)] if NOTE in filled and NOTE in taken else []:
+        reasons: dict[str, None] = dict.fromkeys(_tell_refusal(found, row).removeprefix(NOT_SHIPPED) for row in refused)
+        yield Text(f"{NOT_ELIGIBLE} not eligible: {', '.join(reasons)}.", style="dim")
+    lost = [name for name in taken if name in filled and name != NOTE]
+    if lost:
+        yield Text(f"Left out in {width} columns: {', '.join(lost)}.", style="dim")
+
+
+def _make_tables(found: Compared, headers: Sequence[str], width: int) -> list[Table]:
+    """Make one table, with short names of arms if needed; or several below each other."""
+    for brief in ((), ("target",)):
+        cells = [_fill_cells(found, row, headers, brief=brief) for row in found.rows]
+        shown = [name for name in headers if any(str(line[name]) for line in cells)]
+        titles = found.titles(brief=bool(brief))
+        if fits(table := make_table(shown, cells, left=[NOTE], titles=titles), width):
+            return [table]
+    first = [name for name in ("target", "time", SHIP if found.ship else BASELINE) if name in shown]
+    return stack_tables(shown, cells, width, first=first, left=[NOTE], titles=titles)
+
+
+def _fill_cells(found: Compared, row: Row, headers: Sequence[str], *, brief: Sequence[str] = ()) -> dict[str, Cell]:
+    is_baseline = row.arm == found.summary.baseline
+    cells = {
+        name: _tell_refusal(found, row)
+        if name == NOTE
+        else BY_HEADER[name].of(row, is_baseline=is_baseline, brief=name in brief)
+        for name in headers
     }
-    if told := [f"{what} {', '.join(names)}" for what, names in lost.items() if names]:
-        yield Text(f"Left out in {width} columns: {'; '.join(told)}.", style="dim")
-
-
-def _make_tables(cells: Sequence[dict[str, Cell]], first: Sequence[str], width: int) -> list[Table]:
-    """Make one table, with short names of arms if needed; or several below each other, `first` the first."""
-    headers = [name for name in cells[0] if any(str(line[name]) for line in cells)]
-    if fits(make_table(headers, cells), width):
-        return [make_table(headers, cells)]
-    cells = [line | {"target": short(str(line["target"]))} for line in cells]
-    if fits(make_table(headers, cells), width):
-        return [make_table(headers, cells)]
-    first = [name for name in first if name in headers]
-    if not fits(make_table(first, cells), width):
-        first = [name for name in first if name not in ("ratio", "to own fp32")]
-    return stack_tables(headers, cells, width, first=first)
-
-
-def _fill_cells(
-    summary: GroupSummary, row: Row, headers: Sequence[str], *, brief: Sequence[str] = ()
-) -> dict[str, Cell]:
-    is_baseline = row.arm == summary.baseline
-    cells = {name: BY_HEADER[name].of(row, is_baseline=is_baseline, brief=name in brief) for name in headers}
+    if "target" in cells and found.ship:
+        mark = SHIPS if row.arm == found.ship else NOT_ELIGIBLE if found.is_refused(row) else " "
+        # a name that is folded would leave its mark alone on the first line
+        cells["target"] = f"{mark}{cells['target']}".lstrip() if MARK in brief else f"{mark} {cells['target']}"
+    if row.arm == found.ship and SHIP in cells:
+        cells[SHIP] = Text("fastest so far" if found.answer and found.answer.reason else "ships", style="bold")
     if row.serve and "items/s" in cells:
-        cells["items/s"] = ""  # its requests are counted
+        cells |= dict.fromkeys(cells.keys() & {"items/s", "items/s over restarts"}, "")  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":
-        cells |= {name: _STOPPED[row.outcome] for name in ("verdict", "to own fp32") if name in cells}
-        cells |= {} if row.end_to_end else dict.fromkeys(cells.keys() & {"ratio"}, "")
+        cells |= {name: _STOPPED[row.outcome] for name in (SHIP, BASELINE, "against own FP32") if name in cells}
     if not is_judged(row):  # its outputs are unchecked, so a fast time is no good news
         for cell in cells.values():
             if isinstance(cell, Text) and cell.style == "green":
@@ -380,10 +468,47 @@ def _fill_cells(
     return cells
 
 
+NOT_SHIPPED = "not shipped: "
+LONGEST_NOTE = 40
+"""Letters; a longer reason stands in the answer only."""
+
+
+def _tell_refusal(found: Compared, row: Row) -> str:
+    """Tell in a few words why a row may not be shipped; "" if it may, or if the group has no answer."""
+    if not found.is_refused(row) or found.answer is None:
+        return ""
+    passed = next((passed for passed in found.answer.passed if passed.arm == row.arm), None)
+    if passed and passed.because == "unsound":
+        reason = (passed.reason or "").removeprefix(row.arm).strip()
+        return reason if len(reason) <= LONGEST_NOTE else "no sound time"
+    faster = row.end_to_end is not None and is_faster(row.end_to_end.ship_ratio)
+    return f"{NOT_SHIPPED if faster else ''}{_name_refusal(row)}"
+
+
+def _name_refusal(row: Row) -> str:
+    figures = row.fidelity
+    if figures is None:
+        return "accuracy unknown"
+    if figures.metric:
+        return name_metric_verdict(figures.metric)
+    if figures.accuracy_change:
+        return "loses a point or more" if figures.accuracy_change.high < -MARGIN else "may lose a point or more"
+    if figures.accuracy is not None:
+        return "accuracy not compared"
+    if figures.standing is BoundStanding.TOLERATED:
+        return "error above its bound"
+    return "outputs unchecked" if figures.standing is BoundStanding.NOT_JUDGED else "accuracy unknown"
+
+
 def _tell_setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
     built = {row.arm: _tell_built(row) if full else "" for row in rows}
     reasons = (reason_of(row, f"{row.arm}{built[row.arm]}") for row in rows)
     return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons, full=full)]
+
+
+def _is_told_above(row: Row) -> bool:
+    """Return whether the line `Skipped` of the only answer tells why a row was skipped."""
+    return row.outcome == "skipped" and len(tell_why(row.reason or "")) <= LONGEST_REASON
 
 
 def _tell_built(row: Row) -> str:

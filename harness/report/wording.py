@@ -17,6 +17,9 @@ STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", 
 NOT_SURE = ", not sure yet"
 """Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
 
+NEVER_TOGETHER = "not measured together"
+"""Stands in place of a ratio of two targets that share no restart."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
@@ -29,7 +32,7 @@ class Words:
 
 SPEED = Words(less="faster", more="slower", even="as fast")
 PRICE = Words(less="cheaper", more="dearer", even="as cheap")
-SIZE = Words(less="smaller", more="larger", even="as small")
+SMALLNESS = Words(less="smaller", more="larger", even="as small")
 
 
 def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
@@ -50,6 +53,8 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     low, high = ratio.reading
     holds_one = not ((low is not None and low > 1) or (high is not None and high < 1))
     withheld = ratio.reason if isinstance(ratio, Ratio) else None
+    if low == high == 1:
+        return f"{words.even} as {than}" if than else "the same"
     if ratio.verdict is Verdict.SAME and low and high:
         reach = f"(within {_percent(max(high, 1 / low) - 1)} %)"
         return f"{words.even} as {than} {reach}" if than else f"same {reach}"
@@ -68,6 +73,20 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     if low is None and high is None:
         return f"{told}, can't tell: 1 restart" if ratio.restarts == 1 else f"{told}, can't tell"
     return f"{told}{NOT_SURE}"
+
+
+def tell_close_ratio(ratio: Comparison, than: str) -> str:
+    """Write a ratio to the thousandth, with the interval that its verdict rests on, for limits of a few percent.
+
+    For example `1.003x slower than the reference (1.009x faster to 1.014x slower)`.
+    """
+
+    def tell(value: float | None) -> str:
+        if value is None:
+            return "?"
+        return f"{1 / value:.3f}x {SPEED.less}" if value < 1 else f"{value:.3f}x {SPEED.more}"
+
+    return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
 
 
 def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:

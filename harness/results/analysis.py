@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from shootout.errors import UsageError, unknown
+from shootout.host.store import without_home
 from shootout.journal import journal
 from shootout.journal.journal import History
 from shootout.journal.records import Ended, Header
@@ -16,7 +17,7 @@ from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import crossovers
 from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
-from shootout.results.choice import Cell, choose, make_cells
+from shootout.results.choice import Cell, add_ship_ratios, choose, make_cells
 from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
 from shootout.results.crossovers import Outcome as Crossing
 from shootout.results.document import (
@@ -82,10 +83,16 @@ def analyse_cells(folder: Path) -> Analysed:
     chose = {confirming_name(record.name): record.name for record in history.groups if record.selects_for is not None}
     summaries = [_summarize_group(group, chose.get(group.record.name)) for group in groups]
     crossed = crossings(groups, header.axis, complete=history.complete)
-    resume = reproduce.quote(["shootout", *header.command, "--out", str(folder)]) if header.command else ""
-    how: dict[str, Any] = {"complete": history.complete, "given": header.given, "resume": resume}
+    command = reproduce.quote(["shootout", *header.command]) if header.command else ""
+    how: dict[str, Any] = {
+        "complete": history.complete,
+        "given": header.given,
+        "command": command,
+        "run": reproduce.quote([without_home(str(folder))]),
+    }
     cells = dict(make_cells(groups, summaries, rows, crossed, **how))
     answers = tuple(map(choose, cells.values()))
+    rows = add_ship_ratios(cells, answers, rows)
     controls = [one.control for one in summaries if one.baseline] or [one.control for one in summaries]
     worst = min(controls, key=lambda control: (False, None, True).index(control.holds))
     by_name = {group.record.name: group for group in groups}

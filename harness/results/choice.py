@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from shootout.constants import INDIFFERENT, MAX_RESTARTS_IN_TIME
-from shootout.contract import Array, BoundStanding, NotRunKind
+from shootout.contract import Array, BoundStanding, Device, NotRunKind, Scenario
 from shootout.messages import Scope
 from shootout.results.accuracy import keeps_accuracy
 from shootout.results.crossovers import Kind
@@ -66,7 +66,10 @@ class Cell:
         unvouched: why no verdict of the group stands; None where they stand.
         withheld: why no verdict on an arm may be given, whatever stands of the group.
         again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
-        resume: the command that goes on with the run; "" where that isn't known.
+        command: the command that the run was begun with, without its folder and time; "" if that isn't known.
+        run: the run's folder, quoted for a shell.
+        of_several: whether the run has an answer for other groups too, so that a command has to name this one.
+        given: the run's options that no arm tells, names and values in turn.
         by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
     """
 
@@ -84,8 +87,20 @@ class Cell:
     unvouched: str | None
     withheld: Callable[[str], str | None]
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
-    resume: str = ""
+    command: str = ""
+    run: str = "RUN"
+    of_several: bool = False
+    given: Sequence[str] = ()
     by_metric: bool = False
+
+    def resume(self, time: str) -> str | None:
+        """Return the command that goes on with the run for so long; None if that isn't known."""
+        return f"{self.command} --out {self.run} --max-time {time}" if self.command else None
+
+    def read_by(self, command: str, *options: str) -> str:
+        """Return a command that reads the run, with this group's name if the run has several."""
+        named = ["--group", reproduce.quote([self.group])] if self.of_several else []
+        return " ".join([f"shootout {command} {self.run}", *named, *options])
 
     def admits(self, row: Row) -> Admitted | None:
         """Return why a row may be shipped without a word about its error; None: it may not."""
@@ -135,19 +150,25 @@ def make_cells(
     *,
     complete: bool,
     given: Sequence[str] = (),
-    resume: str = "",
+    command: str = "",
+    run: str = "RUN",
 ) -> Iterator[tuple[str, Cell]]:
     """Yield each group whose figures count: not those that select settings, or that narrow a crossover down.
 
     Args:
-        given: options that no arm tells.
-        resume: see `Cell`.
+        given, command, run: see `Cell`.
     """
-    for group, summary in zip(groups, summaries, strict=True):
-        if not summary.selects and not group.record.narrows:
-            mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
-            cell = _make_cell(group, summary, mine, crossovers, complete=complete)
-            yield summary.name, replace(cell, again=partial(_race_again_options, group, given), resume=resume)
+    counting = [
+        (group, summary)
+        for group, summary in zip(groups, summaries, strict=True)
+        if not summary.selects and not group.record.narrows
+    ]
+    for group, summary in counting:
+        mine = [row for row in rows if row.group in (summary.name, summary.confirms)]
+        cell = _make_cell(group, summary, mine, crossovers, complete=complete)
+        again = partial(_race_again_options, group, given)
+        several = len(counting) > 1
+        yield summary.name, replace(cell, again=again, given=given, command=command, run=run, of_several=several)
 
 
 def _make_cell(
@@ -189,13 +210,20 @@ def _race_again_options(group: Group, given: Sequence[str], labels: Sequence[str
     return reproduce.options([arms[label] for label in labels], given)
 
 
-UNJUDGED = "nobody's error could be held against what its precision explains"
+UNJUDGED = "no target's error could be checked against its error bound: random inputs are too insensitive here"
 
 
-UNCHECKED = "not held against what its precision explains"
+UNCHECKED = "its outputs were compared with no error bound"
 
 
 UNSCORED = "the metric gave no scores: why is below"
+
+
+USUAL = {
+    Device.CPU: ("onnxruntime", "torch-compile+aoti"),
+    Device.CUDA: ("tensorrt", "tensorrt-rtx", "onnxruntime"),
+}
+"""What an expert would take without measuring, by the device of what is shipped: plain FP32 rows of these backends."""
 
 
 AS_SMALL = 1.05
@@ -245,12 +273,18 @@ def _make_answer(
     tied = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if is_near(rivals[row.arm])]
     unsettled = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in may_be if not is_near(rivals[row.arm])]
     others = [row for row in sound if row is not shipped and row not in may_be]
-    sure = sure.model_copy(update={"told_apart": len(kept) - 1 - len(may_be)})
+    beaten = [Rival(arm=row.arm, ratio=rivals[row.arm]) for row in kept if _is_slower(rivals.get(row.arm))]
+    closest = min(beaten, key=_ratio_value, default=None)
+    sure = sure.model_copy(update={"slower": len(beaten), "closest": closest})
+    reason = cell.unvouched or find_untold(rivals.values())
+    usual = find_usual(sound, shipped, cell.baseline)
     passed = [_describe_passed(cell, row, shipped, rivals[row.arm], lost_to.get(row.arm)) for row in others]
     return Answer(
         **told,
         ship=_describe_shipped(shipped, cell),
-        reason=cell.unvouched or find_untold(rivals.values()),
+        reason=reason,
+        otherwise=Rival(arm=usual.arm, ratio=rivals[usual.arm]) if usual else None,
+        eligible=tuple(row.arm for row in kept),
         tied=tuple(sorted(tied, key=_ratio_value)),
         chosen_by=chosen_by,
         unsettled=tuple(sorted(unsettled, key=_ratio_value)),
@@ -258,7 +292,47 @@ def _make_answer(
         passed=(*sorted(passed, key=_ratio_value), *unsound),
         would_change=(*_changes_by_size(cell, shipped, kept), *_changes_by_error_limit(cell, shipped, sound, rivals)),
         smaller=_smaller_steps(cell, shipped, sound, rivals),
+        next=_next_command(cell, shipped, reason),
     )
+
+
+def add_ship_ratios(cells: Mapping[str, Cell], answers: Iterable[Answer], rows: Iterable[Row]) -> list[Row]:
+    """Return the rows with their ratios to what is shipped in their group."""
+    ships = {answer.group: answer.ship.arm for answer in answers if answer.ship}
+    found = []
+    for row in rows:
+        ship, timing = ships.get(row.group), row.end_to_end
+        if ship and timing and row.arm != ship:
+            ratio = cells[row.group].ratio(row.arm, ship)
+            row = row.model_copy(update={"end_to_end": timing.model_copy(update={"ship_ratio": ratio})})
+        found.append(row)
+    return found
+
+
+def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row | None:
+    """Return the row that an expert would take otherwise: the fastest of `USUAL`, else the baseline.
+
+    Args:
+        rows: those with a sound time.
+        baseline: the arm; None if there is none.
+    """
+    names = USUAL.get(Device(shipped.device), USUAL[Device.CPU])
+    others = [row for row in rows if row.arm != shipped.arm and row.end_to_end]
+    usual = [row for row in others if row.backend in names and row.device == shipped.device and is_plain(row)]
+    usual = usual or [row for row in others if row.arm == baseline]
+    return min(usual, key=lambda row: _timing_of(row).median_ns, default=None)
+
+
+def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
+    if reason:
+        return cell.resume(f"{MORE_MINUTES}m") if cell.goes_on else None
+    if shipped.scenario == Scenario.TRAIN_STEP:
+        return None  # a training step can't be shipped
+    return cell.read_by("ship", "-o model-1")
+
+
+MORE_MINUTES = 5
+"""So long a run without a verdict is told to go on, if nothing tells how long that takes."""
 
 
 def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
@@ -434,13 +508,13 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
     if needed is None or needed > cell.most_restarts:
         return None
     left = max(needed - played, 1) if cell.goes_on else needed
-    time = f"--max-time {max(math.ceil(left * cell.restart_s / 60), 1)}m"
+    time = f"{max(math.ceil(left * cell.restart_s / 60), 1)}m"
     if cell.goes_on:
-        return f"{cell.resume} {time}" if cell.resume else None
+        return cell.resume(time)
     if rival.setting:
         return None  # the other race chooses settings of its own
     words = (word for option in cell.again([shipped, rival.arm]) for word in option if word)
-    return f"shootout run {reproduce.quote(words)} --goal best {time}"
+    return f"shootout run {reproduce.quote(words)} --goal best --max-time {time}"
 
 
 def _changes_by_size(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
@@ -463,16 +537,73 @@ def _changes_by_size(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[Woul
 def _changes_by_error_limit(
     cell: Cell, shipped: Row, sound: Sequence[Row], rivals: Mapping[str, Ratio | None]
 ) -> Iterable[WouldChange]:
-    """Who would be shipped under a looser or a tighter limit on the error."""
+    """Yield the rows that would be shipped under a looser or a tighter limit on the error."""
     plain = [row for row in sound if is_plain(row)]
     if cell.admits(shipped) in ("accuracy", "metric") and plain:
         row, _, _ = _choose_leader(cell, plain)
         yield WouldChange(when="tighter", arm=row.arm, ratio=rivals[row.arm], **_accuracy_of(row))
     if cell.admits(shipped):
-        others = [row for row in sound if not cell.admits(row) and is_judged(row)]
-        faster = [row for row in others if _verdict_of(rivals.get(row.arm)) is Verdict.FASTER]
-        for row in sorted(faster, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield WouldChange(when="looser", arm=row.arm, ratio=rivals[row.arm], **_accuracy_of(row))
+        others = [row for row in sound if not cell.admits(row) and is_faster(rivals.get(row.arm))]
+        for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
+            yield WouldChange(
+                when="looser",
+                arm=row.arm,
+                ratio=rivals[row.arm],
+                unchecked=not is_judged(row),
+                measure=_command_to_measure(cell, shipped, row),
+                accept=_command_to_accept(cell, row),
+                **_accuracy_of(row),
+            )
+
+
+def is_faster(ratio: Ratio | None) -> bool:
+    """Tell whether a row is faster by its own 95 % interval, with a verdict or without one yet."""
+    if ratio is None or ratio.reason:
+        return False
+    high = ratio.reading[1]
+    return ratio.verdict is Verdict.FASTER or (high is not None and high < 1)
+
+
+def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
+    """Return the command that measures a row's accuracy; None of a model that draws its own inputs.
+
+    More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
+    """
+    from shootout import models  # which reading most runs doesn't need
+
+    fidelity = row.fidelity
+    if fidelity is None or fidelity.accuracy_change or fidelity.metric or row.model in models.names():
+        return None
+    words = (word for option in cell.again([shipped.arm, row.arm]) for word in option if word)
+    told = cell.command or f"shootout run {reproduce.quote(words)}"
+    given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
+    needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
+    return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
+
+
+def _command_to_accept(cell: Cell, row: Row) -> str | None:
+    """Return the command that accepts what a row is known to lose, a tenth above it, in two digits."""
+    fidelity = row.fidelity
+    if fidelity is None:
+        return None
+    if fidelity.metric:
+        change = fidelity.metric.change
+        if fidelity.metric.limits == "agreement" or change is None:
+            return None
+        lost = change.high if fidelity.metric.lower_is_better else -change.low
+        return cell.read_by("decide", f"--max-metric-drop {_round_up(lost)}") if lost > 0 else None
+    if fidelity.accuracy_change:
+        return cell.read_by("decide", f"--max-accuracy-drop {math.ceil(-110 * fidelity.accuracy_change.low)}pp")
+    if not fidelity.relative_l2:
+        return None
+    return cell.read_by("decide", f"--max-error {_round_up(fidelity.relative_l2)}")
+
+
+def _round_up(value: float) -> str:
+    """Return the least number of one digit that is at least a twentieth above a value: `2e-3`, `0.3`."""
+    least = 1.05 * value
+    step = 10.0 ** math.floor(math.log10(least))
+    return f"{math.ceil(least / step) * step:.0e}".replace("e-0", "e-").replace("e+0", "e+")
 
 
 def _smaller_steps(

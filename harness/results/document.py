@@ -121,7 +121,8 @@ class Timing(Part):
         low_ns: lower end of its order-statistic interval over restarts; `confidence` is what that really covers.
         p90_ns: upper bound of a restart's percentile, p90_low_ns its lower one; null when the sample is too small.
         p99_highest_ns: the highest percentile of any restart, for limits that all are to keep.
-        own_fp32_ratio: against the plain FP32 arm of the same backend; null where there is none.
+        own_fp32_ratio: against the plain FP32 arm of the same backend; null if there is none.
+        ship_ratio: against the arm that the answer ships; null of that arm, and if the answer ships none.
     """
 
     median_ns: float
@@ -139,6 +140,7 @@ class Timing(Part):
     restarts: int
     ratio: Ratio | None
     own_fp32_ratio: Ratio | None = None
+    ship_ratio: Ratio | None = None
 
 
 class Rate(Part):
@@ -504,12 +506,15 @@ class NotRaced(Part):
 
 
 class WouldChange(Part):
-    """What else would be shipped, and when.
+    """Name what else would be shipped, and when.
 
     Attributes:
-        when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were no matter;
+        when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were accepted;
             `tighter`: if plain FP32 alone counted.
         ratio: its time ÷ the shipped one's, here; null for another size.
+        unchecked: whether its outputs were compared with no error bound.
+        measure: the command that measures its accuracy; null if no run would tell.
+        accept: the command that accepts what it loses; null if nothing is known of that.
     """
 
     when: Literal["size", "looser", "tighter"]
@@ -521,6 +526,9 @@ class WouldChange(Part):
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
+    unchecked: bool = False
+    measure: str | None = None
+    accept: str | None = None
 
 
 class SmallerStep(Part):
@@ -538,9 +546,10 @@ class Sure(Part):
     """How well founded the choice is.
 
     Attributes:
-        restarts: of the cell.
+        restarts: of the group.
         control_holds: whether the baseline's hidden copy came out like the baseline; null where there is none.
-        told_apart: how many other arms that may be shipped are known to be slower.
+        slower: how many of the other eligible arms are significantly slower than what is shipped.
+        closest: of these, the one whose time is the least.
         nearest: of the arms that aren't distinguished from the shipped one, the one that takes the fewest more.
         restarts_needed: about, in all, to know which of the two is faster, or that either may be shipped: in this
             run where it goes on, else in a race of the two alone; null where that can't be told.
@@ -550,7 +559,8 @@ class Sure(Part):
 
     restarts: int
     control_holds: bool | None
-    told_apart: int = 0
+    slower: int = 0
+    closest: Rival | None = None
     nearest: str | None = None
     restarts_needed: int | None = None
     command: str | None = None
@@ -561,19 +571,25 @@ class Answer(Part):
 
     Attributes:
         ship: null where nothing that may be shipped was measured, or the figures can't be trusted.
-        reason: why `ship` is null, or only the fastest so far; null where a verdict stands behind it.
+        reason: why `ship` is null, or only the fastest so far; null if a verdict supports it.
+        otherwise: what an expert would take otherwise, and its time ÷ the shipped one's: the fastest of ONNX Runtime's
+            and AOTInductor's FP32 (on CUDA: of TensorRT and ONNX Runtime), else the baseline.
+        eligible: the arms that may be shipped, whatever their times; `ship` is one of them.
         tied: arms that may be as fast, within the indifference as far as measured; the choice among them and the
             shipped one is by `chosen_by`.
         unsettled: arms that measured slower, but aren't known to be.
         passed: all others with a time.
         same_within: a ratio in it is `same` up to this difference; in a row of the document, up to 0.01.
-        smaller: what less size costs; of cells that compare precisions with their own FP32 only.
+        smaller: what less size costs; of groups that compare precisions with their own FP32 only.
+        next: the command that comes next: to ship what the answer ships; else to measure on. Null if there is none.
     """
 
     group: str
     same_within: float = INDIFFERENT
     ship: Shipped | None
     reason: str | None = None
+    otherwise: Rival | None = None
+    eligible: tuple[str, ...] = ()
     tied: tuple[Rival, ...] = ()
     chosen_by: tuple[Chosen, ...] = ()
     unsettled: tuple[Rival, ...] = ()
@@ -582,6 +598,7 @@ class Answer(Part):
     not_raced: tuple[NotRaced, ...] = ()
     would_change: tuple[WouldChange, ...] = ()
     smaller: tuple[SmallerStep, ...] = ()
+    next: str | None = None
 
     def __repr__(self) -> str:
         """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""

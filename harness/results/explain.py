@@ -1,7 +1,7 @@
-"""Why a quantized row is faster than its own backend's FP32, or isn't: one line, from evidence in the two rows only.
+"""Explain in a line why a quantized row is faster than its own backend's FP32, or isn't, from the two rows alone.
 
-Each cause is one question. An answer holds the numbers that it rests on, and is None where a figure is missing that the
-runtime doesn't give. They are asked in order; the first that the figures bear out is the answer.
+Each cause is a function. It returns the reason with its numbers, or None if the runtime doesn't give a figure that it
+needs. The causes are tried in order; the first that the figures support is the reason.
 """
 
 from __future__ import annotations
@@ -245,7 +245,8 @@ def explain(row: Row, own: Row, rows: Sequence[Row], environment: Mapping[str, A
     if ratio.verdict is Verdict.CANT_TELL:
         reasons = GAINS if ratio.value < LIKELY else LOSSES if ratio.value > 1 / LIKELY else NO_GAINS
         found = _first_reason(reasons, case)
-        return f"no verdict (at {ratio.value:.3g} of FP32's time): {found}" if found else None
+        factor, side = (1 / ratio.value, "faster") if ratio.value < 1 else (ratio.value, "slower")
+        return f"no verdict ({factor:.3g}x {side} than FP32): {found}" if found else None
     opening, reasons = WORDS[ratio.verdict]
     return f"{opening}: {_first_reason(reasons, case) or 'nothing that the runtime tells explains it'}"
 

@@ -12,8 +12,9 @@ from rich.text import Text
 
 from shootout.contract import Arm
 from shootout.report import table
-from shootout.report.columns import Cell, ends_of, error_of, share, stack_tables
+from shootout.report.columns import Cell, error_of, share, stack_tables
 from shootout.report.screen import INDENT, labelled, typed
+from shootout.report.wording import tell_ratio
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
 from shootout.study import reproduce
 from shootout.tune.results import TunedTarget, TuneOutcome, Tuning
@@ -37,7 +38,7 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     better = [tuned.ship for tuned in targets if tuned.held]
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
-        parts += labelled("To get it:", [typed(command, width - INDENT)], width)
+        parts += labelled("Next", [typed(command, width - INDENT)], width)
     if tuning.final:
         parts += [Text(""), table.render_tables(tuning.final, width)]
     if not tuning.complete:
@@ -76,10 +77,10 @@ def _gain_line(tuned: TunedTarget) -> dict[str, Cell]:
 
 
 def verdict(tuned: TunedTarget) -> str:
-    """Return `1.9x faster [1.8, 2.0]`, or what there is to say instead."""
+    """Return `1.9x faster (1.8 to 2.0)`, or what there is to say instead."""
     if tuned.gain is None or tuned.conclusion.outcome is not TuneOutcome.BETTER:
         return str(tuned.conclusion.outcome)
-    return f"{1 / tuned.gain.value:.3g}x faster{ends_of(*_speedup_bounds(tuned.gain))}"
+    return tell_ratio(tuned.gain)
 
 
 def _speedup_bounds(gain: Ratio) -> tuple[float | None, float | None]:
