@@ -1,4 +1,4 @@
-"""The arms of an answer, or the candidates of a decision: a line each, with a dot and its interval on one axis."""
+"""The targets of an answer, or the candidates of a decision: a line each, a dot and its interval on one axis."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
-from shootout.report.answer import name_metric_verdict, tell_cost
-from shootout.report.columns import known
-from shootout.report.decision import tell_objective
-from shootout.report.screen import name_targets
-from shootout.results.document import Answer, Document, Passed, Ratio, Row
+from shootout.report.decision import compare_objective, tell_objective
+from shootout.report.table import NOT_SHIPPED, SHIPPED, SO_FAR, Compared, compare_rows
+from shootout.report.wording import NEVER_TOGETHER, tell_ratio
+from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Standing
-from shootout.study.group import short
 from shootout.units import counted, duration
 
 MOST_TARGETS = 30
@@ -45,8 +43,8 @@ NAME, TOLD = 36, 48
 """Most letters of a name at the left, and of the words at the right."""
 FEW = 52
 """Most letters of a line on a phone."""
-FIGURE = 62
-"""Pixels of the column of times, between the dots and the words."""
+LETTER = 6.4
+"""Pixels of a letter, at most on average, in the column of times between the dots and the words."""
 FARTHEST = 40.0
 """A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow."""
 
@@ -138,9 +136,10 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
 
 def _label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
     """Label each line with name, time and words; on a phone name and time stand in a line above the words."""
-    has_figures = any(line["figure"] for line in found)
-    names_at, figures_at = (0, width) if narrow else (-8, width + FIGURE)
-    told_at = 0 if narrow else width + 8 + (FIGURE + 4) * has_figures
+    longest = max((cell_len(line["figure"]) for line in found), default=0)
+    room = LETTER * longest + 10 if longest else 0.0
+    names_at, figures_at = (0, width) if narrow else (-8, width + room)
+    told_at = 0 if narrow else width + room + 10
     rows: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     ink, soft = alt.Color("ink:N", scale=None), alt.value(SOFT)
     above, middle = ({"yOffset": -17, "fontSize": 11.5}, {"yOffset": -3, "fontSize": 11.5}) if narrow else ({}, {})
@@ -148,10 +147,8 @@ def _label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: flo
     yield data.mark_text(align="left" if narrow else "right", **above).encode(
         x=alt.value(names_at), text="name:N", color=ink, **rows
     )
-    if has_figures:
-        yield data.mark_text(align="right", **above).encode(
-            x=alt.value(figures_at), text="figure:N", color=ink, **rows
-        )
+    if longest:
+        yield data.mark_text(align="right", **above).encode(x=alt.value(figures_at), text="figure:N", color=ink, **rows)
     yield data.mark_text(align="left", **middle).encode(
         x=alt.value(told_at), text="told:N", color=soft if narrow else ink, **rows
     )
@@ -194,21 +191,25 @@ MOST_GROUPS = 6
 """More would be no figure any more; the tables have them all."""
 
 
-def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
-    """Draw the intervals of each group below each other; return None if nothing has a time."""
-    several = len(document.answer) > 1
-    panels = [
-        draw_panel(lines, axis, narrow=narrow, title=answer.group if several else "")
-        for answer, lines, axis in _find_group_panels(document)[:MOST_GROUPS]
+def draw_intervals(document: Document, *, narrow: bool, title: str = "") -> Chart | None:
+    """Draw the intervals of each group below each other; return None if nothing has a time.
+
+    Args:
+        title: of a single group's figure that stands alone; several groups have their own.
+    """
+    panels = find_group_panels(document)
+    drawn = [
+        draw_panel(lines, axis, narrow=narrow, title=name if len(panels) > 1 else title)
+        for name, lines, axis in panels[:MOST_GROUPS]
     ]
-    if not panels:
+    if not drawn:
         return None
-    return stack(panels, spacing=18)
+    return stack(drawn, spacing=18)
 
 
 def tell_undrawn_targets(document: Document) -> str:
     """Say in a sentence what the figure has no room for; return "" if it has all."""
-    panels = _find_group_panels(document)
+    panels = find_group_panels(document)
     groups = len(panels) - MOST_GROUPS
     targets = max((len(lines) - MOST_TARGETS for _, lines, _ in panels[:MOST_GROUPS]), default=0)
     told = [counted(groups, "more group")] if groups > 0 else []
@@ -217,52 +218,56 @@ def tell_undrawn_targets(document: Document) -> str:
 
 
 def describe_intervals(document: Document) -> str:
-    """Describe the figure for a reader who can't see it: each target's time, and how it compares."""
-    panels = _find_group_panels(document)[:MOST_GROUPS]
-    return " ".join(
-        f"{answer.group}: {'; '.join(f'{line.name} {line.figure}, {line.told}' for line in lines[:MOST_TARGETS])}."
-        for answer, lines, _ in panels
-    )
+    """Describe the figure to a reader who can't see it: each target's time, and how it compares."""
+    told = []
+    for name, lines, axis in find_group_panels(document)[:MOST_GROUPS]:
+        targets = (f"{line.name} {line.figure}, {line.told}" for line in lines[:MOST_TARGETS])
+        told.append(f"{name}, {axis.title}: {'; '.join(targets)}.")
+    return " ".join(told)
 
 
-def _find_group_panels(document: Document) -> list[tuple[Answer, list[DotLine], Axis]]:
+def find_group_panels(document: Document) -> list[tuple[str, list[DotLine], Axis]]:
+    """List name, lines and axis of each group that has an answer and a time."""
     panels = []
-    for answer in document.answer:
-        reference = find_reference(answer, document.groups)
-        if reference and (lines := find_lines(answer, document.rows, reference)):
-            near = 1 + answer.same_within
-            axis = Axis(title=f"time relative to {cut(reference, NAME)}", at=1.0, band=(1 / near, near))
-            panels.append((answer, lines, axis))
+    for summary in document.groups:
+        found = compare_rows(summary, document)
+        if found.answer and (lines := find_lines(found)):
+            near = 1 + found.answer.same_within
+            reference = cut(found.reference or "the lowest median", NAME)
+            axis = Axis(title=f"time relative to {reference}", at=1.0, band=(1 / near, near))
+            panels.append((summary.name, lines, axis))
     return panels
 
 
-def find_lines(answer: Answer, rows: Sequence[Row], reference: str) -> list[DotLine]:
-    """Return a line for each target of the group that has a time: first the eligible ones, each part by its ratio.
-
-    Args:
-        rows: of the whole run.
-        reference: the arm that all are compared with, see `find_reference`.
-    """
-    timed = [row for row in rows if row.group == answer.group and row.end_to_end]
-    places = {row.arm: ratio.value for row in timed if (ratio := ratio_to(row, answer))} | {reference: 1.0}
-    times = {row.arm: row.end_to_end.median_ns for row in timed if row.end_to_end}
+def find_lines(found: Compared) -> list[DotLine]:
+    """Return a line for each target of a group that has a time: first the eligible ones, both parts by their place."""
+    times = {row.arm: row.end_to_end.median_ns for row in found.rows if row.end_to_end}
+    base_ns = times.get(found.reference or "", min(times.values(), default=0.0))
     lines = []
-    for row in timed:
-        # without a restart in common there is no ratio: the dot is the quotient of the medians, without an interval
-        place = places.get(row.arm) or times[row.arm] / times.get(reference, times[row.arm])
-        lines.append((not is_eligible(row, answer), place, _place_row(row, answer, reference, place)))
+    for row in found.rows:
+        if row.end_to_end:
+            ratio = found.ratio(row)
+            # without a restart in common there is no ratio: the dot is the quotient of the medians, without an interval
+            place = ratio.value if ratio else row.end_to_end.median_ns / base_ns
+            lines.append((found.is_refused(row), place, _place_row(found, row, ratio, place)))
     return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
 
 
-def _place_row(row: Row, answer: Answer, reference: str, place: float) -> DotLine:
-    ratio = None if row.arm == reference else ratio_to(row, answer)
-    told = tell_standing(row, answer, reference)
+def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> DotLine:
+    assert row.end_to_end is not None, "only rows with a time have a place"
+    if row.arm == found.ship:
+        told = SO_FAR if found.answer and found.answer.reason else SHIPPED
+    elif row.arm == found.reference:
+        told = "baseline"
+    else:
+        told = tell_ratio(ratio) if ratio else NEVER_TOGETHER
+    refusal = found.tell_refusal(row).removeprefix(NOT_SHIPPED)
     low, high = ratio.reading if ratio else (None, None)
     return DotLine(
         name=row.arm,
-        figure=tell_time(row),
-        told=told,
-        colour=_choose_row_colour(row, answer),
+        figure=duration(row.end_to_end.median_ns),
+        told=f"{told}, {refusal}" if refusal else told,
+        colour=_choose_row_colour(found, row),
         value=place,
         low=low,
         high=high,
@@ -270,18 +275,18 @@ def _place_row(row: Row, answer: Answer, reference: str, place: float) -> DotLin
     )
 
 
-def _choose_row_colour(row: Row, answer: Answer) -> str:
-    if answer.ship and row.arm == answer.ship.arm:
+def _choose_row_colour(found: Compared, row: Row) -> str:
+    if found.answer is None or found.ship is None or found.is_refused(row):
+        return SOFT
+    if row.arm == found.ship:
         return CHOSEN
-    if row.arm in {rival.arm for rival in (*answer.tied, *answer.unsettled)}:
-        return EVEN
-    return BEHIND if is_eligible(row, answer) else SOFT
+    return EVEN if row.arm in {rival.arm for rival in (*found.answer.tied, *found.answer.unsettled)} else BEHIND
 
 
 MOST_LIMITS = 5
 WHAT = {
     Objective.LATENCY: "time",
-    Objective.RATE: "time an item",
+    Objective.RATE: "time per item",
     Objective.COST: "cost",
     Objective.SIZE: "size",
     Objective.INSTALL: "installed bytes",
@@ -313,15 +318,24 @@ def tell_undrawn_candidates(decision: Decision) -> str:
     return f"Not drawn: {counted(more, 'more candidate')}." if more > 0 else ""
 
 
+def describe_decision(decision: Decision) -> str:
+    """Describe the figure to a reader who can't see it: each panel's candidates, and how they stand."""
+    told = []
+    for title, lines, _ in find_panels(decision):
+        candidates = (f"{line.name} {line.figure} {line.told}" for line in lines[:MOST_TARGETS])
+        told.append(f"{title}: {'; '.join(candidates)}.")
+    return " ".join(told)
+
+
 def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]:
     """List title, lines of candidates and axis of each panel; the best objective comes first in all panels."""
     candidates = sorted(decision.candidates, key=lambda judged: (judged.objective is None, judged.objective or 0.0))
     best = next((judged.objective for judged in candidates if judged.objective), None)
     base = decision.of(decision.chosen).objective if decision.chosen else best
     if base:
-        against = f"{cut(short(decision.chosen), 24)}'s" if decision.chosen else "the least"
+        reference = cut(decision.chosen or "the least", NAME)
         near = 1 + decision.policy.indifferent
-        axis = Axis(title=f"{WHAT[decision.policy.objective]} ÷ {against}", at=1.0, band=(1 / near, near))
+        axis = Axis(title=f"{WHAT[decision.policy.objective]} relative to {reference}", at=1.0, band=(1 / near, near))
         yield (
             f"Objective: {decision.policy.objective}",
             [_place_objective(decision, judged, base) for judged in candidates],
@@ -345,17 +359,20 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
     elif judged.unmeasured and judged.objective:
         why.append(judged.unmeasured)
     place = judged.objective / base if judged.objective else None
-    told = tell_objective(decision, judged) if judged.objective else judged.unmeasured or "not measured"
-    if judged.candidate == decision.chosen:
-        return DotLine(name=short(judged.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
+    figure = tell_objective(decision, judged) if judged.objective else ""
+    name = judged.candidate
+    if name == decision.chosen:
+        return DotLine(name=name, figure=figure, told=SHIPPED, colour=colour, value=1.0)
+    told = compare_objective(decision, judged.ratio) if judged.ratio else ""
     if colour == SOFT and why:
-        told = f"{told}; {why[0]}"
-    elif judged.ratio:
-        told = f"{known(judged.ratio)}{', tied' if colour == EVEN else ''}"
+        told = f"{told}, {why[0]}" if told else why[0]
+    elif not judged.objective:
+        told = judged.unmeasured or "not measured"
     if judged.ratio is None:
-        return DotLine(name=short(judged.candidate), told=told, colour=colour, value=place)
+        return DotLine(name=name, figure=figure, told=told, colour=colour, value=place)
     return DotLine(
-        name=short(judged.candidate),
+        name=name,
+        figure=figure,
         told=told,
         colour=colour,
         value=judged.ratio.value,
@@ -393,7 +410,7 @@ def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, s
         colour = CHOSEN if judged.candidate == decision.chosen else EVEN
     value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
     return DotLine(
-        name=short(judged.candidate),
+        name=judged.candidate,
         told=f"{told}: {words}",
         colour=colour,
         value=high if value is None else value,

@@ -21,12 +21,14 @@ class FigureKind:
         caption: how to read it.
         draw: makes its chart, for a phone if told so; None if the run has nothing to show in it.
         tell_left_out: says what the chart leaves out; "" if it has all.
+        describe: tells its figures to a reader who can't see it; None: the tables have them.
     """
 
     title: str
     caption: str
     draw: Callable[[MeasuredRun, bool], Chart | None]
     tell_left_out: Callable[[MeasuredRun], str]
+    describe: Callable[[MeasuredRun], str] | None = None
 
 
 FIRST = "intervals"
@@ -38,7 +40,8 @@ KINDS: Mapping[str, FigureKind] = {
         "line is faster. The shaded stripe counts as equally fast. Blue diamond: ships. Green: tied, or can't tell. "
         "Brown: slower. Grey cross: not shipped, for the reason beside it.",
         draw=lambda run, narrow: intervals.draw_intervals(run.document, narrow=narrow),
-        tell_left_out=lambda run: intervals.tell_undrawn_arms(run.document),
+        tell_left_out=lambda run: intervals.tell_undrawn_targets(run.document),
+        describe=lambda run: intervals.describe_intervals(run.document),
     ),
     "sizes": FigureKind(
         title="Time by size",
