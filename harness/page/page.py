@@ -120,9 +120,10 @@ def write(sections: Sequence[Section], front: Front | None = None) -> str:
 
 
 def write_answer(section: Section) -> str:
-    """Write a run's headline and what supports it as a part of another page."""
-    opening: Any = _load_template().module
-    return str(opening.opening(section.headline))
+    """Write a run's headline, as a heading of the third level, and what supports it, for a part of another page."""
+    macros: Any = _load_template().module
+    lines = str(macros.opening(section.headline, "h3")).splitlines()
+    return "\n".join(line for line in lines if line.strip())  # in Markdown a blank line may end HTML
 
 
 def _load_template() -> jinja2.Template:
@@ -142,10 +143,10 @@ def _clean_value(value: object) -> object:
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
     figure = _draw_twice(
         "Objective and limits",
-        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and the "
-        "shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the highest "
-        "value that the measurements allow. Blue diamond: ships. Green: tied, or meets the limit. Brown: worse, or "
-        "breaks the limit. Grey: not eligible, or unknown.",
+        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
+        "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
+        "highest value that the measurements allow. Blue diamond: ships. Green: tied, or meets the limit. Brown: "
+        "worse, or breaks the limit. Grey: not eligible, or unknown.",
         lambda narrow: intervals.draw_decision(answer.decision, narrow=narrow),
         lambda: intervals.tell_undrawn_candidates(answer.decision),
         lambda: intervals.describe_decision(answer.decision),

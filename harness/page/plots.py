@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from shootout.decide.decision import Decision
 from shootout.errors import UsageError, unknown
 from shootout.page import curves, intervals, precisions, readiness, run_order
-from shootout.page.charts import Chart, complete
-from shootout.page.sources import MeasuredRun
+from shootout.page.charts import Chart, complete, to_svg
+from shootout.page.headline import tell_headline
+from shootout.page.sources import MeasuredRun, PolicyAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +37,9 @@ FIRST = "intervals"
 KINDS: Mapping[str, FigureKind] = {
     FIRST: FigureKind(
         title="Time against the target to ship",
-        caption="A dot is a time relative to that of the target to ship; a bar is its 95 % interval. Left of the dashed "
-        "line is faster. The shaded stripe counts as equally fast. Blue diamond: ships. Green: tied, or can't tell. "
-        "Brown: slower. Grey cross: not shipped, for the reason beside it.",
+        caption="A dot is a time relative to that of the target to ship; a bar is its 95 % interval. Left of the "
+        "dashed line is faster. The shaded stripe counts as equally fast. Blue diamond: ships. Green: tied, or can't "
+        "tell. Brown: slower. Grey cross: not shipped, for the reason beside it.",
         draw=lambda run, narrow: intervals.draw_intervals(run.document, narrow=narrow),
         tell_left_out=lambda run: intervals.tell_undrawn_targets(run.document),
         describe=lambda run: intervals.describe_intervals(run.document),
@@ -106,3 +107,21 @@ def plot_decision(decision: Decision) -> Chart:
     if (chart := intervals.draw_decision(decision, narrow=False)) is None:
         raise UsageError("no candidate has a figure to draw")
     return complete(chart)
+
+
+def render_svg(run: MeasuredRun, policy_answer: PolicyAnswer | None = None) -> str:
+    """Draw the figure of a policy, or else of a run with its answer as the title, as SVG on white.
+
+    Raises:
+        UsageError: nothing in the run has a time that could be drawn.
+    """
+    document = run.document
+    if policy_answer:
+        chart = intervals.draw_decision(policy_answer.decision, narrow=False)
+        description = intervals.describe_decision(policy_answer.decision)
+    else:
+        chart = intervals.draw_intervals(document, narrow=False, title=tell_headline(document).title)
+        description = intervals.describe_intervals(document)
+    if chart is None:
+        raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
+    return to_svg(chart, background="white", description=description)
