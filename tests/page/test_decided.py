@@ -18,8 +18,8 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.page import intervals
 from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
-from shootout.page.intervals import Axis, DotLine
 from shootout.page.headline import tell_decision, tell_headline
+from shootout.page.intervals import Axis, DotLine
 from shootout.page.markdown import escape_text
 from shootout.page.sources import PolicyAnswer, read
 from shootout.results.document import ratio_of
