@@ -65,6 +65,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m lab.words
 
 bench: $(STAMP)
 	$(BIN)/python -m lab

@@ -383,7 +383,7 @@ def entry(name: str) -> Entry:
     if name in SHIPPED:
         return SHIPPED[name]
     if not claims:
-        raise unknown("backend", name, names(hidden=True))
+        raise unknown("backend", name, names())
     return Entry(path=claims[0].value, package=_package_of(claims[0]), makers=_requirements_of(claims[0]))
 
 

@@ -204,7 +204,7 @@ def require_own_threads(arm: Arm, library: str) -> None:
     """
     if arm.instances > 1 and arm.threads > 1:
         reason = f"in {library}'s Python package all models of a process share one pool of threads"
-        raise SkippedArm(reason, "ask for one thread each, or for one instance")
+        raise SkippedArm(reason, "use one thread each, or one instance")
 
 
 def require_device(device: Device, known: Iterable[Device]) -> None:

@@ -285,7 +285,7 @@ def require_float8(capability: str | None, instead: str) -> None:
     """
     if capability and lacks_float8(capability):
         reason = f"FP8 products need a GPU of SM{FIRST_FLOAT8} or later (Ada, Hopper, Blackwell); this is {capability}"
-        raise SkippedArm(reason, f"ask for {instead} here, or run fp8 on such a GPU")
+        raise SkippedArm(reason, f"use {instead} here, or run fp8 on such a GPU")
 
 
 def device_name() -> str:

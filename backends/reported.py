@@ -162,7 +162,7 @@ def check_profile(looked: Looked, calls: int) -> Looked:
     """
     steps = {tuple(name for name, _, _ in one) for one in looked.steps}
     if len(looked.steps) != calls or len(steps) != 1 or not all(steps):
-        raise ArmFailed("it tells of other calls than it was asked for")
+        raise ArmFailed("it reports other calls than it was to make")
     try:
         return replace(looked, events=check_events(looked.events))
     except (TypeError, ValueError) as error:
@@ -177,7 +177,7 @@ def check_amounts(given: Iterable[Any]) -> list[float]:
     """
     numbers: list[float] = check_type(list[float], list(given), "")
     if wrong := [one for one in numbers if not math.isfinite(one) or one < 0]:
-        raise ArmFailed(f"{wrong[0]} is no amount")
+        raise ArmFailed(f"{wrong[0]} is not an amount")
     return numbers
 
 
@@ -196,7 +196,7 @@ def _find_fault(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return "" if _are_readings(value) else "it has no readings, or some that no clock can give"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is no amount"
+        return f"{value} is not an amount"
     if isinstance(value, int) and abs(value) > _LARGEST:
         return "a number of more than 64 bits"
     if isinstance(value, str) and value != _replace_surrogates(value):

@@ -66,7 +66,7 @@ class Run:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """Return a row for each arm, measured or not."""
+        """Return a row for each target, measured or not."""
         return self.document.rows
 
     @property
@@ -76,12 +76,12 @@ class Run:
 
     @property
     def verdicts(self) -> dict[tuple[str, str], Ratio]:
-        """Return (group, arm) → the end-to-end ratio with its verdict, for every arm that was compared."""
+        """Return (group, target) → the end-to-end ratio with its verdict, for every target that was compared."""
         timed = [(row, row.end_to_end) for row in self.rows if row.end_to_end]
         return {(row.group, row.arm): timing.ratio for row, timing in timed if timing.ratio}
 
     def verdict(self, arm: str, other: str, *, group: str | None = None) -> Ratio:
-        """Return one arm's end-to-end time ÷ another's with its verdict, from the restarts that both played.
+        """Return one target's end-to-end time ÷ another's with its verdict, from the restarts that both played.
 
         The verdict is wrong with at most the α that the run gave each of its verdicts; of many pairs, proportionally
         more may be wrong.
@@ -186,7 +186,7 @@ class Decided:
 
     @property
     def chosen(self) -> str | None:
-        """Return the arm to ship, with what distinguishes it from the other candidates; None if there is none."""
+        """Return the target to ship, with what distinguishes it from the other candidates; None if there is none."""
         return self.decision.chosen
 
     def __str__(self) -> str:
@@ -236,7 +236,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Merged:
-    """Runs of several machines; printed, it is what `shootout merge` prints."""
+    """Hold runs of several machines; printed, it is what `shootout merge` prints."""
 
     document: MergedDocument
 
@@ -292,7 +292,7 @@ def merge(*runs: Run | str | PathLike[str]) -> Merged:
     """Merge runs of several machines, as `shootout merge`; a merged folder stands for its runs.
 
     Raises:
-        UsageError: there is but one, one comes twice, or they ask different things; says which.
+        UsageError: there is only one, one comes twice, or they are of different questions; says which.
     """
     folders = (member._absolute_folder if isinstance(member, Run) else Path(member) for member in runs)
     return Merged(merge_runs(expand_several(folders)))
@@ -309,10 +309,10 @@ def run(name: str = "shootout", **options: Unpack[RunOptions]) -> Run:
             tensor, a tuple of them, or a dict by the names of `forward`'s parameters.
 
     Raises:
-        UsageError: something unknown or impossible was asked.
-        ArmFailed: an arm failed, and `strict` was asked for; the run folder holds the others.
-        NothingMeasured: no arm has a time; the run folder says why.
-        Undecided: a question has no verdict, and `require_verdict` was asked for; the run folder holds the rest.
+        UsageError: an option is unknown, or its value is impossible.
+        ArmFailed: a target failed, and `strict` is True; the run folder holds the others.
+        NothingMeasured: no target has a time; the run folder says why.
+        Undecided: the run ended without a clear result, and `require_verdict` is True; the run folder holds the rest.
     """
     limit, options = Deadline(options.get("max_time_s")), _check_options(options)
     with show_progress() as progress:
@@ -335,7 +335,7 @@ def plan(name: str = "shootout", **options: Unpack[RunOptions]) -> dict[str, Any
     """Return what `run` would do with these options, and for how long, as `--dry-run --json` prints it.
 
     Raises:
-        UsageError: something unknown or impossible was asked.
+        UsageError: an option is unknown, or its value is impossible.
     """
     planned, _ = plan_run(name, _check_options(options))
     return dry_run.as_data(planned, options.get("max_time_s"))
@@ -349,7 +349,7 @@ def find_settings(**options: Unpack[TuneOptions]) -> Tuning:
         options: those of `shootout tune`, with Python's values.
 
     Raises:
-        UsageError: something unknown or impossible was asked.
+        UsageError: an option is unknown, or its value is impossible.
     """
     check_keywords(TuneOptions, options)
     with show_progress() as progress:

@@ -88,7 +88,8 @@ def run(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY|MODEL", help="A study's name (see `list`) or TOML file; or a model, as --model takes it."
+            metavar="STUDY|MODEL",
+            help="Study, by name (`shootout list studies`) or TOML file; or a model, as for --model.",
         ),
     ] = "shootout",
     *,
@@ -101,7 +102,11 @@ def run(
     ray: RayAddress = None,
     **options: Unpack[RunOptions],
 ) -> None:
-    """Race backends on a model, or on a study of several models, and say which to ship."""
+    """Race backends on a model, or on a study of several models, and say which to ship.
+
+    Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine,
+    7 no clear result (with --require-verdict).
+    """
     if ray:
         from shootout.commands.fleet import run_on_fleet
 
@@ -116,14 +121,12 @@ def run(
 @command(LabelledOptions, RACE, INIT_EXAMPLES, batch="Batch size.")
 def init(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="A model's name or your own, as `run` takes it.")
+        str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")
     ] = "residual_mlp",
     *,
     out: Annotated[
         Path,
-        typer.Option(
-            help="The file to write; an existing file is kept.", metavar="TOML", rich_help_panel=HelpGroup.WHERE
-        ),
+        typer.Option(help="File to write; an existing one is kept.", metavar="TOML", rich_help_panel=HelpGroup.WHERE),
     ] = Path("shootout.toml"),
     **options: Unpack[LabelledOptions],
 ) -> None:
@@ -136,19 +139,19 @@ def init(
 @command(
     TuneOptions,
     RACE,
-    backends="Targets to tune. Default: every backend as it comes.",
+    backends="Targets to tune. Default: each backend's default target.",
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
-    options="Part of the default setting: BACKEND.KEY=VALUE.",
-    out="Run folder. Default: results/tune/<time>.",
+    options="Set a part of the default setting: BACKEND.KEY=VALUE.",
+    out="Run folder to write or continue. Default: results/tune/<time>.",
 )
 def tune(
-    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help="A model, as --model takes it.")] = None,
+    chosen: Annotated[str | None, typer.Argument(metavar="MODEL", help="Model, as for --model.")] = None,
     *,
     as_json: Json = False,
     **options: Unpack[TuneOptions],
 ) -> None:
-    """Find each backend's best settings by racing them, and tell what they gain over its defaults."""
+    """Find each backend's best settings by racing them, and show what they gain over its defaults."""
     from shootout.commands.tune import tune
     from shootout.study.selection import read_place
 
@@ -167,23 +170,21 @@ def decide(
     policy: Annotated[
         Path | None,
         typer.Option(
-            help="A policy file, which can hold all of these options. Default: none.",
+            help="Policy file, which can hold all of these options.",
             metavar="TOML",
             rich_help_panel=HelpGroup.WHAT,
         ),
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(
-            help="The group to decide on, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT
-        ),
+        typer.Option(help="Group to decide on, if there are several.", metavar="NAME", rich_help_panel=HelpGroup.WHAT),
     ] = None,
     as_json: Json = False,
     **options: Unpack[PolicyOptions],
 ) -> None:
     """Choose what to ship by your own limits, prices and objective; measures nothing.
 
-    Exit codes: 0 chosen, 3 nothing meets the limits, 7 not enough evidence.
+    Exit codes: 0 decided, 3 no candidate meets the limits, 7 not enough evidence.
     """
     from shootout.commands.decide import decide
 
@@ -193,12 +194,13 @@ def decide(
 
 @app.command(cls=GroupedCommand, rich_help_panel=DECIDE, epilog=COMPARE_EXAMPLES)
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A run folder.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="Run folder.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Another run folder, of the same model and inputs.")],
     history: Annotated[
         list[Path] | None,
         typer.Option(
-            help="An earlier run on the same machine, in place of those beside A and B; 5 show how far days differ.",
+            help="Earlier run on the same machine, in place of those found next to A and B; five show how much runs "
+            "differ from day to day.",
             metavar="RUN",
         ),
     ] = None,
@@ -221,7 +223,7 @@ def merge(
         typer.Option(
             "--out",
             "-o",
-            help="A new folder for small copies of them; `show`, `decide` and `report` take it.",
+            help="New folder for small copies of them, for `show`, `decide` and `report`.",
         ),
     ] = None,
     full: Full = False,
@@ -236,15 +238,15 @@ def merge(
 
 @app.command(cls=GroupedCommand, rich_help_panel=DECIDE)
 def ship(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.", metavar="DIR")],
-    arm: Annotated[
-        str | None, typer.Option(help="The target. Default: what the run's answer ships.", metavar="ARM")
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to make.", metavar="DIR")],
+    target: Annotated[
+        str | None, typer.Option(help="Target to ship. Default: what the run's answer ships.", metavar="TARGET")
     ] = None,
     policy: Annotated[
-        Path | None, typer.Option(help="Ship what this policy chooses, as `decide`.", metavar="TOML")
+        Path | None, typer.Option(help="Ship what this policy chooses, as in `shootout decide`.", metavar="TOML")
     ] = None,
-    group: Annotated[str | None, typer.Option(help="The group, if there are several.", metavar="NAME")] = None,
+    group: Annotated[str | None, typer.Option(help="Group to ship from, if there are several.", metavar="NAME")] = None,
     layout: Annotated[
         str,
         typer.Option("--format", help="Form of the folder: folder (default), triton, ovms or mlflow.", metavar="FORM"),
@@ -252,25 +254,28 @@ def ship(
 ) -> None:
     """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
 
-    Exit codes: 0 written, 3 nothing meets the policy's limits, 7 not enough evidence.
+    Exit codes: 0 written, 3 no candidate meets the policy's limits, 7 not enough evidence.
     """
     from shootout.commands.ship import ship
 
-    raise typer.Exit(ship(folder, out, arm=arm, policy=policy, group=group, form=layout))
+    raise typer.Exit(ship(folder, out, target=target, policy=policy, group=group, form=layout))
 
 
 @command(GateOptions, DECIDE, GATE_EXAMPLES)
 def gate(
     reference: Annotated[
         Path,
-        typer.Argument(metavar="REFERENCE", help="A shipped folder; or a run folder, whose target is built again."),
+        typer.Argument(metavar="REFERENCE", help="Shipped folder, or run folder, whose target is built again."),
     ],
     *,
     as_json: Json = False,
     to: To = None,
     **options: Unpack[GateOptions],
 ) -> None:
-    """Test in CI if a candidate may replace what is shipped. Exit codes: 0 yes, 5 no, 7 not known in time."""
+    """Test in CI if a candidate may replace what is shipped.
+
+    Exit codes: 0 it may, 5 it must not, 7 not enough evidence.
+    """
     from shootout.commands.gate import gate
 
     raise typer.Exit(gate(reference, options, as_json=as_json, to=to or ()))
@@ -278,12 +283,12 @@ def gate(
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a merged one.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or a merged one.")],
     full: Full = False,
     as_json: Json = False,
     to: To = None,
     policy: Annotated[
-        Path | None, typer.Option(help="Answer by this policy (docs/deciding.md).", metavar="TOML")
+        Path | None, typer.Option(help="Answer by this policy, as in `shootout decide`.", metavar="TOML")
     ] = None,
 ) -> None:
     """Show a run again; measures nothing."""
@@ -298,15 +303,15 @@ def report(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", help="File to write: a page .html, Markdown .md, or its first figure .svg.", metavar="FILE"
+            "--out", "-o", help="File to write: a page .html, Markdown .md, or the first figure .svg.", metavar="FILE"
         ),
     ] = Path("report.html"),
     policy: Annotated[
         Path | None,
-        typer.Option(help="Begin with what this policy decides on all runs, as `decide`.", metavar="TOML"),
+        typer.Option(help="Begin with this policy's decision on all runs, as in `shootout decide`.", metavar="TOML"),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="The group that the policy decides on, if there are several.", metavar="NAME")
+        str | None, typer.Option(help="Group that the policy decides on, if there are several.", metavar="NAME")
     ] = None,
 ) -> None:
     """Write runs as one page that opens anywhere, as Markdown, or as a figure; measures nothing."""
@@ -317,8 +322,8 @@ def report(
 
 @app.command(cls=GroupedCommand, rich_help_panel=READ)
 def pack(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, of `run` or of `tune`.")],
-    into: Annotated[Path, typer.Argument(metavar="INTO", help="A new folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, of `run` or of `tune`.")],
+    into: Annotated[Path, typer.Argument(metavar="INTO", help="New folder.")],
 ) -> None:
     """Copy a run into two small files, to keep or to send, which show the same; the run itself stays."""
     from shootout.journal.pack import pack as copy
@@ -330,7 +335,7 @@ def pack(
 
 @command(InputOptions, RACE, batch="Batch size.")
 def sensitivity(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's name or your own, as `run` takes it.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Model, by name or your own, as for `shootout run`.")],
     *,
     as_json: Json = False,
     **options: Unpack[InputOptions],
@@ -353,7 +358,10 @@ def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(metavar="KIND", help="One of studies, models, backends, modes, schemes, options. Default: all."),
+        typer.Argument(
+            metavar="KIND",
+            help="One of studies, models, backends, modes, schemes, options, metrics. Default: all.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -380,7 +388,7 @@ def ceilings(
 
 @app.command(cls=GroupedCommand, rich_help_panel=MACHINE)
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="Remove it; facts about this machine stay.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Clear it; facts about this machine stay.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show or clear the cache of exported models and builds."""
@@ -393,13 +401,14 @@ def cache(
 def selftest(
     *,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Five restarts only; stores nothing.", rich_help_panel=HelpGroup.STOP)
+        bool,
+        typer.Option("--quick", help="Run five restarts only, and store nothing.", rich_help_panel=HelpGroup.STOP),
     ] = False,
     device: Annotated[
         str,
         typer.Option(
             "--device",
-            help="cpu (default), or cuda for the same differences on the GPU.",
+            help="Device to test: cpu (default), or cuda for the same differences on the GPU.",
             metavar="DEVICE",
             rich_help_panel=HelpGroup.WHAT,
         ),
@@ -428,7 +437,7 @@ def complete(line: str) -> None:
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     install_completion: Annotated[
-        bool, typer.Option("--install-completion", help="Set up completion for your new shells: bash, zsh, fish.")
+        bool, typer.Option("--install-completion", help="Set up completion for new shells: bash, zsh, fish.")
     ] = False,
     show_completion: Annotated[
         bool, typer.Option("--show-completion", help="Print the completion script for $SHELL.")

@@ -24,7 +24,7 @@ LIMIT_RESTARTS = 60
 CONTENDING = 1.6
 """In a race for the best, arms within so many times the best of their class in its first restart play on first."""
 CONTENDERS_SHARE = 0.4
-"""If more of the arms than so many are that near, nobody stands back: it would put the end off and bring little."""
+"""If a larger share of the arms is that near, all play on: standing back would put the end off and bring little."""
 CONTENDERS_RESTARTS = 6
 """After so many restarts the others go on in any case: contenders that aren't distinguished by then are nearly tied."""
 FORESEEING = 3

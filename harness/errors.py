@@ -6,11 +6,14 @@ Each message says what is wrong, the value received, and how to fix it.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, distribution
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
@@ -22,14 +25,14 @@ class ExitCode(IntEnum):
     """Number the exit codes of all commands, here and nowhere else; docs/install.md has them for users."""
 
     OK = 0
-    ERROR = 1  # it broke, or a self-test got a verdict wrong
-    USAGE = 2  # the request itself is wrong
-    NOTHING = 3  # nothing was measured, or nothing meets a policy's limits
-    FAILED = 4  # a target that was asked for failed
-    REFUSED = 5  # the gate: the candidate must not replace what is shipped
-    UNAVAILABLE = 6  # a target that was asked for can't run on this machine
-    UNDECIDED = 7  # a verdict or decision was required, and the figures don't give it
-    INTERRUPTED = 130  # Ctrl-C or SIGTERM, as shells have it
+    ERROR = 1  # internal error, or a self-test got a verdict wrong
+    USAGE = 2  # the request is wrong
+    NOTHING = 3  # nothing was measured, or nothing meets the policy's limits
+    FAILED = 4  # a target named in --backends failed; with --strict, any target
+    REFUSED = 5  # the gate: the candidate must not replace the reference
+    UNAVAILABLE = 6  # a target named in --backends can't run on this machine
+    UNDECIDED = 7  # a verdict or decision was required, and the evidence isn't enough
+    INTERRUPTED = 130  # Ctrl-C or SIGTERM
 
     __repr__ = int.__repr__
 
@@ -40,17 +43,17 @@ class NotRunKind(StrEnum):
     UNAVAILABLE = "unavailable"  # what it needs of this machine isn't here
     NOT_INSTALLED = "not installed"  # its library, or one that it needs, isn't here
     BROKEN = "broken"  # its library is here and doesn't work, or is another build of it
-    BUILT_ONLY = "built only"  # likewise, but `build` works all the same: what it would ship is told
+    BUILT_ONLY = "built only"  # likewise, but `build` works all the same, and shows what it would ship
     UNSUPPORTED = "unsupported"  # the backend has no such mode, precision, scheme or scenario
     UNFIT = "unfit"  # the model isn't there in a form that the backend takes
     TOO_BIG = "too big"  # it needs more memory or CPUs than there are
-    TOO_SLOW = "too slow"  # a call takes longer than the study wants to wait
+    TOO_SLOW = "too slow"  # a call takes longer than the study's cap
     SOFTWARE = "software device"  # it ran and was proven, on a device that is a program: its time would mean nothing
     NOT_REACHED = "not reached"  # the run ended before it was measured
     NEVER_HELD = "never held"  # no rate of requests that was tried held the limit
-    OFF_LIMITS = "off limits"  # it plays no more, since it breaks a limit of the policy that the run was for
-    KILLED = "killed"  # its process was ended from outside, each time that it was begun
-    FAILED = "failed"  # it was asked, and broke or lied
+    OFF_LIMITS = "off limits"  # it left the race because it breaks a limit of the policy that the run was for
+    KILLED = "killed"  # its process was ended from outside each time
+    FAILED = "failed"  # it was started, and broke or ran something else than it was to
 
 
 COULD_RUN = frozenset({NotRunKind.NOT_REACHED, NotRunKind.NEVER_HELD})
@@ -118,7 +121,7 @@ class ModelError(ShootoutError):
 
 
 class Interrupted(ShootoutError):
-    """Ctrl-C or SIGTERM; what was measured is on disk."""
+    """Report Ctrl-C or SIGTERM; what was measured is on disk."""
 
     exit_code = ExitCode.INTERRUPTED
 
@@ -136,11 +139,11 @@ class NothingMeasured(ShootoutError):
 
 
 class OutOfTime(NothingMeasured):
-    """`--max-time` was over before anything could be measured."""
+    """Report that `--max-time` was over before anything could be measured."""
 
 
 class Infeasible(ShootoutError):
-    """Nothing meets every limit of a policy."""
+    """Report that nothing meets every limit of a policy."""
 
     exit_code = ExitCode.NOTHING
 
@@ -160,7 +163,7 @@ class ArmOut(ShootoutError):
 
 
 class ArmFailed(ArmOut):
-    """It broke, hung, was killed or lied about what it ran."""
+    """Report that an arm broke, hung, was killed, or ran something else than it was to."""
 
     exit_code = ExitCode.FAILED
 
@@ -169,7 +172,7 @@ class ArmFailed(ArmOut):
 
 
 class Hung(ArmFailed):
-    """Tell that an arm gave no answer in time.
+    """Report that an arm gave no answer in time.
 
     Args:
         reason: why, in one line.
@@ -180,12 +183,12 @@ class Hung(ArmFailed):
     def __init__(self, reason: str, *, had_part: bool = False) -> None:
         super().__init__(reason)
         if had_part:
-            fix = "run the same command again, with more time; it is begun behind the other targets then"
+            fix = "run the same command again with more time; this target is then started after the others"
             self.why = NotRun(NotRunKind.NOT_REACHED, f"--max-time left it no more time: {reason}", fix)
 
 
 class SkippedArm(ArmOut):
-    """It can't be asked here.
+    """Report that an arm can't run here.
 
     Args:
         reason: why, in one line.
@@ -216,20 +219,38 @@ NVIDIA_INDEX = "--extra-index-url https://pypi.nvidia.com"
 
 
 def install(extra: str, options: str = "") -> str:
-    """Return the command that installs one of this package's extras; "" is the bare package."""
-    return pip_install(f"shootout[{extra}]" if extra else "shootout", options=options)
+    """Return the command that installs one of this package's extras; "" is the bare package.
+
+    No package index has it. So it is installed from its clone, in whose folder the command is to be run, or else from
+    the file of its wheel.
+    """
+    version = _find_wheel_version()
+    extras = f"[{extra}]" if extra else ""
+    if version:
+        return pip_install(f"shootout-{version}-py3-none-any.whl{extras}", options=options)
+    return pip_install(f".{extras}", options=f"{options} -e".strip(), pip=".venv/bin/pip")
 
 
-def pip_install(*packages: str, options: str = "", python: str = "") -> str:
+@lru_cache
+def _find_wheel_version() -> str:
+    """Return the version of the wheel that this package was installed from; "" if it is run from a clone."""
+    try:
+        found = distribution("shootout")
+    except PackageNotFoundError:  # a clone that isn't installed
+        return ""
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    return "" if origin.get("dir_info", {}).get("editable") else found.version
+
+
+def pip_install(*packages: str, options: str = "", pip: str = "pip") -> str:
     """Return the command that installs packages; every such command that a user sees is made here.
 
     Args:
         packages: pip's requirements, quoted here for a shell.
         options: of pip, as they are typed.
-        python: the interpreter to install for; "" is the one that `pip` belongs to.
+        pip: how it is called, for the interpreter to install for.
     """
-    pip = f"{python} -m pip install" if python else "pip install"
-    return " ".join(filter(None, [pip, options, *map(shlex.quote, packages)]))
+    return " ".join(filter(None, [pip, "install", options, *map(shlex.quote, packages)]))
 
 
 def unknown(what: str, received: str, known: Iterable[str]) -> UsageError:

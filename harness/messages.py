@@ -128,8 +128,8 @@ class OnGpu:
     Attributes:
         stage_ns, compute_ns, fetch_ns: the steps of one call.
         event_ns: of `compute`, by events on the device's own clock; None where the library has none.
-        dispatch_ns: how long `execute` takes to return, nobody waiting for the device: what an unsynchronised timer
-            shows. Only where the study asks for the trap.
+        dispatch_ns: how long `execute` takes to return without waiting for the device: what an unsynchronized timer
+            shows. Only if the study asks for the trap.
         copies: see `GpuSide`; "" if it isn't told.
         allocator_held_bytes: what the library's allocator holds of the device, `allocator_peak_bytes` the most it did.
         energy: only where the study asks for it.

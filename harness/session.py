@@ -42,7 +42,7 @@ class Session(Protocol):
         """Return the runtime's own account. It may run the model once, so it is never read while timing."""
 
     def stage(self, inputs: Arrays, slot: int) -> Any:
-        """Host → device. One handle (binding, addresses, CUDA graph) per `slot`, reused when it is staged again.
+        """Copy host → device. One handle (binding, addresses, CUDA graph) per `slot`, reused when it is staged again.
 
         A session may read the caller's arrays themselves, on a CPU in each `execute` of this handle. So they stay alive
         and as they are until the slot is staged again, and until the `synchronize` or `fetch` after its last `execute`.
@@ -58,7 +58,7 @@ class Session(Protocol):
         """Wait until the device is done (nothing to do on CPU)."""
 
     def fetch(self, raw: Any) -> Arrays:
-        """Device → host, float32 for float outputs. Only what this returned survives the next `execute`.
+        """Copy device → host, float32 for float outputs. Only what this returned survives the next `execute`.
 
         At most once for each `execute`: it may hand out the memory that was written, and take other for the next one.
         """
@@ -79,7 +79,7 @@ class TrainingSession(Session, Protocol):
     """Run a loaded training step: `execute` also changes the weights and the momenta; its output is the loss."""
 
     def reset(self) -> None:
-        """Back to the weights as they were loaded, and momenta of zero."""
+        """Go back to the weights as they were loaded, and momenta of zero."""
 
     def state(self) -> tuple[Arrays, Arrays]:
         """Return weights and momenta on the host, by the names in `ExportedModel.trained`; no later `execute` changes

@@ -111,7 +111,7 @@ KEPT = (
 
 
 def figures(bench: Bench) -> Tables:
-    """Run what isn't kept yet, or what `--targets` names of it; then write the page anew.
+    """Run what isn't kept yet, or what `--targets` names of it; then write the page again.
 
     With `--quick` nothing is kept, and the page stays as it is: that shows whether each run works, and leaves exports
     and builds in the cache.

@@ -1,6 +1,6 @@
 """Tell the published experiments claim by claim (docs/claims.md), each figure out of a run that ships.
 
-`python -m lab.claims_page` writes the page's tables anew, between its two marks; a test holds the page to that. A claim
+`python -m lab.claims_page` writes the page's tables again, between its two marks; a test holds the page to it. A claim
 without a run says so. Nothing here is written by hand but what was published, what would confirm it, and why a claim
 fails.
 """
@@ -657,14 +657,14 @@ def _steady_row(backend: str, found: Sequence[int | None]) -> str:
 
 
 def written() -> str:
-    """Return the page with its tables made anew."""
+    """Return the page with its tables made again."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(MARKS[0])
     _, _, after = rest.partition(MARKS[1])
     return f"{before}{MARKS[0]}\n\n{write_tables()}\n\n{MARKS[1]}{after}"
 
 
 def write_page() -> None:
-    """Write the page's tables anew; runs that were read before are read again."""
+    """Write the page's tables again; runs that were read before are read again."""
     read.cache_clear()
     PAGE.write_text(written(), encoding="utf-8")
 

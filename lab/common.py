@@ -65,7 +65,7 @@ class Bench:
     Attributes:
         quick: everything once or twice, to see that it works; its figures mean nothing.
         folder: for logs, jobs and run folders.
-        runs: how often whole runs are repeated, where somebody says so.
+        runs: how often whole runs are repeated, if it is given.
         max_time: of each of these, as people type it.
         keep: gets a section's tables so far, whenever there is more of them.
         targets: the arms of sections that have one table line or column each; empty: those that the section has.

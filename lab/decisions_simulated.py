@@ -1,7 +1,7 @@
 """Simulate how often a decision is right: the chosen arm beside the truly best one, and how often none is chosen.
 
 Six arms between one and two times the fastest, each with an artifact of its own, and a limit on p99 that about half of
-them keep. All play every restart, so that a figure is of the decision and not of who left early.
+them keep. All play every restart, so that a figure is of the decision and not of the arms that left early.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def race(name: str, shows: str, weight: float, *words: str) -> Step:
 def gpu_targets(study: str) -> list[str]:
     """Return a study's targets on a GPU, and of the CPU's its baseline, its crossovers' other sides and ONNX Runtime.
 
-    Without plain torch.compile, which compiles anew for every size; with CUDA graphs it is faster, and stays.
+    Without plain torch.compile, which compiles again for every size; with CUDA graphs it is faster, and stays.
     """
     read = tomllib.loads((ROOT / "harness" / "studies" / f"{study}.toml").read_text())
     pairs = read.get("crossover", {}).get("pairs", [])

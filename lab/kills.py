@@ -43,7 +43,7 @@ MOST_COMMANDS = 6
 LOOKING_S = 0.005
 TIMEOUT_S = 600
 ENDED = "it had ended"
-"""What `Found.during` says of a run that nobody was in time to kill."""
+"""What `Found.during` says of a run that ended before the kill."""
 
 
 def figures(bench: Bench) -> Tables:
@@ -78,7 +78,7 @@ class Found:
         commands: how often the command was given until the run was complete.
         lost: lines of the journal, as it was at the kill, that it has no more, and samples that can't be read.
         twice: arms of a restart that were measured more than once, and numbers of restarts that are missing.
-        left: files and folders that nobody needs, entries of the cache that aren't whole, processes that live on.
+        left: files and folders that aren't needed, entries of the cache that aren't whole, processes that live on.
         without_time: backends that have no time.
         ended: why the run wasn't complete in the end; "" where it was.
     """
@@ -185,9 +185,9 @@ def drill(
     """Kill one run, give its command again until it is complete, and look.
 
     Args:
-        kind: who is killed: the parent, or one of its processes.
+        kind: what is killed: the parent, or one of its processes.
         seed: decides when, and which.
-        whole_s: seconds that a run takes which nobody kills.
+        whole_s: seconds that a run takes if it isn't killed.
         reached: whether it has come so far that it may be killed.
     """
     run, rng = Drill(folder), random.Random(f"{kind} {seed}")
@@ -200,7 +200,7 @@ def drill(
         killed = _kill_one(process, kind, rng)
     before = (run.out / journal.NAME).read_bytes() if (run.out / journal.NAME).exists() else b""
     history = run.history()
-    has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins anew
+    has_begun = history and not all(isinstance(line, Header | Skip) for line in history.lines)  # else it begins again
     sound = history.sound_bytes if history and has_begun else 0
     wait(process)
     commands = 1 if run.is_complete() and not (kind == PARENT and killed) else 1 + run.finish()
@@ -233,7 +233,7 @@ def wait(process: subprocess.Popen[bytes]) -> None:
 
 
 def whole_s(folder: Path) -> float:
-    """Seconds that the run takes which nobody kills.
+    """Return the seconds that the run takes if it isn't killed.
 
     Raises:
         AssertionError: even that one isn't as it must be.

@@ -1,8 +1,8 @@
 """Take out two protections on the live machine, holding idle arms and shuffling, to see what they are worth here.
 
-Idle thread pools spin for a while after a call, on the CPU of whoever is measured next. And whoever is always spawned
-first may always be faster. The figures differ from machine to machine, so nothing is asserted here; the same drills on
-a fake clock, where the effects are planted, must fail in the tests.
+Idle thread pools spin for a while after a call, on the CPU of the arm that is measured next. And an arm that is always
+spawned first may always be faster. The figures differ from machine to machine, so nothing is asserted here; the same
+drills on a fake clock, with the effects planted, must fail in the tests.
 """
 
 from __future__ import annotations

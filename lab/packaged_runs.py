@@ -2,8 +2,8 @@
 when.
 
 One `shootout run --model FILE` for each, one after the other, nothing of it being exported or built before. A file that
-is done keeps its row in the bench's folder, beside those of other limits, and isn't run again: who stops the bench goes
-on with the same command.
+is done keeps its row in the bench's folder, beside those of other limits, and isn't run again: the same command goes on
+with a bench that was stopped.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ TARGETS = (
 """Every backend that can be shipped."""
 SHIPPED, RACED = "shipped folders in fresh environments", "shipped folders ÷ their own arms"
 RUN_S, RACE_S = 240, 60
-"""Seconds of the run that is shipped from, and of each race, where nobody says how long."""
+"""Seconds of the run that is shipped from, and of each race, unless others are given."""
 LIMIT_S = 1_200.0
 OUTPUTS = """
 import sys
@@ -157,7 +157,7 @@ def _ship_once(bench: Bench, label: str, target: str) -> ShippedFolder:
     """Return the shipped folder, made unless it is there."""
     folder = _path_in_bench(bench, "folders", _file_name(target))
     if not folder.exists():
-        _run_shootout("ship", str(_path_in_bench(bench, "run")), "--arm", label, "-o", str(folder))
+        _run_shootout("ship", str(_path_in_bench(bench, "run")), "--target", label, "-o", str(folder))
     return open_shipped(folder)
 
 

@@ -205,7 +205,7 @@ def _compare_target(case: Case, row: Row, folder: Path, before: Array, right: Se
     found["lower is better"] = metric.lower_is_better
     shipped = folder / row.arm.replace(":", "-")
     shutil.rmtree(shipped, ignore_errors=True)
-    words = ["ship", "run", "--arm", row.arm, "-o", shipped.name]
+    words = ["ship", "run", "--target", row.arm, "-o", shipped.name]
     done = subprocess.run([*SHOOTOUT, *words], cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode:
         return {**found, "by hand": one_line(done.stderr)[-200:]}

@@ -32,7 +32,7 @@ from shootout.stats.verdicts import Verdict
 
 COMMAND = "from shootout.cli import main; main()"
 LOOP = "import os\nbegan = os.getppid()\nwhile os.getppid() == began: [None for _ in range(100_000)]"
-"""Ends with who started it."""
+"""Ends with the process that started it."""
 WIDTH = 1_000
 LETTERS = {Verdict.FASTER: "F", Verdict.SLOWER: "S", Verdict.SAME: "=", Verdict.CANT_TELL: "?"}
 """A verdict in a table of many; `.` where there is none."""
@@ -130,7 +130,7 @@ def settled_s(answers: Sequence[tuple[float, str | None]]) -> float | None:
 def run(bench: Bench, name: str, *words: str, busy: bool) -> Run:
     """Run `shootout run` with these words; what it says goes where the bench's words go.
 
-    Its folder is emptied here, and not by --fresh, which would also try anew which backends work: nobody types that.
+    Its folder is emptied here. `--fresh` would also try again which backends work, which users don't wait for.
     """
     folder = bench.folder / name
     shutil.rmtree(folder, ignore_errors=True)

@@ -125,7 +125,7 @@ class Model:
         source: hash of a user's own source.
         imports: top-level names that this source imports.
         title: what people call it, where that isn't the name.
-        weights: where a user's own model has its weights, a file or a folder; None: its source tells, or nobody.
+        weights: where a user's own model has its weights, a file or a folder; None: its source tells, or it is unknown.
     """
 
     name: str

@@ -105,7 +105,7 @@ def _list_spots(thresholds: Array) -> Array:
 
 
 def below(count: int) -> InputWay:
-    """Whole numbers from 0 on, such as the rows of an embedding."""
+    """Draw whole numbers from 0 on, such as the rows of an embedding."""
     return InputWay(told=f"tokens below {count}", draw=lambda rng, shape: np.asarray(rng.integers(0, count, shape)))
 
 

@@ -89,7 +89,7 @@ def grid_rows() -> Array:
 
 
 def _make_ramp(count: int) -> Array:
-    """Evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbours."""
+    """Return values evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbours."""
     return np.random.default_rng(23).permutation(np.linspace(-1, 1, count)).astype(np.float32)
 
 
@@ -163,7 +163,7 @@ def _identity_forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
 
 
 def _no_module(parameters: Parameters) -> nn.Module:
-    """There is none; an exported model of this model never claims the MODULE artifact."""
+    """Refuse: there is none; an exported model of this model never claims the MODULE artifact."""
     raise NotImplementedError(f"identity has no torch module (parameters {dict(parameters)})")
 
 

@@ -48,7 +48,7 @@ def quantize(module: torch.nn.Module, exported: ExportedModel, arm: Arm) -> torc
 def quantizer_for(graph: Any) -> Any:
     """Return XNNPACK's quantizer, which looks only for what the graph module may hold.
 
-    By itself it exports all patterns with a batch norm anew for each model, in seconds.
+    By itself it exports all patterns with a batch norm again for each model, in seconds.
     """
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer
 

@@ -2,7 +2,8 @@
 
 Models that have a `forward` run in jax.numpy, without torch; any other torch module goes through torchax, as do all
 in the mode `torchax`. On the CPU, XLA has kernels for bfloat16 and int8 matrix products if they are asked for in the
-one way it knows; float16, float8 and int4 it turns into float32, which is a skip that says so.
+one way it knows. Float16 it turns into float32 on most CPUs, which is a skip that says so; float8 and int4 on all, so
+these aren't offered.
 """
 
 from __future__ import annotations
@@ -43,8 +44,6 @@ from shootout.backends.common import DTYPES, check_inputs, check_options, requir
 from shootout.backends.cuda_memory import Eviction
 from shootout.contract import (
     INFERENCE,
-    INTEGERS,
-    SCALED,
     Arm,
     Arrays,
     Artifact,
@@ -65,18 +64,11 @@ if TYPE_CHECKING:
 
 CUDA_PLUGINS = ("jax_cuda13_plugin", "jax_cuda12_plugin")
 REDUCED = (Precision.BF16, Precision.FP16)
+QUANTIZED = (Precision.INT8, Precision.INT8_DYNAMIC)
+"""XLA's CPU compiler has no product that reads 4-bit weights or E4M3: at every call it turns whole operands into
+float32 arrays in memory, and multiplies those.
+"""
 WEIGHTS = frozenset({"per-channel", "per-tensor", "symmetric"})
-NO_INT4 = (
-    "XLA's CPU compiler has no product that reads 4-bit weights: it unpacks each whole weight into a float32 array in "
-    "memory, at every call, and multiplies that"
-)
-NO_FP8 = (
-    "XLA's CPU compiler has no product that reads E4M3: it turns both operands into float32 arrays and multiplies those"
-)
-REFUSED = {
-    Precision.INT4: (NO_INT4, "ask for int8 or int8-dynamic, or for int4 from another backend"),
-    Precision.FP8: (NO_FP8, "ask for bf16, int8 or int8-dynamic, or for fp8 on cuda from tensorrt or torch-eager"),
-}
 ERROR_HINTS = (
     ErrorHint(
         said="ConcretizationTypeError: Abstract tracer value",
@@ -99,10 +91,8 @@ SHIPPED_WEIGHTS = "weights.npz"
 
 def _is_missing_here(target: Target) -> bool:
     """Return whether XLA has no product of the precision on this CPU, by what it makes of a small one."""
-    if target.device is not Device.CPU or target.precision not in (*REDUCED, *REFUSED):
+    if target.device is not Device.CPU or target.precision not in REDUCED:
         return False
-    if target.precision in REFUSED:
-        return True
     return target.precision not in count_nodes(_small_product(target.precision), Device.CPU)[0]
 
 
@@ -117,7 +107,7 @@ def _small_product(precision: Precision) -> str:
 FIXTURE = Fixture(
     lacks=_is_missing_here,
     # Torchax only gives another jaxpr: what precisions make of it is the other mode's code.
-    slow=frozenset(("torchax", one) for one in (*REDUCED, *SCALED)),
+    slow=frozenset(("torchax", one) for one in (*REDUCED, *QUANTIZED)),
     warm={"": ("jax", "jax"), "torchax": ("jax,torchax", "jax,torchax")},
 )
 
@@ -129,7 +119,7 @@ class JaxJitAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.FORWARD, Artifact.MODULE),
         targets=frozenset(
-            [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *SCALED)]
+            [(Device.CPU, precision) for precision in (Precision.FP32, *REDUCED, *QUANTIZED)]
             + [(Device.CUDA, precision) for precision in DTYPES]
         ),
         native=frozenset({Device.CPU}),
@@ -152,9 +142,7 @@ class JaxJitAdapter:
         """
         check_options(arm, self.capabilities.options)
         if exported.trained and arm.target.precision in REDUCED:
-            raise SkippedArm("a training step of jax-jit has no mixed precision here", "ask for fp32, or torch-eager")
-        if arm.target.precision in REFUSED:
-            raise SkippedArm(*REFUSED[arm.target.precision])
+            raise SkippedArm("a training step of jax-jit has no mixed precision here", "use fp32, or torch-eager")
         device = open_device(arm.target.device, arm.threads, arm.options)
         program = _make_program(exported, arm)
         state = training.momenta_of(exported, device)
@@ -248,7 +236,7 @@ def _make_program(exported: ExportedModel, arm: Arm) -> Program:
     if target.precision in REDUCED:
         return replace(program, run=with_wide_sums(program.run))
     program = laid_out(program, exported)
-    return quantize.quantize_program(program, exported, arm) if target.precision in INTEGERS else program
+    return quantize.quantize_program(program, exported, arm) if target.precision in QUANTIZED else program
 
 
 def _refuse_widened(hlo: str, arm: Arm) -> None:
@@ -259,7 +247,7 @@ def _refuse_widened(hlo: str, arm: Arm) -> None:
     if arm.target.device is Device.CPU and precision in REDUCED and counts and precision not in counts:
         became = " and ".join(f"{count} {name}" for name, count in counts.items())
         reason = f"XLA's CPU compiler turned all {precision} products of this model into {became} ones"
-        raise SkippedArm(reason, "ask for fp32, or for this precision on cuda or from another backend")
+        raise SkippedArm(reason, "use fp32, or this precision on cuda or from another backend")
 
 
 def _host_dtype(dtype: str) -> np.dtype[Any]:
@@ -271,7 +259,7 @@ def _host_dtype(dtype: str) -> np.dtype[Any]:
 def ship(built: Built, folder: Path) -> Shipment:
     """Copy XLA's executable as it was raced, and write the weights in its order; it needs no tracing and no torch.
 
-    `jax.export` would ship StableHLO, which XLA compiles anew when it is loaded: another program, and seconds later.
+    `jax.export` would ship StableHLO, which XLA compiles again when it is loaded: another program, and seconds later.
     """
     from safetensors.numpy import load_file
 

@@ -1,4 +1,4 @@
-"""Run a function's jaxpr with its products replaced: to quantize it, to sum wider, to lay its weights out anew.
+"""Run a function's jaxpr with its products replaced: to quantize it, to sum wider, to lay its weights out again.
 
 Calls inside the function are run inline. So a product in a jitted part, or in one with a derivative of its own, is
 found as well.

@@ -1,7 +1,7 @@
 """Programs that `jax-jit` compiles, and their way to disk and back.
 
 The executable itself is stored (`serialize_executable`): reading it back needs no tracing, no compiling and no torch,
-where XLA's compilation cache traces anew to find its key, and `jax.export` compiles anew.
+where XLA's compilation cache traces again to find its key, and `jax.export` compiles again.
 """
 
 from __future__ import annotations

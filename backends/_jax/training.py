@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def step_of(exported: ExportedModel, mode: str) -> Program:
     """Make the training step of a model: (trained weights, what else it needs, momenta; inputs) → (loss, all of
-    these anew).
+    these again).
 
     Args:
         exported: of the training step; the target and the learning rate are its last two inputs.
@@ -127,7 +127,7 @@ class JaxTrainingSession:
         return {self._output: np.asarray(raw)}
 
     def reset(self) -> None:
-        """Read weights and momenta anew: the old arrays may have been given up."""
+        """Read weights and momenta again: the old arrays may have been given up."""
         names, device = self._built.facts["weights"], self._device
         weights = read_weights(self._exported, self._built.arm, names, device, self._built.folder)
         self._state = (*weights, *momenta_of(self._exported, device))

@@ -1,4 +1,4 @@
-"""LiteRT on the CPU: a .tflite file from the torch module, compiled anew in each session.
+"""LiteRT on the CPU: a .tflite file from the torch module, compiled again in each session.
 
 Its products run in XNNPACK, the library behind most of what runs on phones. The file is what people ship.
 """

@@ -104,9 +104,9 @@ def _require_precision(target: Target, facts: dict[str, Any]) -> None:
     weights_only = parse(target.scheme).activations == WEIGHTS_ONLY
     if not weights_only and "fp16" not in counts:
         reason = "ncnn has no FP16 arithmetic for this CPU: it would only keep weights in FP16"
-        raise SkippedArm(reason, f"ask for {plain}/{WEIGHTS_ONLY}, which is just that")
+        raise SkippedArm(reason, f"use {plain}/{WEIGHTS_ONLY}, which is just that")
     if weights_only and "fp16" in counts:
-        raise SkippedArm("ncnn computes in FP16 here where weights are kept so", f"ask for {plain}")
+        raise SkippedArm("ncnn computes in FP16 here where weights are kept so", f"use {plain}")
 
 
 def _probe_sum(device: Device) -> str:

@@ -219,7 +219,7 @@ def ship(built: Built, folder: Path) -> Shipment:
     """
     exported = built.exported
     if Artifact.FORWARD not in exported.artifacts:
-        raise SkippedArm("NumPy runs a file by onnx.reference, which is made to be read", "ship another backend")
+        raise SkippedArm("NumPy runs a file through onnx.reference, which is slow by design", "ship another backend")
     model = models.get(exported.model)
     assert model.forward is not None, f"{exported.model} has a FORWARD artifact but no forward"
     (folder / FORWARD).write_text(source_of(model.forward), encoding="utf-8")

@@ -197,9 +197,9 @@ def _refuse_target(target: Target) -> None:
                 f"{providers.plugin_of(target)} doesn't tell what its kernels compute in, and no check would see "
                 "products of floats between Q/DQ pairs: they round as INT8's do"
             )
-            raise SkippedArm(reason, f"ask for a float, such as {replace(target, precision=Precision.FP32, scheme='')}")
+            raise SkippedArm(reason, f"use a float, such as {replace(target, precision=Precision.FP32, scheme='')}")
         if not scheme.is_quantized:
-            fix = f"ask for {replace(target, precision=Precision.INT8, scheme='shared')}"
+            fix = f"use {replace(target, precision=Precision.INT8, scheme='shared')}"
             reason = "a plugin is given the graph as it is: ONNX Runtime's quantizer writes for its own kernels"
             raise SkippedArm(reason, fix)
     if target.device is Device.CPU and schemes.rest_of(target) is not Precision.FP32:
@@ -207,10 +207,10 @@ def _refuse_target(target: Target) -> None:
     if target.device is Device.CUDA and target.precision is Precision.INT8:
         shared = replace(target, mode=providers.MODE, scheme="shared")
         if not in_tensorrt:
-            raise SkippedArm("ONNX Runtime's CUDA provider multiplies a Q/DQ model in float", f"ask for {shared}")
+            raise SkippedArm("ONNX Runtime's CUDA provider multiplies a Q/DQ model in float", f"use {shared}")
         if not scheme.is_quantized:
             reason = "what ONNX Runtime's quantizer writes is for its CPU kernels: TensorRT takes symmetric Q/DQ only"
-            raise SkippedArm(reason, f"ask for {shared}")
+            raise SkippedArm(reason, f"use {shared}")
 
 
 def ship(built: Built, folder: Path) -> Shipment:

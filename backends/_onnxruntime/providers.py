@@ -136,7 +136,7 @@ GPU_BUILD = f"pip uninstall -y onnxruntime && {pip_install('onnxruntime-gpu[cuda
 FIXES = {
     CPU: pip_install("onnxruntime", options="--force-reinstall"),
     CUDA: f"{GPU_BUILD} (for CUDA 13)",
-    TENSORRT: f"ask for the backend tensorrt itself, or {GPU_BUILD} (for CUDA 13)",
+    TENSORRT: f"use the backend tensorrt itself, or {GPU_BUILD} (for CUDA 13)",
 }
 REGISTER = "name its library: --option onnxruntime+ep={name}.ep_library=PATH"
 TELLS = "get_provider_graph_assignment_info"
@@ -357,7 +357,7 @@ def attach_plugin(options: Any, name: str, device: Device, settings: Mapping[str
     if not fitting:
         kinds = ", ".join(sorted({one.device.type.name for one in devices})) or "none at all"
         reason = f"{name} has no device of the kind {device} here (it has {kinds})"
-        fix = f"register its library: {PLUGIN_LIBRARY}=/path/to/it.so; or ask for its other device"
+        fix = f"register its library: {PLUGIN_LIBRARY}=/path/to/it.so; or use its other device"
         raise SkippedArm(reason, fix, NotRunKind.BROKEN)
     options.add_provider_for_devices(fitting, dict(settings))
 

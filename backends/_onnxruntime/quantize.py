@@ -91,13 +91,13 @@ def refuse_words(precision: Precision, scheme: Scheme) -> None:
     """
     if scheme.method == HQQ and (scheme.activations or scheme.symmetry == "symmetric"):
         reason = "HQQ's zero points are fractions: neither symmetric, nor for MatMulNBits' integer kernels"
-        raise SkippedArm(reason, "ask for int4/hqq, or for int4/gptq+activations-8")
+        raise SkippedArm(reason, "use int4/hqq, or int4/gptq+activations-8")
     if scheme.method == K_QUANT and scheme.symmetry == "symmetric":
         reason = "ONNX Runtime's k-quant gives each block a zero point, whatever is asked"
-        raise SkippedArm(reason, "ask for int4/k-quant, or for int4/gptq+symmetric")
+        raise SkippedArm(reason, "use int4/k-quant, or int4/gptq+symmetric")
     if scheme.own == N_BITS and scheme.granularity:
         reason = f"MatMulNBits has a scale for each block of weights, never {scheme.granularity}"
-        raise SkippedArm(reason, f"ask for {precision}/{N_BITS}, or for {precision}/{scheme.granularity}")
+        raise SkippedArm(reason, f"use {precision}/{N_BITS}, or {precision}/{scheme.granularity}")
 
 
 def refuse_options(arm: Arm) -> None:

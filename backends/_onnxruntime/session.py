@@ -227,7 +227,7 @@ def _copy_output(value: Any, spec: TensorSpec) -> Callable[[], Array]:
 def _hand_out_output(binding: Any, name: str, place: int) -> Callable[[], Array]:
     """Return what hands out an output as ONNX Runtime allocated it.
 
-    The next run allocates anew, as `InferenceSession.run` does; until then runs write to the same memory.
+    The next run allocates again, as `InferenceSession.run` does; until then runs write to the same memory.
     """
     binding.bind_output(name, "cpu")
 

@@ -96,7 +96,7 @@ class Recoded:
         """Refuse what isn't S8 around 0."""
         pairs = self._activation_pairs()
         if not pairs:
-            raise ValueError(f"{self._name} is no quantized model: none of its activations has a Q/DQ pair")
+            raise ValueError(f"{self._name} is not a quantized model: none of its activations has a Q/DQ pair")
         for node in pairs:
             zero = self._stored_value(node.input[2]) if len(node.input) > 2 else None
             if zero is None or zero.dtype != np.int8 or zero.any():

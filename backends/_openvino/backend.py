@@ -1,4 +1,4 @@
-"""OpenVINO on the CPU, on Intel's GPUs and NPUs: the model as IR on disk, compiled anew in each session.
+"""OpenVINO on the CPU, on Intel's GPUs and NPUs: the model as IR on disk, compiled again in each session.
 
 IR is the form that users ship, and what `load` reads. An exported blob opens faster (0.16 s against 0.3 on the toy
 model), but only on the same kind of CPU with the same version.

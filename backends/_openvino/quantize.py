@@ -157,7 +157,7 @@ def without_torch() -> Iterator[None]:
 
 
 def _forget_imports(package: str) -> None:
-    """Let a package be imported anew."""
+    """Let a package be imported again."""
     for name in [name for name in sys.modules if name.partition(".")[0] == package]:
         del sys.modules[name]
 

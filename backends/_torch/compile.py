@@ -327,8 +327,8 @@ def _with_cache(built: Built, compile_again: Callable[[], Made]) -> tuple[Made, 
         if not built.facts["graph_cached"]:
             return {**tally.facts(), "fallbacks": fallbacks}
         count = sum(kernels.values())
-        anew = f"Inductor compiled {count} kernels while loading: its cache didn't hold them"
-        return {**_built_facts(built), "fallbacks": (anew, *fallbacks) if count else fallbacks}
+        again = f"Inductor compiled {count} kernels while loading: its cache didn't hold them"
+        return {**_built_facts(built), "fallbacks": (again, *fallbacks) if count else fallbacks}
 
     return made, facts_with, cache
 
@@ -348,7 +348,7 @@ def _built_facts(built: Built) -> dict[str, Any]:
 def _captured_since(before: int) -> int:
     count = captured_graphs() - before
     if not count:  # the label would be a lie
-        raise RuntimeError("Inductor captured no CUDA graph (TORCH_LOGS=cudagraphs says why): ask without +cudagraphs")
+        raise RuntimeError("Inductor captured no CUDA graph (TORCH_LOGS=cudagraphs says why): leave +cudagraphs out")
     return count
 
 
@@ -366,7 +366,7 @@ def _refuse_request(exported: ExportedModel, arm: Arm) -> None:
     """
     mode = arm.target.mode
     if exported.trained and mode:
-        raise SkippedArm(NO_STEP[mode], "ask for torch-compile")
+        raise SkippedArm(NO_STEP[mode], "use torch-compile")
     frozen = arm.options.get(FREEZING) != "0" and not exported.trained
     if arm.options.get(AUTOTUNE) == ON and arm.target.device is Device.CPU and not (mode or frozen):
         raise ValueError(f"option {AUTOTUNE!r}: the kernels that are tuned for a CPU take frozen weights only")

@@ -267,7 +267,7 @@ def _unit_test_key(unit: Any, code: str) -> str:
 
 
 def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:
-    """List graph breaks, and graphs beyond `graphs` (recompilations), since this process last compiled anew.
+    """List graph breaks, and graphs beyond `graphs` (recompilations), since this process last compiled again.
 
     Args:
         of: what was compiled, for people.
@@ -284,7 +284,7 @@ def breaks(of: str = "model", graphs: int = 1) -> tuple[str, ...]:
 def graph_bypassed() -> bool:
     """Return whether Inductor kept its graph out of the cache since it was last reset.
 
-    It does so with weights in oneDNN's own layout, which it can't write. Each load then makes the kernels' list anew,
+    It does so with weights in oneDNN's own layout, which it can't write. Each load then makes the kernels' list again,
     and only the compiled code is in the cache.
     """
     from torch._dynamo.utils import counters

@@ -4,7 +4,7 @@ Float32 products are IEEE on every device unless the target says tf32. Torch's o
 convolutions on CUDA, and on some CPUs it may be told to round them to bfloat16. Reduced floats keep torch's default, by
 which cuBLAS may also add up partial sums in them: that is what people run, and the error check bounds it.
 
-Inference mode is held as a user's loop holds it: entered once, around all calls, and not anew by each of them. The mode
+Inference mode is held as a user's loop holds it: entered once, around all calls, and not by each of them. The mode
 belongs to a thread: each calling thread enters it with its first call, and only that thread can leave it. Nothing may
 be built, loaded or trained in it. Tensors made in it are of another kind, which autograd refuses and Dynamo's guards
 tell from others. So inputs are staged in it as well.

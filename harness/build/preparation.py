@@ -34,7 +34,7 @@ MORE_TIME = "run the same command again, with more time: what was built is kept"
 
 OTHER_EXPORT = (
     "this run was begun on another export of {model}, and times over other inputs don't belong in one series; "
-    "--fresh measures anew"
+    "--fresh measures again"
 )
 
 

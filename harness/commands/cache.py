@@ -18,7 +18,7 @@ HEADERS = ("kept", "number", "size", "last used")
 
 
 def cache(*, clear: bool, as_json: bool) -> int:
-    """Print what the cache holds, or remove it; returns the exit code.
+    """Print what the cache holds, or remove it; return the exit code.
 
     Raises:
         UsageError: it can't be cleared, since a command uses it, or the disk doesn't let us.

@@ -72,7 +72,7 @@ def script() -> tuple[str, str]:
     """
     shell = Path(os.environ.get("SHELL", "")).name
     if shell not in SCRIPTS:
-        raise UsageError(f"the shell is {shell or 'not told'!r} by SHELL: there is completion for {', '.join(SCRIPTS)}")
+        raise UsageError(f"SHELL is {shell or 'not set'!r}: completion is available for {', '.join(SCRIPTS)}")
     return shell, SCRIPTS[shell]
 
 
@@ -281,7 +281,7 @@ _FINDERS: dict[str, Callable[[str, Given], Iterable[str]]] = {
     "study": lambda word, _: (*schema.shipped(), *_complete_files(word, schema.SUFFIX), *_complete_models(word)),
     **dict.fromkeys(("model", "chosen"), lambda word, _: _complete_models(word)),
     "backends": lambda word, _: _complete_list(_complete_targets, word),
-    **dict.fromkeys(("baseline", "arm"), lambda word, _: _complete_targets(word)),
+    **dict.fromkeys(("baseline", "target"), lambda word, _: _complete_targets(word)),
     "candidate": lambda word, _: (*_complete_targets(word), *_complete_files(word, ".onnx")),
     "read": lambda word, _: _complete_functions(word),
     "metric": lambda word, _: (*METRICS, "auto", *_complete_functions(word)),

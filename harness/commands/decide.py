@@ -31,7 +31,7 @@ from shootout.results.document import Document
 
 
 def print_decision(policy: Policy, document: Document, *, full: bool, as_json: bool) -> int:
-    """Print a run by a policy: the decision in place of the answer; returns the decision's exit code.
+    """Print a run by a policy: the decision in place of the answer; return the decision's exit code.
 
     Args:
         document: of a run with one cell; as JSON it comes with the key `decision`.
@@ -47,7 +47,7 @@ def print_decision(policy: Policy, document: Document, *, full: bool, as_json: b
 def decide(
     folders: Sequence[Path], policy: Path | None, keys: dict[str, Any], *, group: str | None, as_json: bool
 ) -> int:
-    """Print what to ship by a policy; returns the exit code: 0 chosen, 3 nothing may be, 7 not enough evidence.
+    """Print what to ship by a policy; return the exit code: 0 chosen, 3 nothing may be, 7 not enough evidence.
 
     Args:
         keys: of the policy, which stand above those of its file.
@@ -65,7 +65,7 @@ def decide(
 
 
 def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: bool) -> int:
-    """Print what may be said of two runs; returns the exit code, 0 whatever it is: what guards is `gate`.
+    """Print what may be said of two runs; return the exit code, 0 whatever it is: what guards is `gate`.
 
     Args:
         history: earlier runs of the same on the same machine.
@@ -74,14 +74,14 @@ def compare(a: Path, b: Path, history: Sequence[Path], *, full: bool, as_json: b
         UsageError: no run is there, both are one race, or they ask different things; names the fields.
     """
     if merged := next((folder for folder in (a, b) if is_merged(folder)), None):
-        raise UsageError(f"{str(merged)!r} holds several runs, of which `shootout show {merged}` says what holds")
+        raise UsageError(f"{str(merged)!r} holds several runs: see what holds of all with `shootout show {merged}`")
     document = compare_folders(a, b, history)
     text = Group(*render_compared(document, width(), full=full))
     return print_answer(text, document.model_dump(mode="json", by_alias=True), as_json=as_json)
 
 
 def merge(folders: Sequence[Path], out: Path | None, *, full: bool, as_json: bool, to: Sequence[Path] = ()) -> int:
-    """Print what runs of several machines say together; returns the exit code.
+    """Print what runs of several machines say together; return the exit code.
 
     Args:
         out: a new folder for small copies of the runs, which every command reads as one.

@@ -1,4 +1,4 @@
-"""`shootout doctor`: what works on this machine, what is missing and how to get it, and how quiet the machine is."""
+"""Run `shootout doctor`: what works on this machine, what is missing and how to get it, and how quiet it is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shootout.ceilings.remembered import read_ceilings
 from shootout.commands.output import print_answer, show_progress
 from shootout.constants import FOREIGN_SHARE, SM_CLOCK_SHARE, STEAL_SHARE
 from shootout.contract import Availability, Device, NotRunKind, Precision
-from shootout.errors import Unavailable, UsageError, install
+from shootout.errors import Unavailable, UsageError, install, one_line
 from shootout.host import cuda_driver, environment, gpu, locks
 from shootout.host.gpu import UsedGpu
 from shootout.host.locks import machine_lock
@@ -40,6 +40,12 @@ LISTEN_S = 2.0
 ENOUGH_FREE_BYTES = 2 * 2**30
 ENOUGH_OPEN_FILES = 256
 _GIB = 2**30
+WIDEST = 100
+"""Letters in a line, on a wider terminal and in a pipe too."""
+INDENT = 2
+LONGEST_REASON = 160
+ACCELERATORS = (Device.XPU, Device.NPU)
+"""No software stands in for these, as it does for a GPU with Vulkan."""
 _LIMITS = ("RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_CPU", "RLIMIT_NOFILE", "RLIMIT_NPROC")
 _HARMFUL = {"RLIMIT_AS": "memory (ulimit -v)", "RLIMIT_DATA": "memory (ulimit -d)", "RLIMIT_CPU": "time (ulimit -t)"}
 
@@ -79,7 +85,7 @@ class FolderRoom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendFinding:
-    """One backend on one device: is it available, and which precisions and options has it code for."""
+    """One backend on one device: if it is available, what it needs, and the precisions and options it has code for."""
 
     backend: str
     device: Device
@@ -112,7 +118,7 @@ class DoctorReport:
 
 
 def doctor(options: MachineOptions, *, as_json: bool) -> int:
-    """Look at everything and print it; returns the exit code."""
+    """Look at everything and print it; return the exit code."""
     pass_on(options.get("env", ()))
     description.forget_hanging()
     if (index := options.get("gpu")) is not None:
@@ -122,7 +128,7 @@ def doctor(options: MachineOptions, *, as_json: bool) -> int:
 
 
 def ceilings(*, threads: str | None, fresh: bool, as_json: bool) -> int:
-    """Print what is remembered, or measure it now; returns the exit code."""
+    """Print what is remembered, or measure it now; return the exit code."""
     placement = place("all" if threads == "all" else None if threads is None else read_whole("--threads", threads))
     facts = environment.facts()
     found = None if fresh else read_ceilings(facts).get(placement.threads)  # else another run is waited for
@@ -377,11 +383,6 @@ def _clock_advice(gpu: Mapping[str, Any], now_mhz: int | None) -> Iterator[str]:
         )
 
 
-def state(availability: Availability) -> str:
-    """Return a word or two for people: does it work here?"""
-    return "works" if availability.ok else "builds only" if availability.builds else "missing"
-
-
 def as_data(report: DoctorReport) -> dict[str, Any]:
     """Return the report as JSON values."""
     findings = [
@@ -396,44 +397,86 @@ def _availability_data(availability: Availability) -> dict[str, Any]:
 
 
 def render(report: DoctorReport) -> RenderableType:
-    """Render the report: a table of backends, what is missing, how quiet it is, what would help, what to try."""
+    """Render what works, what one command adds, what needs other hardware, how quiet it is, and what would help."""
     from rich.console import Group
+    from rich.constrain import Constrain
+    from rich.text import Text
+
+    away, elsewhere = _split_missing(report)
+    sections: dict[str, list[RenderableType]] = {
+        "works here": _list_working(report),
+        "one command away": [*_list_uninstalled(report), *_list_by_fix(away)],
+        "needs other hardware": _list_by_fix(elsewhere),
+    }
+    shown = [part for title, parts in sections.items() if parts for part in (Text(title, "bold"), *parts, Text())]
+    lines = [*_summarize_findings(report), *(f"advice: {line}" for line in report.advice)]
+    return Constrain(Group(*shown, *map(Text, lines)), WIDEST)
+
+
+def _list_working(report: DoctorReport) -> list[RenderableType]:
+    """Return a table of the backends that work, with their versions."""
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("backend", "device", "", "version", "needs", "why", box=None, pad_edge=False)
-    for finding in report.findings:
-        availability = finding.availability
-        row = (
-            finding.backend,
-            finding.device,
-            state(availability),
-            availability.version,
-            finding.needs,
-            availability.reason,
-        )
+    table = Table(box=None, show_header=False, pad_edge=False)
+    works = [finding for finding in report.findings if finding.availability.ok]
+    for one in works:
         # Texts, because a library's own words may look like markup.
-        table.add_row(*map(Text, row))
-    advice = (f"advice: {line}" for line in report.advice)
-    lines = [*_list_fixes(report), "", *_summarize_findings(report), *advice, *_list_uninstalled(report)]
-    return Group(table, *map(Text, lines))
+        table.add_row(*map(Text, (one.backend, one.device, one.availability.version)))
+    return [Padding(table, (0, 0, 0, INDENT), expand=False)] if works else []
 
 
-def _list_fixes(report: DoctorReport) -> list[str]:
-    """Return one line per fix, behind the backends that it helps; what need only be installed has a line of its own."""
-    helped: dict[str, list[str]] = {}
+def _split_missing(report: DoctorReport) -> tuple[list[BackendFinding], list[BackendFinding]]:
+    """Return what a command may make work on this machine, and what takes another; not what need only be installed."""
     uninstalled = _runs_if_installed(report)
-    for finding in report.findings:
-        if not finding.availability.ok and not (finding.backend in uninstalled and _is_absent(finding)):
-            helped.setdefault(finding.availability.fix, []).append(f"{finding.backend}:{finding.device}")
-    return [f"fix for {', '.join(names)}: {fix}" for fix, names in helped.items()] + _gpu_additions(report)
+    missing = [
+        finding
+        for finding in report.findings
+        if not finding.availability.ok and not (finding.backend in uninstalled and _is_absent(finding))
+    ]
+    has_gpu = bool(report.environment.get("gpus"))
+    other = [one for one in missing if one.device in ACCELERATORS or (one.device is Device.CUDA and not has_gpu)]
+    return [one for one in missing if one not in other], other
 
 
-def _list_uninstalled(report: DoctorReport) -> list[str]:
+def _list_by_fix(findings: Sequence[BackendFinding]) -> list[RenderableType]:
+    """Return the backends that lack the same, with why and the one fix."""
+    alike: dict[tuple[str, str], list[BackendFinding]] = {}
+    for finding in findings:
+        alike.setdefault((_shorten(finding.availability.reason), finding.availability.fix), []).append(finding)
+    return [
+        part
+        for (reason, fix), some in alike.items()
+        for part in _lay_out(f"{', '.join(map(_name, some))}: {reason}", fix)
+    ]
+
+
+def _name(finding: BackendFinding) -> str:
+    """Return a finding's backend and device, and whether its artifacts can be built here all the same."""
+    return f"{finding.backend}:{finding.device}{' (builds here)' if finding.availability.builds else ''}"
+
+
+def _shorten(reason: str) -> str:
+    """Return a reason's beginning; `--json` has all of it."""
+    whole = one_line(reason)
+    return whole if len(whole) <= LONGEST_REASON else f"{whole[:LONGEST_REASON]}…"
+
+
+def _lay_out(what: str, fix: str) -> list[RenderableType]:
+    """Return a line and its fix below it, each indented however often it is wrapped."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    lines = [(what, INDENT), *([(fix, 2 * INDENT)] if fix else [])]
+    return [Padding(Text(text), (0, 0, 0, indent), expand=False) for text, indent in lines]
+
+
+def _list_uninstalled(report: DoctorReport) -> list[RenderableType]:
     """Return the backends that aren't installed, and the one command that installs them."""
     names = _runs_if_installed(report)
     extras = dict.fromkeys(backends.entry(name).extra for name in names)
-    return [f"Also runs here: {', '.join(names)} ({install(','.join(extras))})"] if names else []
+    return _lay_out(f"{', '.join(names)}: not installed", install(",".join(extras))) if names else []
 
 
 def _runs_if_installed(report: DoctorReport) -> list[str]:
@@ -451,20 +494,6 @@ def _is_absent(finding: BackendFinding) -> bool:
         return False
     extra = backends.entry(finding.backend).extra
     return bool(extra) and why.fix == install(extra)
-
-
-def _gpu_additions(report: DoctorReport) -> list[str]:
-    """Return what an NVIDIA GPU would add if none is here: each backend's targets, and what builds without one."""
-    on_gpu = [finding for finding in report.findings if finding.device is Device.CUDA]
-    if not on_gpu or any(finding.availability.ok for finding in on_gpu):
-        return []
-    return ["", "a machine with an NVIDIA GPU would add:", *map(_describe_addition, on_gpu)]
-
-
-def _describe_addition(finding: BackendFinding) -> str:
-    version = finding.availability.version
-    here = f"; builds here already, with {version}" if finding.availability.builds else ""
-    return f"  {finding.backend}:cuda in {', '.join(finding.precisions) or 'no known precision'}{here}"
 
 
 def _summarize_findings(report: DoctorReport) -> list[str]:

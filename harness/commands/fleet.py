@@ -71,7 +71,7 @@ def run_on_fleet(
     as_json: bool,
     to: Sequence[Path] = (),
 ) -> int:
-    """Measure a study on each kind of node of a cluster; returns the exit code.
+    """Measure a study on each kind of node of a cluster; return the exit code.
 
     Args:
         address: of the cluster, as `connect` takes it.
@@ -129,7 +129,7 @@ def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: ProgressDis
     """
     places = cluster.nodes()
     if not places:
-        raise UsageError("the cluster has no node that gives out CPUs")
+        raise UsageError("no node of the cluster offers CPUs: start one with `ray start`")
     progress.stage(f"asking {counted(len(places), 'node')} what they are")
     jobs = {place: cluster.ask(place, job) for place in places}
     found, faults = list[FleetNode](), list[str]()
@@ -181,7 +181,7 @@ def measure_parts(
     limit: Deadline,
     progress: ProgressDisplay,
 ) -> int:
-    """Let the nodes measure the parts, and keep each run folder that comes back; returns the exit code.
+    """Let the nodes measure the parts, and keep each run folder that comes back; return the exit code.
 
     The folder is a merged one of all parts that have come, also after Ctrl-C.
     """
@@ -242,7 +242,7 @@ def _zip_begun(folder: Path) -> bytes:
 def _keep_part(
     cluster: RayCluster, job: RayJob, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
 ) -> int:
-    """Write the run folder that a part's node returned; returns its exit code.
+    """Write the run folder that a part's node returned; return its exit code.
 
     Where nothing came back, or the process on the node broke, the folder says so of each unfinished group.
     """
@@ -270,7 +270,7 @@ def combine_codes(codes: Sequence[int]) -> int:
 
 
 def print_runs(out: Path, *, full: bool, as_json: bool, to: Sequence[Path]) -> int:
-    """Print what all parts say together; returns the exit code."""
+    """Print what all parts say together; return the exit code."""
     runs = find_parts(out)
     if not runs:  # interrupted before anything came back
         return ExitCode.NOTHING

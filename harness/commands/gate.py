@@ -32,7 +32,7 @@ from shootout.results.analysis import analyse
 
 
 def gate(place: Path, options: GateOptions, *, as_json: bool, to: Sequence[Path] = ()) -> int:
-    """Race a candidate against the reference in `place`, print what came of it; returns the exit code.
+    """Race a candidate against the reference in `place`, print what came of it; return the exit code.
 
     Args:
         place: a shipped folder, or a run's.
@@ -63,8 +63,8 @@ def _run_gate(place: Path, options: GateOptions) -> Gate:
     limits = read_limits(options)
     limit = Deadline(options.get("max_time_s", MAX_TIME_S))
     pass_on(options.get("env", ()))
-    arm, policy, group = options.get("arm"), options.get("policy"), options.get("group")
-    reference = read_reference(place, arm, policy, group, options.get("reference_sha256"))
+    target, policy, group = options.get("target"), options.get("policy"), options.get("group")
+    reference = read_reference(place, target, policy, group, options.get("reference_sha256"))
     metric = options.get("metric") or reference.given.get("metric") or reference.metric
     limits = replace(limits, metric=str(metric))
     with show_progress() as progress:
@@ -102,7 +102,7 @@ def pack_candidate(
     place, plan, fresh = out / CANDIDATE, racing.plan_alone(contest), fresh or is_ci()
     folder = place.resolve() / racing.name_folder(contest)
     if folder.exists() and not journal.begun(place / racing.RUN):
-        raise UsageError(f"{str(folder)!r} was made by no gate, so it isn't raced or replaced: choose another --out")
+        raise UsageError(f"{str(folder)!r} was not made by `shootout gate`, so it stays as it is: choose another --out")
     progress.stage(f"packing the candidate {contest.candidate}, so that it runs by a load.py as the reference does")
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +118,7 @@ def pack_candidate(
     )
     if all(row.outcome == "not timed" for row in document.rows):
         # It isn't raced by its adapter now: the same command will pack it, and that is another race.
-        raise OutOfTime("the time was over before the candidate had been measured by itself; the same command goes on")
+        raise OutOfTime("the time was over before the candidate was measured by itself; run the same command again")
     return racing.pack(contest, limits, folder, place / racing.RUN, progress)
 
 
@@ -129,9 +129,7 @@ def refuse_earlier(out: Path) -> None:
         UsageError: it is such a folder.
     """
     if journal.begun(out) and not journal.read(out).untouched:
-        raise UsageError(
-            f"{str(out)!r} holds the gate of an earlier command, which in CI answers for no later one: {START_OVER}"
-        )
+        raise UsageError(f"{str(out)!r} holds an earlier gate, which in CI can't stand for this one: {START_OVER}")
 
 
 def _refuse_stale(out: Path, history: History) -> bool:

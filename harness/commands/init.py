@@ -1,4 +1,4 @@
-"""`shootout init`: a study file for one model, with what can run here and a comment on each thing to change."""
+"""Run `shootout init`: write a study file for one model, with what can run here and a comment on what to change."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from shootout.study.points import describe
 from shootout.study.schema import Study
 
 POLICY = "deploy.toml"
-"""Of the policy that is written beside a study."""
+"""The name of the policy that is written next to a study."""
 BAR = 78
 """Letters in a line of a comment."""
 
 
 def init(options: ModelOptions, out: Path) -> int:
-    """Write the study; returns the exit code.
+    """Write the study; return the exit code.
 
     Raises:
-        UsageError: the model can't be read, or `out` is there already or can't be written.
+        UsageError: the model can't be read, or `out` already exists or can't be written.
     """
     if out.suffix != schema.SUFFIX:
-        raise UsageError(f"--out {str(out)!r}: a study is a file.toml")
+        raise UsageError(f"--out {str(out)!r}: a study's file ends in .toml")
     if out.exists():
-        raise UsageError(f"{out} is there already: remove it, or give another --out")
+        raise UsageError(f"{out} already exists: remove it, or give another --out")
     chosen = selection.choose(selection.DEFAULT, options)
     with show_progress() as progress:
         progress.stage("looking which backends work here")
@@ -54,14 +54,14 @@ def init(options: ModelOptions, out: Path) -> int:
     beside = _write_policy(policy, out)
     sys.stdout.write(f"wrote {out}{f' and {policy}' if beside else ''}\n")
     command = f"shootout run {shlex.quote(str(out))}"
-    sys.stdout.write(f"look into it, then: {command}\n")
+    sys.stdout.write(f"edit it, then: {command}\n")
     if beside:
-        sys.stdout.write(f"or, for a decision by your own limits: {command} --policy {shlex.quote(str(policy))}\n")
+        sys.stdout.write(f"or, to decide by your own limits: {command} --policy {shlex.quote(str(policy))}\n")
     return ExitCode.OK
 
 
 def _write_policy(policy: Path, study: Path) -> bool:
-    """Write a policy to fill in beside the study; return False if there is one, which stays."""
+    """Write a policy to fill in next to the study; return False if there is one, which stays."""
     try:
         with policy.open("x", encoding="utf-8") as file:
             file.write(make_template(shlex.quote(str(study))))
@@ -84,7 +84,7 @@ def render(plan: Plan, out: Path) -> str:
     parts = [
         _comment_lines(f"Which backend should {Path(model).name} ship on? Run this:", gap=False),
         f"#   shootout run {shlex.quote(str(out))}",  # whole, however long, to be copied
-        _comment_lines("Files are looked for in the folder where it is run.", gap=False),
+        _comment_lines("Paths of files start at the folder where you run it.", gap=False),
         f"model = {_toml_value(model)}",
         *_target_lines(group),
         *_what_a_call_gets(study),
@@ -97,9 +97,8 @@ def render(plan: Plan, out: Path) -> str:
 def _target_lines(group: PlannedGroup) -> Iterator[str]:
     """Write the targets that can run here, others to add, and why the rest can't."""
     yield _comment_lines(
-        "Targets, as backend+mode:device:precision/scheme, mode and scheme only where you want one. Take away what "
-        "you wouldn't ship; add what you would: `shootout list` has all there are, and each row shows what its "
-        "precision costs in error."
+        "Targets to measure, as backend:device:precision, or backend+mode:device:precision/scheme. Delete those you "
+        "wouldn't ship; add others from `shootout list`. Each row shows the error that its precision causes."
     )
     arms = [arm for arm in group.record.arms if not arm.control]
     playing = [arm for arm in arms if arm.label not in group.skips]
@@ -108,8 +107,8 @@ def _target_lines(group: PlannedGroup) -> Iterator[str]:
     yield from (f"    # {', '.join(map(_toml_value, texts))}," for texts in _further_precisions(playing))
     yield "]"
     for why, labels in _group_reasons(arms, group).items():
-        yield _comment_lines(f"Not here: {', '.join(labels)}: {why}", gap=False)
-    yield _comment_lines("Ratios refer to this one. Default: a usual one that runs.")
+        yield _comment_lines(f"Can't run here: {', '.join(labels)}: {why}", gap=False)
+    yield _comment_lines("Target that speed-ups are relative to. Default: a usual one that runs.")
     yield f"# baseline = {_toml_value(group.record.baseline or 'onnxruntime:cpu:fp32')}"
 
 
@@ -137,20 +136,20 @@ def _tell_reason(why: NotRun) -> str:
 
 def _what_a_call_gets(study: Study) -> Iterator[str]:
     (model,) = study.model
-    yield _comment_lines('Rows of a call; several, as in [1, 8] or "1..64 x2", race each by itself.')
+    yield _comment_lines('Rows of a call. Several, as in [1, 8] or "1..64 x2", are measured one after the other.')
     yield f"batch = {_toml_value(study.batch)}"
-    yield _comment_lines('Threads of each; "all" for every CPU. Default: CPUs - 1.')
+    yield _comment_lines('Threads of each target; "all" for every CPU. Default: CPUs - 1.')
     yield '# threads = [1, "all"]'
     if is_file(model) or models.get(model).called:
         told = f" Here: {'; '.join(input_texts(model).values())}." if is_file(model) else ""
         yield _comment_lines(
-            f"Your own data, .npz files with one array for each input.{told} With labels, the right class of each row, "
-            "every row gets an accuracy, which tells what a narrower precision costs."
+            f"Your own data: .npz files with one array for each input.{told} With labels, the class of each row, every "
+            "target gets an accuracy, which shows what a narrower precision costs."
         )
         yield from _data_file_lines(study)
     yield _comment_lines(
-        "What is measured: latency of one call after another; throughput; serve, how many requests a second hold a "
-        "limit on their p99."
+        "What to measure: latency, one call after another; throughput; serve, the requests a second that keep a limit "
+        "on p99."
     )
     yield f"# scenario = {_toml_value(['latency', 'serve'])}"
     yield "# p99_limit_ms = 5.0"
@@ -169,8 +168,8 @@ def _data_file_lines(study: Study) -> Iterator[str]:
 
 def _when_to_stop() -> Iterator[str]:
     yield _comment_lines(
-        "When to stop. best: the winner is known, or what is as good; baseline: each has its verdict against the "
-        "baseline; 'resolve 3%': each ratio is known so closely. How long at most: --max-time 2m."
+        "What to find out. best: the fastest target, or several that are as good; baseline: a verdict for each target "
+        "against the baseline; 'resolve 3%': every speed-up to within 3 %. Limit the time with --max-time 2m."
     )
     yield 'goal = "best"'
 
@@ -182,7 +181,7 @@ def _parameter_lines(study: Study, model: str) -> Iterator[str]:
     known = {} if is_file(model) else models.get(model).parameters
     if known or study.parameters:
         words = "axes" if is_file(model) else "parameters"
-        yield f"\n[parameters]  # the model's {words}; several values race each by itself"
+        yield f"\n[parameters]  # the model's {words}; several values are measured one after the other"
     yield from (f"{_toml_key(name)} = {_toml_value(values)}" for name, values in study.parameters.items())
     for name, parameter in known.items():
         if name not in study.parameters:
@@ -191,7 +190,7 @@ def _parameter_lines(study: Study, model: str) -> Iterator[str]:
 
 
 def _comment_lines(text: str, *, gap: bool = True) -> str:
-    """Return a comment over as many lines as it takes, behind an empty one."""
+    """Return a comment over as many lines as it takes, after an empty one."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + len(word) >= BAR:

@@ -1,4 +1,4 @@
-"""`shootout list`: the studies, models, backends and their modes, schemes and options that there are."""
+"""Run `shootout list`: print the studies, models, and backends with their modes, schemes and options."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _list_modes(name: str) -> str:
 
 
 def _list_schemes() -> Iterator[tuple[str, str]]:
-    """Return what may follow the slash behind each backend's precision."""
+    """Return what may follow the slash after each backend's precision."""
     for name in backends.names():
         for precision, words in backends.capabilities(name).schemes.items():
             yield f"{name} {precision}", ", ".join(sorted(words))

@@ -38,10 +38,10 @@ Records = list[tuple[str, str]]
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose options are told in their groups, and whose examples stay as they are written."""
+    """Show a command's options in their groups, and its examples as they are written."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words; an option that other tools have is told what there is in its place."""
+        """Read the words; for an option of other tools, say what there is in its place."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # typer's own kinds of error are not public
@@ -68,7 +68,7 @@ class GroupedCommand(TyperCommand):
 
 
 class GroupedCommands(TyperGroup):
-    """A list of commands in their groups, each with its whole sentence."""
+    """List the commands in their groups, each with its whole sentence."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; any of its words may name a file, and be longer than a file's name can be.
@@ -86,7 +86,7 @@ class GroupedCommands(TyperGroup):
             raise UsageError(f"{shown!r} is longer than a file's name can be (as a rule 255 bytes)") from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command; a study or a model in its place is told how to run it."""
+        """Find the command; for a study or a model in its place, say how to run it."""
         if args[0] not in self.commands:
             from shootout.study.selection import is_meant
 
@@ -135,13 +135,15 @@ Json = Annotated[
 ]
 Full = Annotated[
     bool,
-    typer.Option("--full", help="All columns, and a table for each size of a sweep.", rich_help_panel=HelpGroup.WHERE),
+    typer.Option(
+        "--full", help="Show all columns, and a table for each size of a sweep.", rich_help_panel=HelpGroup.WHERE
+    ),
 ]
 To = Annotated[
     list[Path] | None,
     typer.Option(
         "--to",
-        help="Also write a file, by its end: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
+        help="Also write a file, by its ending: .csv, .parquet, .xml (JUnit), bencher.json, .json (the document).",
         metavar="FILE",
         rich_help_panel=HelpGroup.WHERE,
     ),

@@ -40,11 +40,11 @@ def report(folders: Sequence[Path], out: Path, policy: Path | None = None, group
         raise UsageError(f"-o {str(out)!r}: write a name that ends in .html, .md or .svg")
     check_file(out)
     if group and policy is None:
-        raise UsageError(f"--group {group!r} names the cell that a policy decides on: give --policy FILE as well")
+        raise UsageError(f"--group {group!r} chooses the group that a policy decides on: add --policy FILE")
     if ending != ".md":
         check_installed()
     if tuned := [str(folder) for folder in folders if is_tuning(folder)]:
-        raise UsageError(f"{tuned[0]!r} is a tuning run; report takes the runs in it: {tuned[0]}/confirmed")
+        raise UsageError(f"{tuned[0]!r} is a tuning run: name a run in it, such as {tuned[0]}/confirmed")
     folders = expand_merged(folders)
     decided = _apply_policy(folders, policy, group)
     documents = decided.question.documents if decided else [None] * len(folders)

@@ -54,7 +54,7 @@ def run(
     as_json: bool,
     to: Sequence[Path] = (),
 ) -> int:
-    """Plan, measure, print; returns the exit code.
+    """Plan, measure, print; return the exit code.
 
     Args:
         full: all columns, and a table for each size of a sweep.
@@ -167,7 +167,7 @@ def measure(
             document = analyse(out)
             progress.say(f"{out} already holds this run, finished; --fresh measures again")
             if still := "; ".join(fold(document.open_questions, NAMED)):  # such as an arm that failed
-                progress.say(f"still open, and the same command plays no more for it: {still}")
+                progress.say(f"still open, and the same command won't settle it: {still}")
             return document
         with (
             machine_lock(str(out), progress.wait, limit=wait) as waited_s,

@@ -104,7 +104,7 @@ class SelfTestReport:
 def selftest(
     options: MachineOptions, *, quick: bool, device: str = "cpu", out: Path | None = None, as_json: bool
 ) -> int:
-    """Test the harness live and print what it can tell on this machine; returns the exit code.
+    """Test the harness live and print what it can tell on this machine; return the exit code.
 
     Args:
         out: keeps the races, to go on with them.
@@ -270,13 +270,13 @@ def _planted_line(one: PlantedRatio) -> str:
 
 def _write_conclusion(report: SelfTestReport) -> str:
     if report.bias_floor is None:
-        return "So few restarts bound no bias: nothing is stored. Run it again, without --quick."
+        return "So few restarts can't bound a bias: nothing is stored. Run it again, without --quick."
     if not report.trustworthy:
         return "A target came out different from its own copy: nothing is stored. Stop other work and run it again."
     if report.bias_floor >= SAME_WITHIN and report.device is Device.CPU:
         return (
-            f"A bias of up to {report.bias_floor:.2%} isn't excluded; so wide that is noise: nothing is stored. "
-            "Run it again on a quieter machine, and without --quick: more restarts bound it closer."
+            f"A bias of up to {report.bias_floor:.2%} can't be excluded, which is mostly noise: nothing is stored. "
+            "Run it again on a quieter machine and without --quick: more restarts bound it closer."
         )
     if report.device is not Device.CPU:
         return f"Verdicts on {report.device} use the stored bias floor of the CPU: this one is only shown."

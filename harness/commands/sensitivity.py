@@ -24,7 +24,7 @@ HEADERS = ("layer", "operator", "SQNR", "weights", "operations")
 
 
 def sensitivity(model: str, options: InputOptions, *, as_json: bool) -> int:
-    """Measure each layer and print; returns the exit code.
+    """Measure each layer and print; return the exit code.
 
     Raises:
         UsageError: more than one model is asked for.

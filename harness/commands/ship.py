@@ -25,21 +25,23 @@ from shootout.units import size
 CHECK_TIMEOUT_S = 600.0
 
 
-def ship(run: Path, out: Path, *, arm: str | None, policy: Path | None, group: str | None, form: str = FOLDER) -> int:
-    """Write the arm's folder, and run its own check once; returns the exit code.
+def ship(
+    run: Path, out: Path, *, target: str | None, policy: Path | None, group: str | None, form: str = FOLDER
+) -> int:
+    """Write the target's folder, and run its own check once; return the exit code.
 
     Args:
         out: the folder to make.
-        arm, policy, group: see `find_arm_to_ship`.
+        target, policy, group: see `find_arm_to_ship`.
         form: one of `ship.formats`; another one than our own is made of a folder that was checked.
 
     Raises:
-        UsageError: `out` is there already.
+        UsageError: `out` already exists.
         ArmFailed: the folder's own check fails here; the folder stays, unless it has another form.
     """
     if out.exists():
         raise is_there(out)
-    source = find_arm_to_ship(run, arm, policy, group)
+    source = find_arm_to_ship(run, target, policy, group)
     backends.shipping(source.arm.target)  # or say why not, before anything is built
     require_format(form, source.arm.target.backend)
     lost: list[str] = []

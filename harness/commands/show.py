@@ -32,9 +32,9 @@ def show(
     check_files(to)
     if is_tuning(folder):
         if policy:
-            raise UsageError(f"--policy decides on a run, and {str(folder)!r} holds a tuning run")
+            raise UsageError(f"--policy needs a run, and {str(folder)!r} is a tuning run")
         if to:
-            raise UsageError(f"--to writes the rows of a run, and {str(folder)!r} holds a tuning run; --json prints it")
+            raise UsageError(f"--to needs a run, and {str(folder)!r} is a tuning run: use --json")
         tuning = read_tuning(folder)
         return print_answer(table.render(tuning, width()), table.as_data(tuning), as_json=as_json)
     if is_merged(folder):

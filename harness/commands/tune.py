@@ -22,7 +22,7 @@ from shootout.tune.search import TuningSearch
 
 
 def tune(options: TuneOptions, *, as_json: bool) -> int:
-    """Tune and print; returns the exit code."""
+    """Tune and print; return the exit code."""
     code, limit = 0, Deadline(options.get("max_time_s"))
     with show_progress() as progress:
         wanted = _make_search(options)

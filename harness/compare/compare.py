@@ -58,7 +58,7 @@ CLONES = (
 NO_CONTROL = "no arm is the same in both and known against it"
 
 LEAST_SESSIONS = 5
-"""With fewer of them nobody knows how far sessions differ."""
+"""Fewer of them can't show how far sessions differ."""
 
 MOST_SESSIONS = 10
 """So many of a folder's own earlier runs are read, the latest."""
@@ -85,7 +85,7 @@ def read_beside(a: Path, b: Path) -> list[Analysed]:
     asked = {_identify_session(journal.read(folder)) for folder in mine}
     found: dict[Path, str] = {}
     for folder in (one for place in {folder.parent for folder in mine} for one in sorted(place.iterdir())):
-        with suppress(UsageError, OSError):  # what nobody named may be anything
+        with suppress(UsageError, OSError):  # a folder that wasn't named may hold anything
             if folder not in mine and journal.begun(folder):
                 history = journal.read(folder)
                 if _identify_session(history) in asked:
@@ -107,11 +107,11 @@ def compare(
     """Return what one run says of another; see `compare_folders`.
 
     Args:
-        beside: further earlier runs, which nobody named.
+        beside: further earlier runs, found beside the two and not named.
     """
     if is_same(a, b):
         run = a.document.run
-        raise UsageError(f"{run} and {b.document.run} are one race, which has its verdicts: shootout show {run}")
+        raise UsageError(f"{run} and {b.document.run} are the same run: `shootout show {run}` has its verdicts")
     names = name_places([a, b])
     sites = [find_sites(name, run) for name, run in zip(names, (a, b), strict=True)]
     pairs = _match_sites(sites[0], sites[1])
@@ -151,7 +151,7 @@ def _match_sites(mine: Sequence[CellInPlace], others: Sequence[CellInPlace]) -> 
         UsageError: none do; names the fields in which the nearest two differ.
     """
     if not mine or not others:
-        raise UsageError("one of the two runs has no cell whose figures count: nothing to compare")
+        raise UsageError("one of the two runs has no group whose figures count: nothing to compare")
     pairs = [(sites[0], sites[1]) for sites in match_sites([*mine, *others]) if len({one.place for one in sites}) == 2]
     alike = [pair for pair in pairs if not _find_strange_fields(*pair)]
     if alike:
@@ -382,7 +382,7 @@ def _race_command(site: CellInPlace, label: str) -> str | None:
     if arm is None or arm.scenario is not Scenario.LATENCY or arm.target.folder or arm.file:
         return None
     name = "other" if arm.target.python != "other" else "another"
-    words = ["shootout", "gate", site.run.document.run, "--arm", short(label)]
+    words = ["shootout", "gate", site.run.document.run, "--target", short(label)]
     words += ["--group", group.name] if len(site.run.document.groups) > 1 else []
     return shlex.join([*words, "--candidate", short(str(replace(arm.target, python=name))), "--python", f"{name}=PATH"])
 

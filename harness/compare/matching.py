@@ -154,9 +154,9 @@ def refuse_strangers(asked: Sequence[tuple[Analysed, Asked]]) -> None:
         name = run.document.run
         if run is first_run:
             there = ", ".join(repr(name) for name in run.cells)
-            raise UsageError(f"{name} asks several questions: `shootout decide {name} --group NAME`, one of {there}")
+            raise UsageError(f"{name} has several groups: `shootout decide {name} --group NAME`, with one of {there}")
         told = tell_differing(differing, first, one)
-        raise UsageError(f"{first_run.document.run} and {name} can't be put together: {told}")
+        raise UsageError(f"{first_run.document.run} and {name} can't be merged: {told}")
 
 
 def refuse_same(runs: Sequence[Analysed]) -> None:

@@ -89,7 +89,7 @@ class CellInPlace:
 
     @property
     def rows(self) -> dict[str, Row]:
-        """By arm."""
+        """Return them by arm."""
         return {row.arm: row for row in self.cell.rows if row.group == self.cell.group}
 
     @property
@@ -118,7 +118,7 @@ def find_sites(place: str, run: Analysed) -> list[CellInPlace]:
 
 
 def match_sites(sites: Sequence[CellInPlace]) -> list[list[CellInPlace]]:
-    """Return the sites that ask the same, in their order; threads count where one run asks it with several."""
+    """Return the sites of the same question, in their order; threads count if one run has it with several."""
     often = Counter((one.place, one.key) for one in sites)
     several = {key for (_, key), count in often.items() if count > 1}
     found: dict[Hashable, list[CellInPlace]] = defaultdict(list)
@@ -179,7 +179,7 @@ def _refuse_unmatched(runs: Sequence[Analysed], found: Sequence[Sequence[CellInP
         if mine and others and id(run) not in shared:
             one, other = min(product(mine, others), key=lambda pair: len(find_differing(pair[0].asked, pair[1].asked)))
             told = tell_apart(one, other)
-            raise UsageError(f"{run.document.run} and {other.run.document.run} can't be put together: {told}")
+            raise UsageError(f"{run.document.run} and {other.run.document.run} can't be merged: {told}")
 
 
 def tell_apart(one: CellInPlace, other: CellInPlace) -> str:

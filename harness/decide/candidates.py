@@ -45,7 +45,7 @@ class Play:
 
     @property
     def restarts(self) -> int:
-        """That it was timed in."""
+        """Return the group that it was timed in."""
         return self.row.end_to_end.restarts if self.row.end_to_end else 0
 
 
@@ -122,7 +122,7 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
     cells = [(run, cell) for run in runs for cell in run.cells.values() if group is None or _is_named(cell, group)]
     if not cells and group is not None:
         known = ", ".join(repr(name) for run in runs for name in run.cells)
-        raise UsageError(f"no cell is named {group!r}; there are: {known}")
+        raise UsageError(f"unknown group {group!r}: known: {known}")
     refuse_strangers([(run, read_asked(run, cell)) for run, cell in cells])
     plays: dict[_Key, list[Play]] = {}
     machines = {id(run): machine_of(run.document.environment) for run in runs}

@@ -1,6 +1,7 @@
-"""A policy and the candidates → what to ship, or why nobody knows, or why nothing may be. Pure; docs/deciding.md.
+"""A policy and the candidates → what to ship, or why it isn't known, or why nothing may be. Pure; docs/deciding.md.
 
-Chosen is only who is proven to meet every limit; the rule among those is the answer's own (`results.choice`).
+Only a candidate that is proven to meet every limit can be chosen; among those the answer's own rule chooses
+(`results.choice`).
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Decision(Part):
     """What a policy says of some runs.
 
     Attributes:
-        chosen: a label; null where nobody is proven to meet every limit, or nothing stands behind the first place.
+        chosen: a label; null if no candidate is proven to meet every limit, or the first place rests on nothing.
         tied: those that may be as good; the choice among them is by `chosen_by`.
         reason: why nothing is chosen.
         settle: the command that would settle it.
@@ -123,7 +124,7 @@ class Decision(Part):
 
     @property
     def exit_code(self) -> ExitCode:
-        """0 where one is chosen, 3 where nothing may be, 7 where nobody knows."""
+        """Return 0 if one is chosen, 3 if nothing may be, 7 if it isn't known."""
         return EXIT_CODES[self.outcome]
 
     def of(self, candidate: str) -> Judged:

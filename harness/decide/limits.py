@@ -140,9 +140,9 @@ def judge_limits(
     So a limit with an exact figure, and a candidate that can't be chosen, leave all other answers as they are; another
     uncertain question may take up to its share, and gives that back once it is answered.
 
-    Who can be chosen is found out from exact figures and times alone. They don't depend on which rows the sample holds,
-    so the chance of an error is kept whatever they select. A question without a share is judged by itself: its answer
-    can't make its candidate the chosen one.
+    Which candidates can be chosen is found out from exact figures and times alone. They don't depend on which rows the
+    sample holds, so the chance of an error is kept whatever they select. A question without a share is judged by
+    itself: its answer can't make its candidate the chosen one.
 
     Args:
         alpha: the chance of an error that these candidates share.
@@ -307,7 +307,7 @@ def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
     told = LIMITS[limit].unit.told
     if figure.low is None or figure.high is None:
-        return "the limit is nearer than is known of it"
+        return "the value isn't known closely enough to compare it with the limit"
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"
 
 
@@ -350,7 +350,7 @@ def _explain_missing_p99(timing: Timing) -> tuple[str, str]:
 
 
 def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
-    """Where as many machines are paid for as the load takes: under the share of it that each of them gets."""
+    """Return the p99 if as many machines are paid for as the load takes: under the share that each of them gets."""
     policy, rate = asked.policy, find_rate(asked.policy, asked.candidate)
     if isinstance(rate, str):
         return Bounds(reason=rate, needs=rate_needs(policy))
@@ -359,7 +359,7 @@ def _bound_p99_shared(asked: _Asked, load: float) -> Bounds:
 
 
 def _bound_p99_served(play: Play | None, load: float) -> Bounds:
-    """Under requests that arrive by themselves, at that rate or more: fewer of them are answered no later."""
+    """Return the p99 under requests that arrive by themselves, at that rate or more: fewer are answered no later."""
     needs = f"--scenario serve --rate {math.ceil(load) if load > 1 else load:g}/s"
     served = play.row.serve if play else None
     if served is None:
@@ -415,7 +415,9 @@ def _rows_for_accuracy(share: float, asked: _Asked) -> int | None:
 
 
 def _told_rows(count: int, needed: int | None, what: str = "labelled row") -> str:
-    return f"{counted(count, what)}; " + (f"about {needed:,} would tell" if needed else "no number would tell")
+    return f"{counted(count, what)}; " + (
+        f"about {needed:,} would settle it" if needed else "no number would settle it"
+    )
 
 
 def _bound_drop(asked: _Asked) -> Bounds:
@@ -424,7 +426,9 @@ def _bound_drop(asked: _Asked) -> Bounds:
         return Bounds(value=0.0, low=0.0, high=0.0)
     play, against = next(_with_reference(asked.candidate), (None, ""))
     if play is None:
-        return Bounds(reason="no accuracy beside plain FP32's is known", needs="--inputs data.npz --labels labels.npz")
+        return Bounds(
+            reason="no accuracy of plain FP32 is known to compare with", needs="--inputs data.npz --labels labels.npz"
+        )
     return bound_drop(play.right[against], play.right[play.row.arm], asked.wanted, asked.alpha)
 
 
@@ -471,7 +475,7 @@ def _bound_agreement(asked: _Asked) -> Bounds:
         return _bound_own_agreement(metric, asked)
     shares = [play.row.fidelity.top1_agreement for play in asked.candidate.plays if play.row.fidelity]
     worst = None if None in shares else min((one for one in shares if one is not None), default=None)
-    return _exact_bounds(worst, "its outputs are no classes")
+    return _exact_bounds(worst, "its outputs are not classes")
 
 
 def _bound_own_agreement(metric: Metric, asked: _Asked) -> Bounds:

@@ -39,7 +39,7 @@ HOUR_S = 3_600
 MILLION = 1e6
 
 MOST_MACHINES = 1_000
-"""Nobody looks for a load that takes more of them."""
+"""A search for a load stops at so many of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ObjectiveValue:
         others: where else, in another run.
         cost: where it is one, which goes in steps of whole machines.
         exact: nothing about it is noisy.
-        reason: why nobody knows it, or why what was timed doesn't tell yet.
+        reason: why it isn't known, or why what was timed doesn't tell yet.
         needs: what to add to `shootout run` to know it.
         fault: why it may not be shipped, whatever another run says.
         unvouched: why no verdict stands where its time was measured; None where nothing asks for a time.
@@ -229,8 +229,8 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
     """Return how many a second it does: under the policy's limit on p99 where there is one, else as fast as it can.
 
     Returns:
-        Its upper end is inf where it may do more: the rate was given, or a search took it for enough. Why nobody
-        knows, in a few words, where it isn't measured so that the limit can be held against it.
+        Its upper end is inf if it may do more: the rate was given, or a search took it for enough. If no measurement
+        can be held against the limit: why not, in a few words.
     """
     play = rate_play(policy, candidate)
     if play is None:
@@ -247,7 +247,7 @@ def find_rate(policy: Policy, candidate: Candidate) -> Rate | str:
 
 
 def rate_play(policy: Policy, candidate: Candidate) -> Play | None:
-    """Where its rate was measured; None: nowhere so that the policy's limit on p99 held.
+    """Return where its rate was measured; None if the policy's limit on p99 held nowhere.
 
     A rate that was searched comes before one that was given, which only shows that it can do so much.
     """
@@ -304,7 +304,7 @@ class Cost(Part):
 
 
 def find_cost(policy: Policy, candidate: Candidate) -> Cost | str:
-    """Return the cost of the policy's load on a candidate's machine; or why nobody knows it, in a few words."""
+    """Return the cost of the policy's load on a candidate's machine; or why it isn't known, in a few words."""
     if policy.load is None:
         return "the policy gives no load"
     price = price_of(policy, candidate)

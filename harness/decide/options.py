@@ -108,43 +108,50 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example and its sentence."""
+    """One key: its unit, whether a value may be at `most` or must be at `least` this, an example, and its words."""
 
     unit: Unit
     side: Literal["most", "least"] = "most"
     example: str
-    help: str
+    words: str
+
+    @property
+    def help(self) -> str:
+        """Return its sentence."""
+        return f"{self.words}, at {self.side}."
 
 
 LIMITS: Mapping[Limit, Quantity] = {
     Limit.P99: Quantity(
-        unit=NANOSECONDS, example="5ms", help="99 of 100 calls, or under `load` requests, are answered within this."
+        unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
     ),
     Limit.ACCURACY: Quantity(
-        unit=SHARE, side="least", example="95%", help="Share of labelled rows that it gets right."
+        unit=SHARE, side="least", example="95%", words="Share of labelled rows that are classified correctly"
     ),
-    Limit.DROP: Quantity(unit=POINTS, example="0.5pp", help="What it may lose against plain FP32, in pairs of rows."),
+    Limit.DROP: Quantity(
+        unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labelled rows"
+    ),
     Limit.METRIC: Quantity(
-        unit=BARE, side="least", example="0.9", help="The mean of a metric of which higher is better (run --metric)."
+        unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better (run --metric)"
     ),
-    Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", help="The mean of a metric of which lower is better."),
+    Limit.MOST_METRIC: Quantity(unit=BARE, example="0.1", words="Mean of a metric of which lower is better"),
     Limit.METRIC_DROP: Quantity(
-        unit=BARE, example="0.005", help="What the metric may lose against plain FP32, in its unit, in pairs of rows."
+        unit=BARE, example="0.005", words="Loss of the metric against plain FP32, in its unit, on the same rows"
     ),
-    Limit.ERROR: Quantity(unit=BARE, example="1e-3", help="Relative error against the FP64 reference outputs."),
+    Limit.ERROR: Quantity(unit=BARE, example="1e-3", words="Relative error against the FP64 reference outputs"),
     Limit.AGREEMENT: Quantity(
         unit=SHARE,
         side="least",
         example="99%",
-        help="The metric against FP32's own outputs, or else the share of inputs with the reference's first class.",
+        words="Metric against FP32's own outputs, or else the share of inputs with the reference's first class",
     ),
-    Limit.MEMORY: Quantity(unit=BYTES, example="500MB", help="Of all its processes, the most that they took."),
-    Limit.SIZE: Quantity(unit=BYTES, example="50MB", help="Of the model's artifact."),
-    Limit.INSTALL: Quantity(unit=BYTES, example="250MB", help="What the runtime and all that it needs take on disk."),
-    Limit.READY: Quantity(unit=NANOSECONDS, example="2s", help="Load and first call, the slowest of all starts."),
-    Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", help="Items or requests a second."),
+    Limit.MEMORY: Quantity(unit=BYTES, example="500MB", words="Peak memory of all its processes"),
+    Limit.SIZE: Quantity(unit=BYTES, example="50MB", words="Size of the model's files"),
+    Limit.INSTALL: Quantity(unit=BYTES, example="250MB", words="Disk space of the runtime and all that it needs"),
+    Limit.READY: Quantity(unit=NANOSECONDS, example="2s", words="Slowest start: time to load and answer a call"),
+    Limit.RATE: Quantity(unit=PER_SECOND, side="least", example="200/s", words="Items or requests a second"),
     Limit.COST: Quantity(
-        unit=PER_HOUR, example="0.50/h", help="Of all machines that `load` takes, in the machines' currency."
+        unit=PER_HOUR, example="0.50/h", words="Price of all machines that `load` takes, in the machines' currency"
     ),
 }
 
@@ -163,7 +170,7 @@ MACHINE = "match=TEXT,price=N,currency=USD,source=TEXT,as-of=DATE"
 
 
 def read_machines(flag: str, texts: list[str]) -> tuple[dict[str, object], ...]:
-    """`match=…,price=0.09,…` texts → machines as a policy file has them.
+    """Read `match=…,price=0.09,…` texts as machines, as a policy file has them.
 
     Raises:
         UsageError: one has another form, or its price is no number.
@@ -181,13 +188,13 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
     try:
         return found | ({"price": float(str(found["price"]))} if "price" in found else {})
     except ValueError:
-        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is no number") from None
+        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is not a number") from None
 
 
 def _limit_flag(limit: Limit) -> Flag:
     """Return the option of a limit."""
     quantity = LIMITS[limit]
-    return Flag(group=HelpGroup.LIMITS, word=quantity.example, help=f"Limit, at {quantity.side}. {quantity.help}")
+    return Flag(group=HelpGroup.LIMITS, word=quantity.example, help=quantity.help)
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -195,29 +202,25 @@ class PolicyOptions(TypedDict, total=False):
 
     objective: Annotated[
         str,
-        Flag(
-            group=HelpGroup.WHAT, word="NAME", help="What is made best: latency (default), rate, cost, size, install."
-        ),
+        Flag(group=HelpGroup.WHAT, word="NAME", help="What to optimize: latency (default), rate, cost, size, install."),
     ]
     indifferent: Annotated[
         str,
         Flag(
             group=HelpGroup.WHAT,
             word="SHARE",
-            help=f"Of two no further apart, either may be shipped. Default: {INDIFFERENT:.0%}.",
+            help=f"Treat candidates within this margin as equal. Default: {INDIFFERENT:.0%}.",
         ),
     ]
     load: Annotated[
         str,
         Flag(
-            group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve: p99 and cost are at that rate or more."
+            group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 and cost hold at that rate or more."
         ),
     ]
     utilisation: Annotated[
         str,
-        Flag(
-            group=HelpGroup.WHAT, word="SHARE", help="Of a machine's measured rate, what is counted on. Default: 70%."
-        ),
+        Flag(group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate to plan with. Default: 70%."),
     ]
     p99: Annotated[str, _limit_flag(Limit.P99)]
     min_accuracy: Annotated[str, _limit_flag(Limit.ACCURACY)]
@@ -240,6 +243,6 @@ class PolicyOptions(TypedDict, total=False):
             word="MACHINE",
             several=True,
             read=read_machines,
-            help=f"A machine's price: {MACHINE}.",
+            help=f"Price of a machine: {MACHINE}.",
         ),
     ]

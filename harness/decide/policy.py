@@ -127,10 +127,10 @@ def as_policy(given: PolicyLike) -> Policy:
     if isinstance(given, str | PathLike):
         return read_policy(Path(given), {})
     if not isinstance(given, Mapping):
-        raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict, and not {given!r}")
+        raise UsageError(f"a policy is the path of a deploy.toml, or its keys as a dict; received {given!r}")
     keys, limits = {name: value for name, value in given.items() if name != "limits"}, given.get("limits", {})
     if not isinstance(limits, Mapping):
-        raise UsageError(f"limits is a dict, as {{'p99': '5ms'}}, and not {limits!r}")
+        raise UsageError(f"limits is a dict such as {{'p99': '5ms'}}; received {limits!r}")
     for name in limits:
         if name not in {*Limit}:
             raise unknown("limit", str(name), Limit)
@@ -170,12 +170,12 @@ def _check_tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"can't read the policy {str(path)!r}: it is no ordinary file")
+            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"can't read the policy {str(path)!r}: it is no text") from None
+        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 
@@ -208,14 +208,14 @@ def _check_fields(fields: Mapping[str, Any]) -> Policy:
 
 
 def _refuse_costless(policy: Policy) -> None:
-    """Return what asks for a cost and gives nothing to reckon it from."""
-    asks = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
+    """Refuse a policy that needs a cost and gives nothing to reckon it from."""
+    user = "objective cost" if policy.objective is Objective.COST else "a limit on cost"
     if not policy.asks_cost:
         return
     if policy.load is None:
-        raise UsageError(f'{asks} needs a load: write load = "200/s"')
+        raise UsageError(f'{user} needs a load: write load = "200/s"')
     if not policy.machines:
-        raise UsageError(f"{asks} needs the price of each machine: a [[machine]] with {', '.join(MACHINE_KEYS)}")
+        raise UsageError(f"{user} needs the price of each machine: a [[machine]] with {', '.join(MACHINE_KEYS)}")
 
 
 def _read_machine(given: Mapping[str, Any]) -> Priced:
@@ -253,12 +253,12 @@ def make_template(study: str) -> str:
 
 
 def _template_lines(study: str) -> Iterator[str]:
-    yield "# What a deployment needs. Take the # from what matters, then:"
+    yield "# What a deployment needs. Uncomment what matters, then:"
     yield f"#   shootout run {study} --policy deploy.toml"
-    yield _template_line('objective = "latency"', f"of {', '.join(Objective)}: what is made best")
-    yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "of two no further apart, either may be shipped")
-    yield _template_line('# load = "200/s"', "p99, rate and cost under so many requests a second")
-    yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "of a machine's measured rate, what is counted on")
+    yield _template_line('objective = "latency"', f"what to optimize: {', '.join(Objective)}")
+    yield _template_line(f'# indifferent = "{INDIFFERENT:.0%}"', "candidates within this margin count as equal")
+    yield _template_line('# load = "200/s"', "requests a second, for p99, rate and cost")
+    yield _template_line(f'# utilisation = "{UTILISATION:.0%}"', "share of the measured rate to plan with")
     yield "\n[limits]"
     for limit, one in LIMITS.items():
         value = one.example if one.unit is BARE else f'"{one.example}"'

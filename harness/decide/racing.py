@@ -1,4 +1,4 @@
-"""A race towards a decision: what a policy needs measured, and whom it need not wait for because a limit is broken."""
+"""A race towards a decision: what a policy needs measured, and which arms a broken limit makes needless."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if "scenario" not in asked:
         changes["scenario"] = tuple(_choose_scenarios(policy))
     if "goal" not in asked and study.crossover is None:
-        changes["goal"] = str(Aim.BEST)  # who is beaten needs no verdict against the baseline
+        changes["goal"] = str(Aim.BEST)  # a beaten arm needs no verdict against the baseline
     serves = Scenario.SERVE in changes.get("scenario", study.scenario)
     if serves and "rate" not in asked and policy.objective is Objective.LATENCY and policy.load:
         changes["rate"] = _given_rate(policy, policy.load)
@@ -70,7 +70,7 @@ def fit_study(policy: Policy, study: Study, asked: Collection[str]) -> Study:
     if SPREAD & policy.limits.keys() or by_rate:
         least = changes["least_restarts"] = max(least, LEAST_TAILS)
     if policy.objective in EXACT and not by_rate and "goal" in changes:
-        changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # who is faster is no matter
+        changes["max_restarts"] = min(max(least, LEAST_TAILS), study.most_restarts)  # which is faster doesn't matter
     return study.changed(**changes)
 
 
@@ -79,7 +79,7 @@ def _is_by_rate(policy: Policy) -> bool:
 
 
 def _given_rate(policy: Policy, load: float) -> float:
-    """At which the p99 is measured: of the load, or of as much more as shows that a limit on the rate is met."""
+    """Return the rate at which the p99 is measured: the load, or what shows that a limit on the rate is met."""
     wanted = policy.limits.get(Limit.RATE)
     return max(load, math.ceil(wanted / policy.utilisation)) if wanted and Limit.P99 in policy.limits else load
 

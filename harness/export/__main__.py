@@ -113,7 +113,7 @@ def _plan_of_next(jobs: Sequence[ExportJob], plan: Deadline) -> Deadline:
 def main() -> None:
     """Do every job, each by itself: one that fails doesn't stop the others."""
     leave_with(int(sys.argv[2]))
-    os.dup2(2, 1)  # nobody reads what is printed, and standard error alone is kept from filling the disk
+    os.dup2(2, 1)  # what is printed isn't read, and standard error alone is kept from filling the disk
     rare_collector()
     failed: dict[str, ShootoutError] = {}
     place = Path(sys.argv[1])

@@ -61,7 +61,7 @@ def own_calibration(
 def drawn_calibration(
     specs: tuple[TensorSpec, ...], batch: int, ways: Mapping[str, InputWay] | None = None
 ) -> list[dict[str, Array]]:
-    """Drawn calibration sets."""
+    """Draw calibration sets."""
     return draw(specs, calibration_count(specs, batch), CALIBRATION_SEED, ways)
 
 
@@ -80,7 +80,7 @@ def read_calibration(path: Path, specs: Sequence[TensorSpec]) -> list[dict[str, 
     sets = read_sets(path, specs)
     if len(sets) < CALIBRATION_SETS:
         fix = f"give at least {CALIBRATION_SETS}, as rows or stacked along a leading axis"
-        raise UsageError(f"{path}: {len(sets)} calibration set gives no range to rely on; {fix}")
+        raise UsageError(f"{path}: {len(sets)} calibration set gives no reliable range; {fix}")
     for name in sets[0]:
         wild = sum(int(np.isinf(one[name]).sum()) for one in sets if one[name].dtype.kind == "f")
         if wild:

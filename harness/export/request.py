@@ -325,7 +325,7 @@ def labels_of(request: Request) -> Path | None:
 
         among = None if LABELS in onnx_axes.input_texts(header(path_of(request.model))) else among
     if among and request.labels_npz:
-        raise UsageError(f"{among} holds labels, and --labels gives some too: give one of them")
+        raise UsageError(f"{among} holds labels, and --labels gives some too: pass only one of them")
     return request.labels_npz or among
 
 

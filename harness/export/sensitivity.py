@@ -36,7 +36,7 @@ def rank_layers(request: Request) -> list[LayerSensitivity]:
         ModelError: the model can't be exported, or has nothing to quantize.
     """
     if parse(request.variant).is_quantized:
-        raise UsageError(f"variant {request.variant!r} is quantized already: ask for the plain model")
+        raise UsageError(f"variant {request.variant!r} is quantized already: name the plain model")
     exported = obtain(request)
     with cache.workshop() as folder:
         result = folder / "layers.json"

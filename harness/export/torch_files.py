@@ -73,7 +73,7 @@ def write_onnx(
 
 @functools.cache
 def keep_operators() -> None:
-    """Let torch keep the table of its ONNX operators: made anew, as it does, it takes longer than a small model."""
+    """Let torch keep the table of its ONNX operators: made again, as it does, it takes longer than a small model."""
     with suppress(ImportError, AttributeError):  # inner parts of torch, which another version may have elsewhere
         from torch.onnx._internal.exporter._registration import ONNXRegistry
 

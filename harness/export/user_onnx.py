@@ -280,7 +280,7 @@ def _make_notes(
 
 
 def _bounds_behind(held: Precision) -> tuple[Precision, ...]:
-    """Whose error bounds make that of a file which holds this precision."""
+    """Return the precisions whose error bounds make that of a file which holds this one."""
     whole = {Precision.INT8: (Precision.INT8, Precision.INT8_DYNAMIC), Precision.INT4: (Precision.INT4,)}
     return (*whole[held], Precision.BF16) if held in whole else (held,)
 

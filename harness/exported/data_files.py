@@ -213,7 +213,7 @@ def _refuse_nan(path: Path, name: str, array: Array) -> None:
 
 
 def read_headers(path: Path) -> dict[str, TensorSpec]:
-    """Shape and dtype of all arrays by name; raises as `read_arrays`."""
+    """Return the shape and dtype of all arrays by name; raises as `read_arrays`."""
     if table_files.is_table(path):
         return {name: _header_of(name, array) for name, array in _read_each(path)}
     with _explaining_errors(path):
@@ -249,7 +249,7 @@ def _files_in(folder: Path) -> list[Path]:
 def _require_ordinary(path: Path) -> None:
     """Stop at what would be waited for or read without end."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no ordinary file")
+        raise UsageError(f"{path} is not a regular file")
 
 
 @contextmanager

@@ -203,7 +203,7 @@ class Effort:
         return is_whole
 
     def wait_for(self, precisions: Collection[str]) -> None:
-        """Predict these too, whatever the arms are: an error bound that somebody waits for is made of theirs."""
+        """Predict these too, whatever the arms are: an error bound that is waited for is made of theirs."""
         self._parts |= set(precisions)
 
     @property

@@ -218,16 +218,16 @@ def gate(
     of_output = f" of {worst}" if (worst := _name_worst_output(found)) else ""
     told = f"relative L2 error{of_output} {found.relative_l2:.2g} is"
     if is_real and not is_judged and not is_scored and found.relative_l2 > max(USEFUL_BOUND, max_error):
-        return f"{told} nearer to that of zeros than to none"
+        return f"{told} nearer to that of all zeros than to 0"
     if not is_judged or (max_error and found.relative_l2 <= max_error):
         error_bound = math.inf
     if error_bound is None:
         return "no error bound is known for this model in this precision, so the row can't be checked"
     if found.relative_l2 > error_bound:
-        return f"{told} above the {error_bound:.2g} that this precision explains"
+        return f"{told} above the error bound of this precision, {error_bound:.2g}"
     if error_bound < math.inf and found.relative_l2 > USEFUL_BOUND and not is_scored:
-        explained = f"this precision may explain {error_bound:.2g}, which proves nothing above {USEFUL_BOUND}"
-        return f"{told} nearer to that of zeros than to none: {explained}"
+        weak = f"the error bound of this precision, {error_bound:.2g}, proves nothing above {USEFUL_BOUND}"
+        return f"{told} nearer to that of all zeros than to 0: {weak}"
     if least and found.relative_l2 <= least:
         return f"{told} that of floats (up to {least:.2g}): nothing was rounded"
     return None
@@ -253,7 +253,7 @@ def standing(found: Fidelity, error_bound: float | None, *, is_judged: bool) -> 
 
 
 def with_shared(found: Fidelity, outputs: Sequence[Arrays], reference: Sequence[Arrays]) -> Fidelity:
-    """`found` with the distance to the shared model's own outputs."""
+    """Return `found` with the distance to the shared model's own outputs."""
     return dataclasses.replace(found, shared_l2=compare(outputs, reference).relative_l2)
 
 

@@ -344,7 +344,7 @@ class ExportedModel:
         facts = dataclasses.asdict(self)
         del facts["folder"]
         files = {path.name: sha256(path) for path in sorted(self.folder.iterdir())}
-        temporary = self.folder / f"{MANIFEST}.part"  # who sees a manifest takes the exported model for whole
+        temporary = self.folder / f"{MANIFEST}.part"  # a folder with a manifest is taken for a whole exported model
         temporary.write_text(sealed({"schema": SCHEMA, **facts, "files": files}), encoding="utf-8")
         temporary.replace(self.folder / MANIFEST)
 

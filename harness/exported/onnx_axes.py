@@ -69,7 +69,7 @@ def axis_sizes(model: ModelProto, batch: int, sets: Mapping[str, int], called: s
     given = [sets[name] for name in batch_axes if name in sets]
     rows = given[0] if given else batch
     if batch not in (rows, 1):
-        raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: give one of them")
+        raise UsageError(f"batch {batch} and {batch_axes[0]}={rows} are the same axis: pass only one of them")
     if not batch_axes and batch != 1:
         raise UsageError(f"batch {batch}: no input's first axis is free: {_list_inputs(inputs)}; leave the batch out")
     sizes = {**dict.fromkeys(batch_axes, rows), **sets}
@@ -118,7 +118,7 @@ def sizes_asked(
     told, rows_of = sizes_of_shapes(model, shapes), _batch_axes(true_inputs(model))
     for axis in told.keys() & sets.keys():
         if told[axis] != sets[axis]:
-            raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: give one of them")
+            raise UsageError(f"{axis} is {told[axis]} by --shape and {sets[axis]} by --set: pass only one of them")
     rows = {told[axis] for axis in rows_of if axis in told}
     if len(rows) == 1 and batch in (1, *rows):
         batch = rows.pop()

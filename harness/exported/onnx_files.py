@@ -83,7 +83,7 @@ def header(path: Path) -> ModelProto:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for, a device has no end
-            raise UsageError(f"{path} is no ordinary file")
+            raise UsageError(f"{path} is not a regular file")
         return _read_header(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror}") from error
@@ -100,7 +100,7 @@ def _read_header(path: Path, _mtime_ns: int, _size: int) -> ModelProto:
     if not all(
         isinstance(text, str) and not (is_shown and _is_misleading(text)) for text, is_shown in _names_in(model)
     ):
-        raise ModelError(f"{path} is not an ONNX model: it has names that are no plain text; export it again")
+        raise ModelError(f"{path} is not an ONNX model: its names aren't valid text; export it again")
     if not model.graph.output:
         raise ModelError(f"{path} is not an ONNX model: it has no graph with an output; export it again")
     return model
@@ -221,10 +221,10 @@ def _external_places(model: ModelProto) -> Iterator[ExternalDataInfo]:
             info = ExternalDataInfo(tensor)
         except (ValueError, TypeError) as error:
             raise ModelError(
-                f"tensor {tensor.name!r} lies nowhere that can be read: {error}; export it again"
+                f"tensor {tensor.name!r} has an unreadable data location: {error}; export it again"
             ) from None
         if (info.offset or 0) < 0 or (info.length or 0) < 0 or not isinstance(info.location, str):
-            raise ModelError(f"tensor {tensor.name!r} lies at a place that is none; export it again")
+            raise ModelError(f"tensor {tensor.name!r} has an invalid data location; export it again")
         yield info
 
 
@@ -234,7 +234,7 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
         file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
         found = file.is_file()
     except (OSError, ValueError):  # too long, or with a letter that no name may have
-        raise ModelError(f"{model.name} reads its weights from {location[:100]!r}, which is no file's name") from None
+        raise ModelError(f"{model.name} reads its weights from {location[:100]!r}, which is not a file name") from None
     if not file.is_relative_to(folder) or ".." in Path(location).parts:
         raise ModelError(f"{model.name} reads its weights from {location!r}, outside its own folder: refused")
     if not found:

@@ -159,14 +159,15 @@ def open_shipped(folder: Path) -> ShippedFolder:
     if stored.get("schema") != SCHEMA:
         made = stored.get("made_with", "another program")
         raise UsageError(
-            f"{str(path)!r} is of the form {stored.get('schema')!r}, made with {made}; this version reads {SCHEMA!r}: "
+            f"{str(path)!r} has the schema {stored.get('schema')!r}, made with {made}; this version reads {SCHEMA!r}: "
             "ship it again"
         )
     try:
         _check_files(folder, stored["files"])
         return _from_facts(folder, stored, _read_json(folder / RUNTIME))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{str(path)!r} is no manifest of a shipped folder: {type(error).__name__} {error}") from None
+        why = f"{type(error).__name__} {error}"
+        raise UsageError(f"{str(path)!r} is not the manifest of a shipped folder: {why}") from None
 
 
 def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
@@ -182,7 +183,7 @@ def read_row(shipped: ShippedFolder) -> Mapping[str, Any]:
         rows: list[dict[str, Any]] = json.loads(path.read_bytes())["rows"]
         return next(row for row in rows if row["executed"] and all(row[name] == one for name, one in wanted.items()))
     except (OSError, ValueError, KeyError, TypeError, StopIteration):
-        raise UsageError(f"{str(path)!r} doesn't tell what {arm.label} was measured on: ship it again") from None
+        raise UsageError(f"{str(path)!r} doesn't say what {arm.label} was measured on: ship it again") from None
 
 
 def _check_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -233,9 +234,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{str(path)!r} can't be read: {error.strerror}; is it a shipped folder?") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"{str(path)!r} is no JSON") from None
+        raise UsageError(f"{str(path)!r} is not JSON") from None
     if not isinstance(found, dict):
-        raise UsageError(f"{str(path)!r} holds no JSON object")
+        raise UsageError(f"{str(path)!r} is not a JSON object")
     return found
 
 

@@ -46,7 +46,7 @@ def read(path: Path) -> Table:
     try:
         size_bytes = path.stat().st_size
         if not path.is_file():  # a pipe would be waited for
-            raise UsageError(f"{path} is no ordinary file")
+            raise UsageError(f"{path} is not a regular file")
         return _read_parquet(path) if path.suffix == PARQUET else _read_lines(path, size_bytes)
     except OSError as error:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error
@@ -112,7 +112,7 @@ def _read_lines(path: Path, size_bytes: int) -> Table:
     try:
         lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is no text: {error}") from error
+        raise UsageError(f"{path} is not a text file: {error}") from error
     if lines == [""]:
         raise UsageError(f"{path} is empty: write a line for each row")
     values = []
@@ -145,7 +145,7 @@ def _read_parquet(path: Path) -> dict[str, Column]:
             table = file.read()
         names = [name for name in table.column_names if not name.startswith(_PANDAS_INDEX)]
         if len(set(names)) < len(names):
-            raise UsageError(f"{path}: two columns have one name: {names}")
+            raise UsageError(f"{path}: two columns have the same name: {names}")
         return {name: _read_column(pyarrow.concat_arrays(table.column(name).chunks)) for name in names}
     except pyarrow.ArrowException as error:
         raise UsageError(f"can't read {path} as Parquet: {' '.join(str(error).split())}") from error

@@ -43,7 +43,7 @@ def obstacle(target: Target) -> tuple[str, str] | None:
     """Return why this target has no training step, and what to do; None if its backend decides."""
     if target.precision not in PRECISIONS or target.scheme:
         wanted = f"{target.precision}{f'/{target.scheme}' if target.scheme else ''}"
-        return f"a training step keeps its weights in float32: there is none in {wanted}", "ask for fp32 or bf16"
+        return f"a training step keeps its weights in float32: there is none in {wanted}", "use fp32 or bf16"
     return None
 
 

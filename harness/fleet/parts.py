@@ -80,7 +80,7 @@ class HeldPart:
 def deal(kind: NodeKind, held: Sequence[HeldPart] = (), *, together: bool = False) -> list[FleetPart]:
     """Return the parts that a kind of node still has to measure.
 
-    What a node began and the same node can go on with stays its own. All else that isn't finished is dealt anew, one
+    What a node began and the same node can go on with stays its own. All else that isn't finished is dealt again, one
     group after another, so that each node gets small and large ones of a sweep.
 
     Args:
@@ -164,7 +164,7 @@ def find_held(out: Path) -> list[HeldPart]:
             continue  # the command was killed before the journal was written
         if not is_part or not journal.begun(folder):
             raise UsageError(
-                f"{str(out)!r} is no folder of a fleet's run (it holds {folder.name!r}): choose another --out"
+                f"{str(out)!r} is not the folder of a fleet's run (it holds {folder.name!r}): choose another --out"
             )
         history = journal.read(folder)
         settled = frozenset(find_settled(history))

@@ -87,7 +87,7 @@ def check_address(address: str) -> None:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal():
-        raise UsageError(f"--ray {address!r} is no HOST:PORT, nor `auto`; `ray start --head` prints HOST:PORT")
+        raise UsageError(f"--ray {address!r} is neither HOST:PORT nor `auto`; `ray start --head` prints HOST:PORT")
     try:
         socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
     except (OSError, OverflowError) as error:

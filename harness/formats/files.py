@@ -96,5 +96,5 @@ def _check_target(path: Path) -> Path:
 def _find_ending(path: Path) -> str:
     ending = next((end for end in FORMATS if path.name.lower().endswith(end)), None)
     if ending is None:
-        raise UsageError(f"no format is known by the name {path.name!r}; end it in one of {ENDS}")
+        raise UsageError(f"{path.name!r} has an unknown ending: use one of {ENDS}")
     return ending

@@ -29,7 +29,7 @@ from shootout.units import counted, size
 NOT_RACED = frozenset({Limit.RATE, Limit.COST})
 """Limits that a race of single calls says nothing on."""
 
-UNRACED = "no gate races it: `shootout decide` tells; give the gate a policy without it"
+UNRACED = "a gate doesn't measure it: use `shootout decide`, or a policy without it"
 
 _UNTOLD = "none told"
 
@@ -76,7 +76,7 @@ def read_limits(options: Mapping[str, Any]) -> Limits:
         slower = SHARE.read("--slower", options["slower"])
     if not BIAS_FLOOR <= slower <= MOST_PERCENT / 100:
         raise UsageError(
-            f"--slower {100 * slower:g}% can't be told: from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
+            f"invalid --slower {100 * slower:g}%: use a value from {100 * BIAS_FLOOR:g}%, what the harness may err by, "
             f"to {MOST_PERCENT}%"
         )
     drop, size = options.get("accuracy_drop"), options.get("size")
@@ -131,7 +131,7 @@ def find_evidence(
 
 
 def _check_outputs(mine: Row, other: Row) -> Check:
-    """Return the run itself held them to the FP64 reference outputs: who is out of the error bound has failed.
+    """Check that the run held both to the FP64 reference outputs: an arm out of its error bound has failed.
 
     A reference that failed in any other way says nothing of the candidate; then the race has no word either.
     """
@@ -153,7 +153,7 @@ def _check_outputs(mine: Row, other: Row) -> Check:
         name="error",
         reference=errors[0],
         candidate=errors[1],
-        limit="what its precision explains",
+        limit="the error bound of its precision",
         standing=standing,
         reason=reason,
     )
@@ -295,7 +295,7 @@ def _compare_scores(before: Scores, after: Scores, limits: MetricLimits, alpha: 
     reason = f"all {counted(len(after.rows), after.unit)} have the same score"
     if change:
         reason = f"{change.value:+.2g} [{change.low:+.2g}, {change.high:+.2g}]"
-        reason += f"; about {needed:,} scored {after.unit}s would tell" if needed else ""
+        reason += f"; about {needed:,} scored {after.unit}s would settle it" if needed else ""
     return Check(**told, limit=f"at most {most:.2g} lost", standing=standing, reason=reason)
 
 

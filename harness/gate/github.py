@@ -84,7 +84,7 @@ def summarize(gate: Gate, document: Document | None) -> str:
 
 
 def annotate(gate: Gate) -> Iterator[str]:
-    """`::error title=…::…` lines; a gate that passed has its notes as warnings."""
+    """Return `::error title=…::…` lines; a gate that passed has its notes as warnings."""
     if gate.outcome != "pass":
         level = "error" if gate.outcome == "fail" else "warning"
         for reason in gate.reasons:

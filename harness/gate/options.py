@@ -12,38 +12,36 @@ from shootout.constants import INDIFFERENT
 from shootout.study.options import Flag, FolderOptions, HelpGroup, MetricOptions, ModelOptions, read_pythons
 
 MAX_TIME_S = 480.0
-"""Of a gate that nobody gives a time; it is no longer than a job waits for gladly."""
+"""Seconds of a gate without --max-time: as long as a CI job waits gladly."""
 
 
 class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
-    """What races the reference, by which limits, how long; the model's own where the reference's differ here."""
+    """Say what races the reference, by which limits, how long; and the model's own if the reference's differ here."""
 
     candidate: Annotated[
         str,
         Flag(
             group=HelpGroup.WHAT,
             word="TARGET|MODEL",
-            help="What may take the reference's place: a target such as openvino:cpu:int8 on the same model, or an "
-            "ONNX file that the reference's target runs. Default: the reference itself.",
+            help="Target such as openvino:cpu:int8, or ONNX file for the reference's target, to test against the "
+            "reference. Default: the reference itself.",
         ),
     ]
-    arm: Annotated[
+    target: Annotated[
         str,
         Flag(
             group=HelpGroup.WHAT,
             word="TARGET",
-            help="The run's arm to hold it against. Default: what it ships, by --policy where there is one.",
+            help="The run's target to test against. Default: what the run ships, by --policy if one is given.",
         ),
     ]
-    group: Annotated[
-        str, Flag(group=HelpGroup.WHAT, word="NAME", help="The run's cell, where it has several of that arm.")
-    ]
+    group: Annotated[str, Flag(group=HelpGroup.WHAT, word="NAME", help="The run's group, if several have that target.")]
     reference_sha256: Annotated[
         str,
         Flag(
             group=HelpGroup.WHAT,
             word="HASH",
-            help="SHA-256 of the shipped folder's manifest.json: any other reference is refused.",
+            help="SHA-256 of the shipped folder's manifest.json; refuse any other reference.",
         ),
     ]
     pythons: Annotated[
@@ -54,7 +52,7 @@ class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
             name="--python",
             several=True,
             read=read_pythons,
-            help="Another interpreter, with other versions, for a candidate backend@NAME.",
+            help="Add an interpreter with other versions, for a candidate backend@NAME.",
         ),
     ]
     slower: Annotated[
@@ -62,19 +60,19 @@ class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
         Flag(
             group=HelpGroup.LIMITS,
             word="5%",
-            help=f"How much slower it may be. Default: the policy's indifferent, or {INDIFFERENT:.0%}.",
+            help=f"Slowdown to accept. Default: the policy's `indifferent`, or {INDIFFERENT:.0%}.",
         ),
     ]
     accuracy_drop: Annotated[
-        str, Flag(group=HelpGroup.LIMITS, word="0.5pp", help="Accuracy that it may lose, in pairs of labelled rows.")
+        str, Flag(group=HelpGroup.LIMITS, word="0.5pp", help="Loss of accuracy to accept, on the same labelled rows.")
     ]
-    size: Annotated[str, Flag(group=HelpGroup.LIMITS, word="10%", help="How much larger its artifact may be.")]
+    size: Annotated[str, Flag(group=HelpGroup.LIMITS, word="10%", help="Growth of the model's files to accept.")]
     same_proof: Annotated[
         bool,
         Flag(
             group=HelpGroup.LIMITS,
             kind=bool,
-            help="What ran must be alike: device, compute nodes by precision, fallbacks.",
+            help="Require the same device, compute nodes by precision, and fallbacks.",
         ),
     ]
     policy: Annotated[
@@ -83,7 +81,7 @@ class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
             group=HelpGroup.LIMITS,
             word="TOML",
             kind=Path,
-            help="A deploy.toml: the candidate must keep its limits too.",
+            help="Require the limits of this deploy.toml too.",
         ),
     ]
     max_error: Annotated[
@@ -92,7 +90,7 @@ class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
             group=HelpGroup.MORE,
             word="ERROR",
             kind=float,
-            help="Let outputs err by more than their precision explains, up to this: 1e-3.",
+            help="Accept a relative error above the bound predicted for the precision, up to ERROR: 1e-3.",
         ),
     ]
     max_time_s: Annotated[
@@ -101,11 +99,16 @@ class GateOptions(ModelOptions, MetricOptions, FolderOptions, total=False):
             group=HelpGroup.STOP,
             word="TIME",
             name="--max-time",
-            help="End after so long, exports and builds too; what isn't known then is undecided. Default: 8m.",
+            help="Stop after this time, exports and builds included; what isn't known then is undecided. Default: 8m.",
             read=units.read_seconds,
         ),
     ]
     out: Annotated[
         str | PathLike[str],
-        Flag(group=HelpGroup.WHERE, word="FOLDER", help="Run folder. Default: results/gate/<time>.", kind=Path),
+        Flag(
+            group=HelpGroup.WHERE,
+            word="FOLDER",
+            help="Run folder to write or continue. Default: results/gate/<time>.",
+            kind=Path,
+        ),
     ]

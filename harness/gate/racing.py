@@ -157,7 +157,7 @@ def make_study(reference: Reference, candidate: str | None, limits: Limits, opti
 
 
 def _refuse_sizes(study: Study, reference: Reference) -> None:
-    """Return a race is of one size, and that is the reference's."""
+    """Refuse several sizes, and one that isn't the reference's."""
     sizes: Mapping[str, Sequence[object]] = {"batch": study.batch, "threads": study.threads, **study.parameters}
     for name, values in sizes.items():
         if len(values) > 1:
@@ -179,22 +179,20 @@ def _is_model(candidate: str) -> bool:
 
 
 def _refuse_another(model: str, other: str) -> None:
-    """Two models of ours are two models; what files hold is compared when they are exported."""
+    """Refuse two models of ours; what files hold is compared when they are exported."""
     if model != other and {model, other} & {*models.names()}:
-        raise UsageError(f"the reference is of {model!r}, and the candidate of {other!r}: a gate is about one model")
+        raise UsageError(f"the reference runs {model!r}, and the candidate {other!r}: a gate is about one model")
 
 
 def _check_files(reference: str, candidate: str) -> tuple[str, str]:
     """Return the two files that race each other."""
     if not (is_file(reference) and is_file(candidate)):
         raise UsageError(
-            f"candidate {candidate!r} is a model: it races a shipped folder, or as an ONNX file that of a run, "
-            f"and that is of {reference!r}: ship the reference"
+            f"candidate {candidate!r} is a model, and the reference is a run of {reference!r}: ship the reference, "
+            "or give an ONNX file for a run of an ONNX file"
         )
     if Path(reference).resolve() == Path(candidate).resolve():
-        raise UsageError(
-            f"candidate {candidate!r} is the reference's own file: keep the old one beside it under another name"
-        )
+        raise UsageError(f"candidate {candidate!r} is the reference's own file: keep the old one under another name")
     return reference, candidate
 
 
@@ -206,7 +204,7 @@ def _one_target(text: str, pythons: Mapping[str, Any]) -> str:
 
 
 def _refuse_missing(target: Target) -> None:
-    """Say at once where the reference's own backend isn't here."""
+    """Stop at once if the reference's own backend can't run here."""
     if target.python:
         return
     found = known_available({provider(target)})[provider(target)]

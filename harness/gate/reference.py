@@ -74,7 +74,7 @@ def read_reference(
     """
     if (folder / MANIFEST).exists():
         if arm or group:
-            raise UsageError(f"{str(folder)!r} is a shipped folder, of one arm: --arm and --group are for a run")
+            raise UsageError(f"{str(folder)!r} is a shipped folder, of one target: --target and --group are for a run")
         if pinned is not None and (found := sha256(folder / MANIFEST)) != pinned.strip().lower():
             raise UsageError(
                 f"{str(folder)!r} is another reference than the pinned one: its {MANIFEST} has the SHA-256 {found}, "
@@ -91,9 +91,7 @@ def read_reference(
         )
     source = find_arm_to_ship(folder, arm, None if arm else policy, group)
     if source.arm.scenario is not Scenario.LATENCY:
-        raise UsageError(
-            f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate races one call after another"
-        )
+        raise UsageError(f"{source.arm.label} was measured by scenario {source.arm.scenario}: a gate needs latency")
     header = source.history.header
     return Reference(
         place=str(folder),
@@ -165,6 +163,6 @@ def _options_of(arm: Arm, given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _expand_home(word: str) -> str:
-    """As a shell reads a leading tilde, also behind `name=`."""
+    """Expand a leading tilde as a shell does, also after `name=`."""
     name, equals, path = word.rpartition("=")
     return f"{name}{equals}{Path(path).expanduser()}" if path.startswith("~/") else word

@@ -63,7 +63,7 @@ class Gate(Part):
 
     @property
     def exit_code(self) -> ExitCode:
-        """Of the command."""
+        """Return the command's exit code."""
         return EXIT_CODES[self.outcome]
 
 
@@ -71,7 +71,7 @@ def watch_evidence(out: Path, reference: str, candidate: str, limits: Limits, *,
     """Return what ends the race as soon as the exact evidence is red, however fast the candidate is.
 
     Args:
-        out: the run's folder, which holds each restart before anybody is asked.
+        out: the run's folder, which holds each restart before the next is planned.
         packed: as `find_evidence` takes it.
     """
     seen = False
@@ -177,7 +177,7 @@ def _judge_speed(run: Analysed, mine: Row, other: Row, ratio: Ratio | None, limi
     """Tell whether it is too slow, and how that is told."""
     if ratio is None:
         lacking = next((row for row in (mine, other) if row.end_to_end is None), None)
-        why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they never raced each other"
+        why = f"{lacking.arm} has no time: {lacking.reason}" if lacking else "they were never measured together"
         return Standing.UNKNOWN, why
     standing = Standing.UNKNOWN
     if ratio.reason is None:
@@ -192,10 +192,10 @@ def _more_time(run: Analysed) -> str:
     """Return what it would take to know."""
     nearest = run.document.nearest_open
     if nearest is None or nearest.restarts is None or nearest.seconds is None:
-        return "the time was over; can't estimate how much longer a verdict would take"
+        return "the time was over, and how much more it would take can't be estimated"
     minutes = math.ceil((run.document.wall_s + nearest.seconds) / 60)
     more = counted(nearest.restarts, "more restart")
-    return f"the time was over; about {more}, {span(nearest.seconds)}, would tell: --max-time {minutes}m"
+    return f"the time was over; about {more}, {span(nearest.seconds)}, would settle it: --max-time {minutes}m"
 
 
 def count_restarts(folder: Path, candidate: str) -> int:
@@ -206,7 +206,7 @@ def count_restarts(folder: Path, candidate: str) -> int:
 
 def _make_notes(run: Analysed, mine: Row, recorded: Reference, limits: Limits) -> Iterator[str]:
     if limits.policy and not limits.policy.limits:
-        yield "the policy limits nothing: it has no [limits], so the candidate is held to the gate's own limits alone"
+        yield "the policy has no [limits], so only the gate's own limits apply"
     if far := _tell_far(mine, recorded):
         yield far
     here: Mapping[str, str] = run.document.environment.get("libraries") or {}

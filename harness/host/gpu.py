@@ -34,7 +34,7 @@ VULKAN_LIBRARY = "libvulkan.so.1"
 VULKAN_LOADER = "apt-get install libvulkan1, and a driver: mesa-vulkan-drivers (in software too), or the GPU maker's"
 SHADER_CACHE = "MESA_SHADER_CACHE_DISABLE"
 """Mesa's shader cache on disk has a thread that may run on every CPU, whatever CPUs the process was given: an arm with
-such a thread can't be believed. Without that cache each load compiles its shaders anew.
+such a thread can't be believed. Without that cache each load compiles its shaders again.
 """
 HARMFUL = {
     0x08: "hw_slowdown",
@@ -42,7 +42,7 @@ HARMFUL = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that somebody set, and the power cap,
+"""NVML's bits for what holds a clock down from outside. Left out: idle, clocks that a user set, and the power cap,
 which a heavy arm meets by its own work at any time.
 """
 POWER_CAP = 0x04
@@ -82,7 +82,7 @@ def choose_gpu(index: int | None, devices: Collection[Device]) -> None:
     counting = ["CUDA"] * on_cuda + counting
     if len(counting) > 1:
         names = " and ".join(counting)
-        raise UsageError(f"--gpu {index}: {names} count GPUs each in its own way: run their targets apart")
+        raise UsageError(f"--gpu {index}: {names} count GPUs each in its own way: run their targets one kind at a time")
     if index < 0 and not on_cuda:
         raise Unavailable(f"gpu {index}: GPUs are counted from 0")
     os.environ[CHOSEN] = str(index)

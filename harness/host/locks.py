@@ -146,7 +146,7 @@ def _wait_for_lock(path: Path, on_wait: OnWait, limit: Deadline, waiting: Deadli
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # opened anew: someone may clean the folder, and this file guards nothing then
+            os.close(descriptor)  # opened again: someone may clean the folder, and this file guards nothing then
             if holder:
                 sleep(min(_LOOKING_S, max(0.0, limit.left_s)))
 

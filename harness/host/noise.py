@@ -149,7 +149,7 @@ def recalled(words: str) -> Disturbance:
     """
     kind = next((kind for kind in DisturbanceKind if words.lstrip("0123456789 ").startswith(kind)), None)
     if kind is None:
-        raise ValueError(f"{words!r} is no reason that flags a round")
+        raise ValueError(f"{words!r} is not a reason that flags a round")
     causes = words.partition(": ")[2].rpartition(" (")[0] if kind is DisturbanceKind.GPU_THROTTLED else ""
     return Disturbance(kind, causes=tuple(filter(None, causes.split(", "))))
 

@@ -50,7 +50,7 @@ THREAD_VARIABLES = (
 )
 
 PADDING = "SHOOTOUT_PADDING"
-"""A variable whose length shifts an arm's memory layout, drawn anew in each restart."""
+"""A variable whose length shifts an arm's memory layout, drawn again in each restart."""
 
 Threads = int | Literal["all"] | None
 """The threads that the user asked for: a number, every CPU, or (None) the default."""
@@ -136,7 +136,7 @@ def place(threads: Threads, allowed: Sequence[int] | None = None) -> Placement:
     cpus = tuple(allowed if allowed is not None else allowed_cpus())
     count = max(1, len(cpus) - 1) if threads is None else len(cpus) if threads == "all" else threads
     if not 1 <= count <= len(cpus):
-        raise UsageError(f"threads {threads} can't be: this process may use {len(cpus)} CPUs; give 1 to {len(cpus)}")
+        raise UsageError(f"invalid threads {threads}: this process may use {len(cpus)} CPUs; use 1 to {len(cpus)}")
     rest = cpus[1:]
     if count <= len(rest):
         return Placement(parent=frozenset(cpus[:1]), arms=frozenset(rest[:count]), threads=count)
@@ -187,7 +187,7 @@ def pass_on(names: Iterable[str]) -> None:
     """
     wanted = list(names)
     if absent := [name for name in wanted if name not in os.environ]:
-        raise UsageError(f"--env {absent[0]}: there is no such variable")
+        raise UsageError(f"--env {absent[0]}: this variable isn't set")
     os.environ[MORE] = ",".join(filter(None, [os.environ.get(MORE), *wanted]))
 
 

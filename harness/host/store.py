@@ -118,7 +118,7 @@ def limit_bytes() -> int:
     try:
         return max(0, int(float(text) * 1e9))
     except (ValueError, OverflowError):
-        raise UsageError(f"{LIMIT}={text!r} is no number of GB, such as {LIMIT_GB:g}") from None
+        raise UsageError(f"{LIMIT}={text!r} is not a number of GB, such as {LIMIT_GB:g}") from None
 
 
 def mark_used(path: Path) -> None:
@@ -175,7 +175,7 @@ def _size_of(path: Path) -> int:
 
 
 def read_facts(name: str) -> dict[str, Any]:
-    """Read the file called `name`; empty if it is missing or damaged, since its facts can be found out anew."""
+    """Read the file called `name`; empty if it is missing or damaged, since its facts can be found out again."""
     try:
         return open_sealed(_facts_path(name))
     except (OSError, ValueError):
@@ -250,7 +250,7 @@ def open_sealed(path: Path) -> dict[str, Any]:
         ValueError: it isn't as it was written; says so.
     """
     if not path.is_file() and path.exists():
-        raise ValueError(f"{path.name} is no ordinary file")
+        raise ValueError(f"{path.name} is not a regular file")
     try:
         content = json.loads(path.read_bytes())
     except (ValueError, RecursionError):

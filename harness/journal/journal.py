@@ -113,7 +113,7 @@ def _refuse_odd(path: Path) -> None:
     except OSError as error:  # no name that a file can have
         raise UsageError(f"can't read {str(path)!r}: {error.strerror}") from None
     if odd:
-        raise UsageError(f"{path} is no ordinary file; name a folder made by `shootout run`")
+        raise UsageError(f"{path} is not a regular file; name a folder made by `shootout run`")
 
 
 def read(folder: Path) -> History:

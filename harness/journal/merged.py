@@ -1,6 +1,6 @@
 """A merged folder: runs of several machines, each as it was packed, and an index that names them.
 
-What they say together is worked out anew whenever it is shown, as of any run.
+What they say together is worked out again whenever it is shown, as of any run.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ def _list_runs(folder: Path) -> Sequence[Path]:
         with path.open("rb") as file:
             index = Index.model_validate_json(file.read(MOST_BYTES))
     except (OSError, ValidationError):
-        raise UsageError(f"{path} is damaged, or of another program; make it anew: shootout merge") from None
+        raise UsageError(f"{path} is damaged, or of another program; make it again: shootout merge") from None
     if index.format != SCHEMA:
         raise UsageError(
-            f"{path} says {index.format!r}, this version reads {SCHEMA!r}: upgrade, or merge the runs anew"
+            f"{path} says {index.format!r}, this version reads {SCHEMA!r}: upgrade, or merge the runs again"
         )
     if not index.runs:
         raise UsageError(f"{path} names no run: nothing was measured")
     runs = [folder / name for name in index.runs]
     inside = folder.resolve()
     if strange := next((run for run in runs if not run.resolve().is_relative_to(inside)), None):
-        raise UsageError(f"{path} names {str(strange)!r}, which lies elsewhere: it is no folder of this program")
+        raise UsageError(f"{path} names {str(strange)!r}, which lies elsewhere: it is not a folder of this program")
     return runs
 
 
@@ -93,7 +93,7 @@ def write_merged(runs: Sequence[Path], into: Path) -> None:
     """
     try:
         if into.exists() and (not into.is_dir() or any(into.iterdir())):
-            raise UsageError(f"{str(into)!r} is there already; choose a new folder")
+            raise UsageError(f"{str(into)!r} already exists; choose a new folder")
         try:
             _copy_runs(runs, into)
         finally:

@@ -39,7 +39,7 @@ def pack(run: Path, into: Path) -> tuple[int, int]:
     if not folders:
         raise UsageError(f"no run to pack in {str(run)!r}; name a folder made by `shootout run` or `shootout tune`")
     if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise UsageError(f"{str(into)!r} is there already; choose a new folder")
+        raise UsageError(f"{str(into)!r} already exists; choose a new folder")
     if again := next((folder for folder in folders if (folder / samples.PACKED).exists()), None):
         raise UsageError(f"{str(again)!r} went on from a packed run, whose samples can't be packed again")
     for folder in folders:

@@ -61,7 +61,7 @@ class Added(Record):
 
 
 class Confirming(Record):
-    """A group that was added when another one had selected settings, to measure them anew."""
+    """A group that was added when another one had selected settings, to measure them again."""
 
     kind: Literal["confirming"] = "confirming"
     group: GroupRecord

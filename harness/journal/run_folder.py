@@ -125,7 +125,7 @@ def refuse_foreign(out: Path) -> None:
         UsageError: it is such a folder.
     """
     if out.is_dir() and not journal.begun(out) and (foreign := find_foreign(out)):
-        raise UsageError(f"{str(out)!r} is no run folder (it holds {foreign[0]!r}): choose another --out")
+        raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
 
 
 def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = ()) -> Header:

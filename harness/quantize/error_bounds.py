@@ -66,24 +66,26 @@ def largest(errors: Iterable[float | None]) -> float | None:
 
 
 def with_floor(found: Mapping[str, float | None], floor: float) -> dict[str, float | None]:
-    """Error bounds none of which is below FP32's own, which is `floor`."""
+    """Return error bounds none of which is below FP32's own, which is `floor`."""
     raised = {name: None if error_bound is None else max(error_bound, floor) for name, error_bound in found.items()}
     return {**raised, Precision.FP32: floor}
 
 
 def by_channel(weight: Array, axis: int) -> Array:
-    """Rounding to symmetric INT8, one scale for each index along `axis`."""
+    """Return the rounding to symmetric INT8, one scale for each index along `axis`."""
     others = tuple(index for index in range(weight.ndim) if index != axis % weight.ndim)
     return _round_symmetric(weight, np.abs(weight).max(axis=others, keepdims=True))
 
 
 def by_tensor(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
-    """Rounding to symmetric INT8, one scale."""
+    """Return the rounding to symmetric INT8, one scale."""
     return _round_symmetric(weight, np.abs(weight).max(keepdims=True))
 
 
 def to_e4m3(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel`
-    """Rounding to E4M3 (Micikevicius et al. 2022, arXiv:2209.05433, table 1), one scale, by the largest magnitude."""
+    """Return the rounding to E4M3 (Micikevicius et al. 2022, arXiv:2209.05433, table 1), one scale, by the largest
+    magnitude.
+    """
     largest = float(np.abs(weight).max(initial=0.0))
     scale = largest / E4M3_MAX or 1.0
     scaled = weight.astype(np.float64) / scale
@@ -93,7 +95,7 @@ def to_e4m3(weight: Array, axis: int) -> Array:  # noqa: ARG001 - as `by_channel
 
 
 def by_group(weight: Array, axis: int) -> Array:
-    """Rounding to symmetric INT4, one scale for each index along `axis` and INT4_GROUP inputs."""
+    """Return the rounding to symmetric INT4, one scale for each index along `axis` and INT4_GROUP inputs."""
     moved = np.moveaxis(weight, axis, 0)
     flat = moved.reshape(len(moved), -1)
     parts = np.split(flat, range(INT4_GROUP, flat.shape[1], INT4_GROUP), axis=1)

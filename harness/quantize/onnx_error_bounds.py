@@ -87,7 +87,7 @@ Runs = Mapping[str, Run]
 NUDGE_SEED = 3
 FLOAT_BITS = 24
 FUNCTION_BITS = 22
-"""Rounding to so many bits errs by up to 2^-22, four units of round-off."""
+"""Return the rounding to so many bits errs by up to 2^-22, four units of round-off."""
 LEVEL = 3.0
 """Round a number between -1 and 1 to 2^-22 by adding this for a moment: floats from 2 to 4 are so far apart."""
 LANES = 8
@@ -369,7 +369,7 @@ def _round_weights(model: ModelProto, rounding: Weights) -> None:
 
 
 def _load_model(reference_outputs: ReferenceRun) -> ModelProto:
-    return prepared(onnx_files.load(reference_outputs.path))  # anew each time, so that one rounded copy is held at most
+    return prepared(onnx_files.load(reference_outputs.path))  # each time, so that one rounded copy is held at most
 
 
 def _run_model(reference_outputs: ReferenceRun, model: ModelProto, inputs: Sequence[Arrays]) -> list[dict[str, Array]]:
@@ -505,13 +505,13 @@ class Chain:
 
 
 def to_float16(chain: Chain) -> None:
-    """Rounding to FP16; what is too large becomes infinity."""
+    """Return the rounding to FP16; what is too large becomes infinity."""
     chain.add("Cast", to=TensorProto.FLOAT16)
     chain.add("Cast", to=TensorProto.FLOAT)
 
 
 def to_bits(bits: int) -> Steps:
-    """Rounding to so many significant bits by Veltkamp's splitting (Dekker 1971, 10.1007/BF01397083, section 5)."""
+    """Return the rounding to so many significant bits by Veltkamp's splitting (Dekker 1971, 10.1007/BF01397083)."""
 
     def steps(chain: Chain) -> None:
         chain.with_number("Max", -(2.0**100))  # the split must not overflow on a mask's -3.4e38
@@ -524,7 +524,7 @@ def to_bits(bits: int) -> Steps:
 
 
 def to_grid(largest: Mapping[str, float]) -> Steps:
-    """Rounding to symmetric INT8 with the range of each value by name."""
+    """Return the rounding to symmetric INT8 with the range of each value by name."""
 
     def steps(chain: Chain) -> None:
         scale = largest[chain.start] / INT8_LEVELS or 1.0
@@ -566,7 +566,7 @@ def to_e4m3(largest: Mapping[str, float]) -> Steps:
 
 
 def significant(bits: int) -> Rounding:
-    """Rounding to so many significant bits, as `to_bits`."""
+    """Return the rounding to so many significant bits, as `to_bits`."""
 
     def rounding(array: Array) -> Array:
         x = np.clip(array.astype(np.float32), -(2.0**100), 2.0**100)
@@ -577,7 +577,7 @@ def significant(bits: int) -> Rounding:
 
 
 def half(array: Array) -> Array:
-    """Rounding to FP16; what is too large becomes infinity."""
+    """Return the rounding to FP16; what is too large becomes infinity."""
     with np.errstate(over="ignore"):
         return array.astype(np.float16).astype(array.dtype)
 

@@ -64,7 +64,7 @@ PRODUCTS = frozenset(OPERANDS)
 FP32_ROUND_OFF = 2.0**-24
 """The largest relative error of one rounding to float32."""
 RUN_BYTES = 64 << 20
-"""The bytes of inputs that one run takes. Small buffers run several at once, since each run rounds every weight anew;
+"""The bytes of inputs that one run takes. Small buffers run several at once, since each run rounds every weight again;
 large ones run a few rows at a time, since all that a row needs is a multiple of it.
 """
 
@@ -169,7 +169,7 @@ def fp32_floor(error_bound: float | None, longest_sum: int) -> float:
 
 
 def summation_error(terms: int) -> float:
-    """Relative error of a float32 sum of so many terms of random sign, one after the other.
+    """Return the relative error of a float32 sum of so many terms of random sign, one after the other.
 
     Rounding operands and results, as the prediction does, leaves out what a library rounds while it sums. The j-th
     partial sum is about sqrt(j) terms large, and rounding it errs by up to u times that, evenly spread: a variance of
@@ -256,12 +256,12 @@ def _as_one(sets: Sequence[Arrays]) -> dict[str, Array]:
 
 
 def to_dtype(dtype: torch.dtype) -> Rounding:
-    """Rounding to the nearest number of `dtype`."""
+    """Return the rounding to the nearest number of `dtype`."""
     return lambda x: x.to(dtype).double()
 
 
 def to_tf32(x: Tensor) -> Tensor:
-    """Rounding to TF32: FP32's exponent, 10 mantissa bits, ties to even."""
+    """Return the rounding to TF32: FP32's exponent, 10 mantissa bits, ties to even."""
     bits = x.float().contiguous().view(torch.int32)
     return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32).double()
 
@@ -306,7 +306,7 @@ class Grids(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch doesn't
         self._activation, self._weight, self._seen = activation, weight, 0
 
     def __enter__(self) -> Any:
-        """Count the operands of each run anew."""
+        """Count the operands of each run again."""
         self._seen = 0
         return super().__enter__()  # type: ignore[no-untyped-call]
 

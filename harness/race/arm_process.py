@@ -167,7 +167,7 @@ class ArmProcess:
         return loaded
 
     def verify(self) -> Verified:
-        """Every buffer against the reference outputs; the first restart also runs the report split."""
+        """Check every buffer against the reference outputs; the first restart also runs the report split."""
         calls_s = (INPUT_BUFFERS + (self._built.exported.report_calls if self._first else 0)) * self._call_s
         limit_s = LOAD_TIMEOUT_S + BLOCK_TIMEOUT_FACTOR * calls_s
         allowed = self._launcher.max_error
@@ -233,7 +233,7 @@ class ArmProcess:
         return self._make_turn("turn", limits_s, scopes, scopes=scopes)
 
     def serve(self, offer: RateStep) -> Turn:
-        """Requests as offered; an arm that can't follow takes as long as its calls do."""
+        """Send requests as offered; an arm that can't follow takes as long as its calls do."""
         requests = offer.requests + offer.lead_in
         limits_s = self._limit_s(requests * max(1 / offer.rate_per_s, self._call_s))
         return self._make_turn("serve", limits_s, (Scope.END_TO_END,), offer=offer)
@@ -249,7 +249,7 @@ class ArmProcess:
         with Stopwatch() as watch:
             turn: Turn = self._ask_in_time(command, *limits_s, **arguments)
         if set(turn.latency_ns) != set(wanted) or turn.offer != arguments.get("offer"):
-            raise ArmFailed("it did not time what it was asked to")
+            raise ArmFailed("it timed something else than it was to")
         if fault := self._clock.find_fault(self._built.arm, turn, watch, self._per_reading) or turn.fault:
             raise ArmFailed(fault)
         return turn
@@ -267,7 +267,7 @@ class ArmProcess:
         return Placed(cpus=tuple(sorted(now.cpus)), os_threads=now.os_threads)
 
     def on_gpu(self) -> OnGpu | None:
-        """Its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
+        """Return its figures on the GPU beside the verdict, after the last round; None for an arm on the CPU."""
         if not self._built.arm.target.device.is_gpu:
             return None
         is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
@@ -311,7 +311,7 @@ class ArmProcess:
             self._stopped = False
 
     def end(self) -> None:
-        """Let whoever waits for its answer hear that it died; from any thread."""
+        """Let the thread that waits for its answer hear that it died; from any thread."""
         self._process.end()
 
     def kill(self) -> None:

@@ -68,7 +68,7 @@ class Search:
                     self._known[group.record.name, pair, scope] = crossovers.at(group, size, pair, scope)
 
     def pressing(self) -> dict[str, dict[Pair, float]]:
-        """By group, the pairs that a crossover waits for, with the restarts a verdict may take (inf: who knows)."""
+        """Return by group the pairs that a crossover waits for, with the restarts a verdict may take (inf: unknown)."""
         found: dict[str, dict[Pair, float]] = {}
         for sweep, _, sizes in self._open_lines():
             for point in crossovers.wanted(sizes):
@@ -141,7 +141,7 @@ def recall_group(study: Study, record: GroupRecord) -> PlannedGroup:
 
 def _plan_group(study: Study, here: Here, ask: Ask, names: Collection[str]) -> tuple[PlannedGroup, Added] | None:
     """Return one ask's group, at the first of the sizes at which its arms can run."""
-    assert study.crossover is not None, "who asks, looks for a crossover"
+    assert study.crossover is not None, "only a study with a crossover gets here"
     for size in ask.sizes:
         try:
             (found,) = plan_groups(_study_at(study, ask, {study.crossover.axis: size}), here)

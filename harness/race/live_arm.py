@@ -93,7 +93,7 @@ class LiveArm:
 
     @property
     def call_ns(self) -> float:
-        """Nanoseconds of a call end to end, as measured when it was warm."""
+        """Return the nanoseconds of a call end to end, as measured when it was warm."""
         return self.tuned.call_ns[Scope.END_TO_END]
 
     def get_warm(self, most_s: float, pace_s: float) -> None:

@@ -1,4 +1,4 @@
-"""How a race spends the time that is left: how long a restart may be, and who plays where not all have time. Pure.
+"""How a race spends the time that is left: how long a restart may be, and which arms play if not all have time. Pure.
 
 Restarts are the replicates, so a race that is short of time plays several short ones rather than a long one: fewer
 calls to warm up and fewer rounds, never fewer than a restart counts with. Where not even those of all arms fit, the
@@ -39,7 +39,7 @@ from shootout.study.group import GroupRecord
 
 
 def restart_s(left_s: float, owed: Iterable[int]) -> float:
-    """Seconds that a restart should take.
+    """Return the seconds that a restart should take.
 
     Args:
         left_s: of all groups together.
@@ -58,7 +58,7 @@ def foreseen_s(live: LiveArm, terms: LoadTest | None) -> float:
 
 
 def least_rounds_s(tuned: Tuned) -> float:
-    """Seconds of an arm's turns in the fewest rounds that count."""
+    """Return the seconds of an arm's turns in the fewest rounds that count."""
     return MIN_ROUNDS * sum(_block_ns(ns) for ns in tuned.call_ns.values()) / 1e9
 
 
@@ -186,7 +186,7 @@ def comparable(cells: Iterable[GridCell], numbers: Numbers) -> dict[float, float
 
 
 def predicted_s(known: Mapping[float, float], work: float) -> float | None:
-    """Seconds that a call will take, on the line through two smaller cells in log-log axes; None: nobody can tell.
+    """Return the seconds that a call will take, on the line through two smaller cells in log-log axes; None: unknown.
 
     One smaller cell alone tells only where its calls are long: then time grows with the work, while a short call is
     mostly overhead, which doesn't grow.

@@ -37,7 +37,7 @@ from shootout.study.plan import PlannedGroup
 
 @dataclass(kw_only=True)
 class Race:
-    """Who is in, and what each has shown.
+    """The arms of a race, and what each has shown.
 
     Attributes:
         arms: by label, the control among them.
@@ -46,7 +46,7 @@ class Race:
         steady_from: by label, the first steady call of each restart that it played; None where there was none.
         served: by label, what each restart under requests came to; of arms that serve alone.
         out: labels that failed or turned out impossible.
-        barred: labels that break what the run is for, so that nobody waits for who of them is faster.
+        barred: labels that break what the run is for, so that no verdict among them is waited for.
         hung: labels of arms that gave no answer in an earlier process of the run, and have not played since.
         killed: labels that left the last restart because they were killed: once more, and they are out.
         contenders_first: see `GroupState`.
@@ -209,8 +209,8 @@ class ScheduledGroup:
         last_arms: how many arms played it.
         recalled: restarts that it had played when it came in.
         pressing: pairs that a crossover waits for, with the restarts left.
-        players: who plays its next restart; nobody when it is over.
-        barred_at: how many restarts it had played when it was last asked who is barred.
+        players: the arms of its next restart; none when it is over.
+        barred_at: how many restarts it had played when its barred arms were last looked for.
         has_answered: whether its first answer was given.
     """
 
@@ -242,13 +242,18 @@ class ScheduledGroup:
 
     @property
     def next_s(self) -> float:
-        """Seconds that its next restart takes: the least where that is known, else as the last one, by arms."""
+        """Return the seconds of its next restart: the least if that is known, else as the last one, by arms."""
         return self._seconds_of(self.players)
 
     def _seconds_of(self, arms: Sequence[Arm]) -> float:
         if self.parts_s and all(arm.label in self.parts_s for arm in arms):
             return sum(self.parts_s[arm.label] for arm in arms)
         return self.last_s * (len(arms) / self.last_arms if self.last_arms else 1.0)
+
+    @property
+    def usual_s(self) -> float:
+        """Seconds that its next restart takes, if it takes as long as the last one, by arms."""
+        return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
 
     def call_all(self, allows: Callable[[float], bool]) -> None:
         """Let the arms play now that stand back for the contenders, if they would have no time behind them."""
@@ -259,7 +264,7 @@ class ScheduledGroup:
                 self.look(self.pressing)
 
     def look(self, pressing: Mapping[Pair, float]) -> None:
-        """Find out who plays next, after a restart or when a crossover needs other things than before."""
+        """Find the arms that play next, after a restart or when a crossover needs other things than before."""
         self.pressing = pressing
         self.players = self.race.players(pressing)
         self._left = self._fewest = None
@@ -273,12 +278,12 @@ class ScheduledGroup:
 
     @property
     def nearest(self) -> float:
-        """Restarts until the first verdict that is waited for; inf where that isn't known."""
+        """Return the restarts until the first verdict that is waited for; inf where that isn't known."""
         return min(self._waited_for, default=math.inf)
 
     @property
     def left(self) -> float:
-        """Restarts until all that is waited for is known, by what is known so far: at most as many as may be."""
+        """Return the restarts until all that is waited for is known, by what is known so far; at most the limit."""
         most, least = self.race.rules.max_restarts - self.race.played, self.fewest - self.race.played
         if least > 0:
             return max(1, most if self.race.rules.goal.within else least)
@@ -314,7 +319,7 @@ class ScheduledGroup:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Smaller plays first."""
+        """Return the size, so that the smaller plays first."""
         if self.race.played == 0:
             return (0, self.index)
         if self.race.played < self.fewest:
@@ -348,12 +353,43 @@ def first(waiting: Iterable[ScheduledGroup], allows: Callable[[float], bool]) ->
 
 
 def left_s(waiting: Sequence[ScheduledGroup]) -> float:
-    """Seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
-    return sum(one.left * one.next_s for one in waiting)
+    """Return the seconds that the restarts to come will take, by what each group took last; 0: not known yet."""
+    return sum(one.left * one.usual_s for one in waiting)
+
+
+MISSED = 2.0
+"""An estimate has failed if the run goes on for so many times as long as was said first."""
+
+
+@dataclass(slots=True)
+class EndEstimate:
+    """Estimate when a run ends: when its goal is reached, or at its limit once such an estimate has failed.
+
+    Restarts until a goal are extrapolated, and a wrong estimate can be repeated restart after restart.
+    """
+
+    _first_s: float | None = None
+    _said_s: float = 0.0
+
+    def left_s(self, goal_s: float, limit_s: float, now_s: float) -> float:
+        """Return the seconds that are left, to be told; 0 if they aren't known yet.
+
+        Args:
+            goal_s: until the goal, by what is known; 0: not known yet.
+            limit_s: until the run ends whatever is known; may be inf.
+            now_s: since the race began.
+        """
+        left_s = min(goal_s, limit_s)
+        if self._first_s is None:
+            if left_s:
+                self._first_s, self._said_s = now_s, left_s
+            return left_s
+        has_failed = now_s - self._first_s > MISSED * self._said_s
+        return limit_s if has_failed and math.isfinite(limit_s) else left_s
 
 
 def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
-    """Each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
+    """Return each group's turn: along `axis` every line's ends come first; without an axis the order stays."""
     if axis is None:
         return [float(index) for index in range(len(records))]
     lines: dict[crossovers.Key, list[int]] = {}
@@ -364,7 +400,7 @@ def places(records: Sequence[GroupRecord], axis: str | None) -> list[float]:
 
 
 def spread(count: int) -> list[float]:
-    """Each index's turn when both ends come first, then the middles of what is left.
+    """Return each index's turn when both ends come first, then the middles of what is left.
 
     A sweep that runs out of time then has a wide bracket, not a narrow beginning.
     """

@@ -32,15 +32,15 @@ from shootout.study.plan import PlannedGroup
 from shootout.study.target import provider
 from shootout.worker import availability
 
-NO_TIME = "fidelity: not judged, there was no time to predict what this precision explains"
-UNKNOWN = "fidelity: not judged, nothing could be predicted of what this file's own precisions explain"
-NOT_JUDGED = "fidelity: not judged on drawn inputs"
+NO_TIME = "error not checked: there was no time to predict the error bound of this precision"
+UNKNOWN = "error not checked: no error bound could be predicted for this file's own precisions"
+NOT_JUDGED = "error not checked: the inputs are random"
 PROVES_LITTLE = (
-    "its error proves little: {precision} alone may err by {error_bound:.2g} here, as an answer that ignores its "
-    "inputs does by {spread:.2g}"
+    "weak check: rounding to {precision} alone may cause an error of {error_bound:.2g} on this model, and an answer "
+    "that ignores its inputs errs by {spread:.2g}; verify with labelled data"
 )
 BACKEND_STEPS = ("build", "entering")
-"""Who fails at these may have a library that no longer works, though it worked before."""
+"""An arm that fails at these may have a library that no longer works, though it worked before."""
 
 
 @dataclass(kw_only=True)
@@ -50,7 +50,7 @@ class Recorder:
     Attributes:
         out: the run folder.
         history: what the journal held when this process took over.
-        breach: as `RaceRunner` has it: who left because of limits that are no more goes on.
+        breach: as `RaceRunner` has it: an arm that left because of limits that no longer hold goes on.
         installed: by group and label, what its runtime takes on disk, where that is known.
     """
 
@@ -100,7 +100,7 @@ class Recorder:
 
     @property
     def begun_on(self) -> dict[tuple[str, str], str]:
-        """By group and label, the key of the export whose times more would be added to; none in a finished run."""
+        """Return by group and label the key of the export that more times would be added to; none in a finished run."""
         if self.history.complete:
             return {}
         lines = [line for line in self.history.lines if isinstance(line, Prepared)]
@@ -206,7 +206,7 @@ def _find_doubts(arm: Arm, found: BuiltArm, *, runs: bool) -> tuple[str, ...]:
         elif error_bound is None and target.precision is Precision.NATIVE:
             lines.append(UNKNOWN)
         else:
-            lines.append(NOT_JUDGED + (", give --inputs" if exported.is_users else ""))
+            lines.append(NOT_JUDGED + ("; give --inputs" if exported.is_users else ""))
     elif error_bound is not None and not exported.is_telling(error_bound):
         lines.append(PROVES_LITTLE.format(precision=target.precision, error_bound=error_bound, spread=exported.spread))
     if target.precision in SCALED and runs and not found.probe:

@@ -71,7 +71,7 @@ class Restart:
 
     Attributes:
         index: the restart's number, from 0.
-        arms: who takes part.
+        arms: those that take part.
         rng: shuffles spawns, turns and scopes, and draws the environment padding.
         terms: what arms that serve are asked; None where they call.
         baseline: the label of the arm whose calls may set the terms.
@@ -84,8 +84,8 @@ class Restart:
         desk: what arms that serve are asked in this restart.
         spent_s: seconds of its steps, by name; `rounds` are the arms' turns alone, `hand_off` is all between them:
             letting arms run and holding them, watching the machine; `hung` is the wait for arms that gave no answer.
-        killed: the label of an arm for each time that its process was killed: it is begun anew once, and then leaves.
-        is_late: whether an arm still owed an answer when the run's time was over: then nobody is asked any more.
+        killed: the label of an arm for each time that its process was killed: it is begun again once, and then leaves.
+        is_late: whether an arm still owed an answer when the run's time was over: then no other is called any more.
         is_cut: whether that time was over before enough rounds: then nothing of it counts.
     """
 
@@ -214,7 +214,7 @@ class Restart:
         self._run_guarded(live, "entering", get_warm)
 
     def _begin_anew(self, cleanup: ExitStack, rounds_s: float = 0.0) -> bool:
-        """Begin those anew whose process was killed; then all play from the first round on. False where none was.
+        """Begin those again whose process was killed; then all play from the first round on. False where none was.
 
         Where there are rounds, and no time for that and so many seconds of new ones, they leave, and the rounds stay.
         """
@@ -240,7 +240,7 @@ class Restart:
         self._run_guarded(arms[0], "trying how to hold", partial(hold.settle, arms))
 
     def _play_rounds(self, cleanup: ExitStack) -> None:
-        """So many rounds, whatever the machine does: a disturbed one is flagged, not waited out and not repeated."""
+        """Play so many rounds, whatever the machine does: a disturbed one is flagged, not waited out or repeated."""
         wanted, least = (self.desk.rounds,) * 2 if self.desk else (rounds_for(self.playing), MIN_ROUNDS)
         round_s = 0.0
         while self.playing and self.rounds < wanted and self._has_time_for(round_s):
@@ -327,7 +327,7 @@ class Restart:
         self.context.watch.begin()
 
         def disturbances(gpus: Gpus) -> tuple[Disturbance, ...]:
-            # Who left meanwhile took its count along: then nobody can tell others' CPU time from ours.
+            # An arm that left meanwhile took its count along: then others' CPU time can't be told from ours.
             after_ns = total_cpu_ns(arms) if len(self.playing) == len(arms) else None
             spent_ns = None if before_ns is None or after_ns is None else after_ns - before_ns
             return self.context.watch.reasons(gpus, OwnTraces(gpu_processes=contexts, cpu_ns=spent_ns))
@@ -358,7 +358,7 @@ class Restart:
     def _run_guarded(self, live: LiveArm, during: str, step: Callable[[], None]) -> None:
         """Run one arm's step; if the arm fails, note it, end its process and take it out, while the others go on.
 
-        Who is late when the time is over is ended, but not out: what it measured before that counts.
+        An arm that is late when the time is over is ended, but not out: what it measured before that counts.
         """
         try:
             with Stopwatch() as watch:

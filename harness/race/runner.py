@@ -45,11 +45,11 @@ Bars = Callable[[Path], Mapping[str, Collection[str]]]
 
 
 def no_breach(*_: object) -> None:
-    """Nobody leaves."""
+    """Let no arm leave."""
 
 
 def no_bars(_: Path) -> Mapping[str, Collection[str]]:
-    """Nobody is barred."""
+    """Bar no arm."""
     return {}
 
 
@@ -64,9 +64,10 @@ class RaceRunner:
         built: by group and label, each arm that can be loaded.
         racing_s: the most seconds that the racing may take; None: no limit of its own.
         breach: why an arm leaves that broke what the run is for; asked after each restart.
-        bars: who else need not be told from the others; asked whenever a group has played twice as long.
+        bars: the arms that need no verdict against the others; called whenever a group has played twice as long.
         budget: what is left of them once exports and builds are done.
         launcher: starts the arms' processes, in every restart.
+        ending: estimates when the run ends.
     """
 
     plan: Plan
@@ -87,6 +88,7 @@ class RaceRunner:
     hold: Suspension = field(init=False)
     budget: Deadline = field(init=False)
     launcher: Launcher = field(init=False)
+    ending: queue.EndEstimate = field(default_factory=queue.EndEstimate, init=False)
 
     def __post_init__(self) -> None:
         self.recorder = Recorder(
@@ -170,7 +172,7 @@ class RaceRunner:
 
     def _is_hopeless(self, one: ScheduledGroup) -> bool:
         """Tell whether a group's nearest verdict would take far longer than the default budget still allows."""
-        here = one.race.played - one.recalled  # who runs the same command again wants more of it
+        here = one.race.played - one.recalled  # the same command given again wants more of it
         if self.budget.seconds is None or here < FORESEEING or one.race.played < one.fewest:
             return False
         return math.inf > one.nearest * one.next_s > HOPELESS * self.budget.left_s
@@ -252,7 +254,7 @@ class RaceRunner:
         context = RestartContext(
             launcher=self.launcher, watch=watch, events=events, hold=self.hold, deadline=self.deadline, pace=due
         )
-        left_s = min(queue.left_s(waiting), self._left_s)
+        left_s = self.ending.left_s(queue.left_s(waiting), self._left_s, self.deadline.elapsed_s)
         self.progress.restart(name, one.race.played, one.fewest, left_s, one.standing)
         with Stopwatch() as stopwatch:
             restart = one.race.restart(one.players, context)
@@ -282,7 +284,7 @@ class RaceRunner:
 
     @property
     def barred(self) -> dict[str, set[str]]:
-        """By group, the arms that break what the run is for."""
+        """Return by group the arms that break what the run is for."""
         return {one.group.record.name: one.race.barred for one in self.entrants}
 
     def _tell_search(self, one: ScheduledGroup) -> None:
@@ -323,7 +325,7 @@ class RaceRunner:
         return bool(groups)
 
     def _find_confirmations(self) -> list[PlannedGroup]:
-        """Return the groups that measure anew what others selected, and that haven't joined yet."""
+        """Return the groups that measure again what others selected, and that haven't joined yet."""
         names = {group.record.name for group in self.groups}
         return [
             replace(one.group, record=record, skips={})

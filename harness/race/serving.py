@@ -137,9 +137,9 @@ class RateSearch:
             if self.first:
                 lowest = min(rate for rate, _ in tried)
                 raise SkippedArm(
-                    f"holds a p99 of {duration(self.limit_ns)} at no rate, not even at {number(lowest)} requests a "
-                    f"second (one call takes {duration(live.call_ns)} without load)",
-                    "give more time with --p99",
+                    f"its p99 is above {duration(self.limit_ns)} even at {number(lowest)} requests a second (one call "
+                    f"takes {duration(live.call_ns)} without load)",
+                    "raise the limit with --p99",
                     NotRunKind.TOO_SLOW,
                 )
             tried = tried[: _HOPELESS - 1]  # the lowest rate again
@@ -186,7 +186,7 @@ def desk_of(
 
 
 def least_s(terms: LoadTest) -> float:
-    """Seconds in which the fewest requests of a restart arrive at a given rate; 0 where a rate is searched."""
+    """Return the seconds in which a restart's fewest requests arrive at a given rate; 0 if a rate is searched."""
     requests = GIVEN_ROUNDS * SERVE_REQUESTS * (1 + SERVE_LEAD_IN)
     return requests / terms.rate_per_s if terms.rate_per_s else 0.0
 

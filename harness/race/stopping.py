@@ -1,14 +1,14 @@
-"""Who still has to play: pure decisions on what is known so far, from the end-to-end block medians alone.
+"""Decide which arms still have to play: pure, on what is known so far, from the end-to-end block medians alone.
 
 A race ends as soon as its goal is reached. An arm leaves earlier, when no open pair has it any more: the others get its
 time. Looking after every restart is harmless: see `evidence`.
 
 A race for the best goes on with the contenders alone after its first restart, until it is settled among these: that is
-the answer that people wait for. Then the others play the restarts that they owe, beside the baseline, its copy and
-whoever leads, so that each pair has as many restarts in common as if all had played from the beginning.
+the answer that people wait for. Then the others play the restarts that they owe, with the baseline, its copy and the
+leaders, so that each pair has as many restarts in common as if all had played from the beginning.
 
 A group that selects settings goes by successive halving, a step after each restart. No verdict comes of it, so it may
-be quick: what is chosen is measured anew.
+be quick: what is chosen is measured again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def survivors(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) 
         blocks: end-to-end block medians by label and restart; a restart that brought no figure isn't in them.
 
     Returns:
-        Nobody once each target has one left.
+        None once each target has one left.
     """
     if not all(label in blocks for label in labels):
         return list(labels)  # not one figure yet, for all or for none
@@ -54,7 +54,7 @@ def chosen(labels: Sequence[str], blocks: Mapping[str, Mapping[int, Array]]) -> 
 
 
 def confirmation(record: GroupRecord, blocks: Mapping[str, Mapping[int, Array]]) -> GroupRecord | None:
-    """Return the group that measures anew what another one selected; None if there is nothing selected.
+    """Return the group that measures again what another one selected; None if there is nothing selected.
 
     Args:
         record: the one that selected.
@@ -175,7 +175,7 @@ class GroupState:
     def parked(self) -> set[str]:
         """Return the far arms that stand back while the contenders play; the baseline stays with its copy.
 
-        None if many are near: then the contenders' restarts cost nearly as much as everybody's.
+        None if many are near: then the contenders' restarts cost nearly as much as those of all.
         """
         if self.rules.goal.aim is not Aim.BEST or self.rules.narrows or self.unopposed:
             return set()
@@ -230,7 +230,7 @@ class FirstAnswer:
 
 
 Policy = Callable[[GroupState], list[str]]
-"""Who plays the next restart; nobody when the race is over."""
+"""The arms of the next restart; none when the race is over."""
 
 
 def next_players(now: GroupState) -> list[str]:
@@ -244,12 +244,12 @@ def policy_of(rules: Rules) -> Policy:
 
 
 def selection(now: GroupState) -> list[str]:
-    """Only the best setting of each target is looked for: halve what is left of every target."""
+    """Halve what is left of every target, since only its best setting is looked for."""
     return survivors(now.labels, now.evidence.blocks)
 
 
 def verdicts(now: GroupState) -> list[str]:
-    """Whoever the goal or a crossover waits for, beside the baseline and its copy; all in the fewest restarts.
+    """Return what the goal or a crossover waits for, with the baseline and its copy; all in the fewest restarts.
 
     In a race for the best the contenders go first, see `GroupState.in_focus`.
 

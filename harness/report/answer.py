@@ -15,7 +15,7 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import NEVER_TOGETHER, tell_ratio
+from shootout.report.wording import NEVER_TOGETHER, SPEED, Words, tell_ratio
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -275,9 +275,9 @@ def tell_unsettled(answer: Answer) -> Iterator[str]:
     yield from fold((compare_rival(rival) for rival in answer.unsettled), SHOWN)
 
 
-def compare_rival(rival: Rival) -> str:
+def compare_rival(rival: Rival, words: Words = SPEED) -> str:
     """Compare a rival with what is shipped: `jax-jit: same (within 2 %)`."""
-    return f"{short(rival.arm)}: {tell_ratio(rival.ratio) if rival.ratio else NEVER_TOGETHER}"
+    return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
 
 
 def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
@@ -422,19 +422,17 @@ def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
         yield from (Text(f"{' ' * 16}{line.plain}") for line in lines)
 
 
-def tell_refusal(change: Passed | WouldChange) -> str:
+def tell_refusal(change: WouldChange) -> str:
     """Tell why a target may not be shipped: what its accuracy lost, or that nothing tells."""
     if change.metric:
         return ", ".join(filter(None, [_tell_metric_limit(change.metric), tell_lost_part(change.metric)]))
-    if isinstance(change, Passed) and change.reason:
+    if change.reason:
         return change.reason
     if loss := change.accuracy_change:
         if loss.high < -MARGIN:
             return f"accuracy {tell_points(loss)}"
         return f"accuracy {tell_points(loss)}: more labeled rows would tell"
-    if isinstance(change, WouldChange) and change.unchecked:
-        return "its outputs were compared with no error bound, and its accuracy is unknown"
-    return NO_LABELS if isinstance(change, WouldChange) and change.measure else RANDOM_INPUTS
+    return NO_LABELS if change.measure else RANDOM_INPUTS
 
 
 def tell_unsound(answer: Answer) -> Iterator[str]:

@@ -39,6 +39,7 @@ from shootout.report.wording import tell_direction, tell_ends, tell_ratio
 from shootout.study.group import short
 from shootout.units import counted, duration
 
+READING = "(a to b): 95 % interval of that row, on that place alone."
 SHOWN_CELLS = 24
 _SO_FAR = ", so far"
 FATES = {Fate.HOLDS: "hold", Fate.FLIPS: "flip", Fate.FADES: "fade", Fate.UNKNOWN: "unknown"}
@@ -112,8 +113,14 @@ def _tell_worst(cell: MergedCell) -> Iterator[str]:
         return
     if everywhere.ratio is None:
         yield "what every place ships by itself"
+    elif everywhere.ratio.value <= 1:
+        high = everywhere.ratio.high
+        may_be = f"; it may be up to {tell_direction(high, spread=2 * high)}" if high and high > 1 else ""
+        yield f"no place's own best measured faster{may_be}"
     else:
-        yield f"at worst {_tell_regret(everywhere.ratio)} than a place's own best ({everywhere.place})"
+        told = tell_direction(everywhere.ratio.value, spread=_spread(everywhere.ratio))
+        ends = tell_ends(everywhere.ratio.low, everywhere.ratio.high)
+        yield f"at worst {told} than a place's own best{ends}, on {everywhere.place}"
     if everywhere.tied:
         yield f"tied with {', '.join(fold(map(short, everywhere.tied), SHOWN))}"
     if everywhere.reason:
@@ -124,12 +131,11 @@ def _tell_regret(ratio: Regret | None) -> str:
     """Write how much slower than a place's own best: `1.2x slower (1.1 to 1.3)`."""
     if ratio is None:
         return "best in all"
-    spread = ratio.high / ratio.low if ratio.low and ratio.high else 1.0
-    told = tell_direction(ratio.value, spread=spread)
-    if ratio.value < 1 or (ratio.low and ratio.low < 1):  # the ends lie in two directions
-        ends = [tell_direction(end, spread=spread) for end in (ratio.low, ratio.high) if end]
-        return f"{told} ({' to '.join(ends)})" if len(ends) > 1 else told
-    return told + tell_ends(ratio.low, ratio.high)
+    return tell_direction(ratio.value, spread=_spread(ratio)) + tell_ends(ratio.low, ratio.high)
+
+
+def _spread(ratio: Regret) -> float:
+    return ratio.high / ratio.low if ratio.low and ratio.high else 1.0
 
 
 def tell_best(ships: Sequence[PlaceAnswer], *, named: bool = True) -> Iterator[str]:
@@ -199,6 +205,7 @@ def _tabulate_targets(cell: MergedCell, width: int, *, full: bool) -> Iterator[R
     if lines:
         flush = [name for name in lines[0] if name not in letters.values()]
         yield from stack_tables([*lines[0]], lines, width, first=[*lines[0]][:3], left=flush)
+        yield Text(READING, style="dim")
     if hidden := sum(0 < count < least and target.arm not in ships.values() for target, count in timed):
         yield Text(f"{counted(hidden, 'target')} more with a time in one place alone: --full", style="dim")
 

@@ -161,7 +161,7 @@ def tell_objective(decision: Decision, judged: Judged) -> str:
     """Write a candidate's objective with its unit."""
     value = judged.objective or 0.0
     told = {
-        Objective.LATENCY: lambda: f"{duration(value)}{' p99 under the load' if decision.policy.load else ''}",
+        Objective.LATENCY: lambda: f"{duration(value)} {'p99 under the load' if decision.policy.load else 'a call'}",
         Objective.RATE: lambda: f"{number(1 / value)}/s",
         Objective.COST: lambda: f"{value:.3g} {decision.policy.currency} an hour",
         Objective.SIZE: lambda: f"artifact of {size(round(value))}",
@@ -198,7 +198,8 @@ def tell_cost(cost: Cost, load: float) -> str:
 def _tell_ties(decision: Decision) -> Iterator[str]:
     if not decision.tied or not decision.chosen:
         return
-    yield from fold((compare_rival(rival) for rival in decision.tied), SHOWN)
+    words = WORDS[decision.policy.objective]
+    yield from fold((compare_rival(rival, words) for rival in decision.tied), SHOWN)
     if decision.chosen_by:
         yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in decision.chosen_by)}"
 

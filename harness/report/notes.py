@@ -36,6 +36,7 @@ LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
 READING = "(a to b): 95 % interval of that row; Sure holds for all rows together."
+READING_OF_SEVERAL = "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together."
 ERRORS = "error: relative to the model in float64."
 PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 MOST_OUTPUTS = 8
@@ -385,11 +386,23 @@ def tell_trust(
     if not is_told:
         yield _tell_race(summary, full=full, why=full or not noise)
     yield from noise
+    if summary.control.ratio is None or summary.control.holds is not False:
+        yield from _without_verdict(rows)
+    if full or not has_ship:
+        yield from _tell_undecided(rows)
+    yield from _of_rows(rows, full=full)
+    yield from tell_rates(rows)
+
+
+def tell_legend(document: Document, *, full: bool) -> Iterator[str]:
+    """Explain the columns of all tables, once: what brackets, ratios and times are."""
+    rows = [row for row in document.rows if row.end_to_end]
     timings = [row.end_to_end for row in rows if row.end_to_end]
-    ratios = [ratio for timing in timings if (ratio := timing.ship_ratio if has_ship else timing.ratio)]
+    ratios = [ratio for timing in timings for ratio in (timing.ship_ratio, timing.ratio) if ratio]
     if any(None not in ratio.reading for ratio in ratios):
-        yield f"{READING} {ERRORS}"
-    if any(_differs_from_quotient(row, rows) for row in rows):
+        yield f"{READING if len(document.answer) == 1 else READING_OF_SEVERAL} {ERRORS}"
+    groups = {row.group: [other for other in rows if other.group == row.group] for row in rows}
+    if any(_differs_from_quotient(row, groups[row.group]) for row in rows):
         yield PAIRED
     if full and any(timing.low_ns < timing.high_ns for timing in timings):
         yield "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
@@ -397,12 +410,6 @@ def tell_trust(
         row.compute and row.end_to_end and row.compute.median_ns > row.end_to_end.median_ns for row in rows
     ):
         yield "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
-    if summary.control.ratio is None or summary.control.holds is not False:
-        yield from _without_verdict(rows)
-    if full or not has_ship:
-        yield from _tell_undecided(rows)
-    yield from _of_rows(rows, full=full)
-    yield from tell_rates(rows)
 
 
 def _differs_from_quotient(row: Row, rows: Sequence[Row]) -> bool:

@@ -206,9 +206,9 @@ COSTS_FIRST = (
 MARK = "mark"
 """What stands before a target's name."""
 STEPS: tuple[tuple[str, str], ...] = (
-    *(("drop", "error"), ("brief", "target"), ("drop", NOTE), ("drop", "size")),
-    *(("brief", "change (points)"), ("brief", "metric change"), ("drop", "metric"), ("drop", "accuracy")),
-    *(("drop", "limit"), ("drop", "against own FP32"), ("drop", "p99"), ("brief", SHIP), ("brief", MARK)),
+    *(("drop", "error"), ("brief", "target"), ("drop", NOTE), ("drop", "against own FP32")),
+    *(("brief", "change (points)"), ("brief", "metric change"), ("drop", "size"), ("drop", "metric")),
+    *(("drop", "accuracy"), ("drop", "limit"), ("drop", "p99"), ("brief", SHIP), ("brief", MARK)),
 )
 """What a table does without if it is too wide, one step after the other; never the interval. `--full` has all columns,
 in several tables.
@@ -237,6 +237,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
     parts: list[RenderableType] = [part for line in sweeps for part in render_sweep(line, document, width)]
     for summary in (group for group in document.groups if group.name not in shown):
         parts += _render_group(summary, document, width, full=full)
+    parts += [Text(line) for line in notes.tell_legend(document, full=full)]
     parts += tell_run(document, full=full)
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))

@@ -91,6 +91,8 @@ def tell_close_ratio(ratio: Comparison, than: str) -> str:
 
 def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:
     """Write `1.7x slower`, or `2.3x faster` of a ratio below 1; `spread` is the interval's high ÷ low end."""
+    if value == 1:
+        return "equal"
     factor, direction = (1 / value, words.less) if value < 1 else (value, words.more)
     return f"{tell_factor(factor, spread)}x {direction}"
 

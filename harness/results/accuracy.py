@@ -240,7 +240,7 @@ def _find_score_fault(scores: Scores) -> str:
         return scores.fault or f"{scores.name} gave no scores"
     of_parts = (score for rows in scores.parts.values() for score in rows.values())
     odd = next((score for score in (*scores.rows, *of_parts) if not abs(score) < MOST_SCORE), None)
-    return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is no score"
+    return "" if odd is None else f"{scores.name} gave {odd:g} for a row, which is not a score"
 
 
 def _reference_of(row: Row, record: GroupRecord, known: Container[str]) -> str | None:

@@ -265,10 +265,10 @@ def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -
             raise unknown("arm", name, labels)
     first, second = by_name[arm], by_name[other]
     if first == second:
-        raise UsageError(f"{arm!r} and {other!r} are one arm; a target that is given twice to a run races itself")
+        raise UsageError(f"{arm!r} and {other!r} are one arm; to race a target against itself, give it twice to a run")
     raced = [name for name, some in labels_of.items() if {first, second} <= set(some)]
     if not raced:
-        raise UsageError(f"{first!r} and {second!r} are in no group together, so they raced in none")
+        raise UsageError(f"{first!r} and {second!r} were never in the same group, so they weren't measured together")
     if len(raced) > 1:
         names = ", ".join(map(repr, raced))
         raise UsageError(f"{first!r} and {second!r} raced in several groups; name one: {names}")

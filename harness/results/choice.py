@@ -484,10 +484,15 @@ def _describe_passed(cell: Cell, row: Row, shipped: Row, ratio: Ratio | None, lo
     if lost_to and not _is_slower(ratio):
         return Passed(arm=row.arm, because="slower", against=lost_to, ratio=cell.ratio(row.arm, lost_to))
     because: Literal["slower", "accuracy"] = "slower" if _is_slower(ratio) else "accuracy"
-    reason = None if is_judged(row) or because == "slower" else UNCHECKED
-    if because == "accuracy" and cell.by_metric and not (row.fidelity and row.fidelity.metric):
-        reason = UNSCORED
+    reason = _why_unknown(cell, row) if because == "accuracy" else None
     return Passed(arm=row.arm, because=because, against=shipped.arm, ratio=ratio, reason=reason, **_accuracy_of(row))
+
+
+def _why_unknown(cell: Cell, row: Row) -> str | None:
+    """Return why nothing tells whether a row keeps the model, if that is more than a want of labels."""
+    if cell.by_metric and not (row.fidelity and row.fidelity.metric):
+        return UNSCORED
+    return None if is_judged(row) else UNCHECKED
 
 
 def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
@@ -549,7 +554,7 @@ def _changes_by_error_limit(
                 when="looser",
                 arm=row.arm,
                 ratio=rivals[row.arm],
-                unchecked=not is_judged(row),
+                reason=_why_unknown(cell, row),
                 measure=_command_to_measure(cell, shipped, row),
                 accept=_command_to_accept(cell, row),
                 **_accuracy_of(row),
@@ -594,7 +599,7 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
         return cell.read_by("decide", f"--max-metric-drop {_round_up(lost)}") if lost > 0 else None
     if fidelity.accuracy_change:
         return cell.read_by("decide", f"--max-accuracy-drop {math.ceil(-110 * fidelity.accuracy_change.low)}pp")
-    if not fidelity.relative_l2:
+    if not fidelity.relative_l2 or not is_judged(row):  # an error that proves little is no ground to accept
         return None
     return cell.read_by("decide", f"--max-error {_round_up(fidelity.relative_l2)}")
 

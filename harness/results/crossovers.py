@@ -49,7 +49,7 @@ class At:
     Attributes:
         verdict: of `a` against `b`.
         ratio: a's time ÷ b's; None where they never met.
-        needed: for `can't tell`, restarts in all that a verdict would take; None where nobody can say.
+        needed: for `can't tell`, restarts in all that a verdict would take; None if unknown.
         open: whether further restarts may still be played.
         restarts: both have played.
         a_ns: median time of `a`; None where it was never measured. `b_ns` likewise.
@@ -87,8 +87,8 @@ class Outcome:
     Attributes:
         low: the largest size with the verdict `below`; for "no crossover" the smallest size measured.
         high: the smallest size above it with the verdict `above`; for "no crossover" the largest size measured.
-        reason: what lies inside the bracket, or why nobody can tell.
-        needed: by size without a verdict, the restarts in all that it would take; None where nobody can say.
+        reason: what lies inside the bracket, or why it can't be told.
+        needed: by size without a verdict, the restarts in all that it would take; None if unknown.
     """
 
     kind: Kind
@@ -153,7 +153,7 @@ def wanted(points: Sequence[At]) -> list[At]:
 
 
 def next_sizes(points: Sequence[At], taken: Collection[int] = ()) -> list[tuple[int, ...]]:
-    """For each bracket that must be narrowed by a size not raced yet: such sizes, the most promising first.
+    """Return, for each bracket that must be narrowed, sizes that were not raced yet, the most promising first.
 
     Empty where every bracket is narrow, can't be divided further, or still has a size at work inside.
 
@@ -189,7 +189,7 @@ def _times(points: Sequence[At], low: At, high: At) -> list[Times]:
 
 
 def line(sizes: Sequence[int], times: Sequence[float]) -> tuple[float, float]:
-    """a, b ≥ 0 of time = a + b·size with the least squares of the relative error, which is nearly that of the log.
+    """Fit a, b ≥ 0 of time = a + b·size with the least squares of the relative error, which is nearly that of the log.
 
     Args:
         sizes: at least one, ≥ 1.

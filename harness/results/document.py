@@ -25,7 +25,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def __str__(self) -> str:
-        """As `repr`, which is short for what holds much."""
+        """Return `repr`, which is short for what holds much."""
         return repr(self)
 
 
@@ -110,7 +110,7 @@ class Metric(Part):
 
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
-"""`not timed`: nothing kept the arm out, but it has no time (yet). Who `failed` may have played before."""
+"""`not timed`: nothing kept the arm out, but it has no time (yet). If it `failed`, it may have played before."""
 
 
 class Timing(Part):
@@ -357,7 +357,7 @@ class GroupSummary(Part):
         sd: of the log ratio between restarts, pooled over the arms.
         bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
         selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
-        confirms: the group whose choice it measures anew; likewise.
+        confirms: the group whose choice it measures again; likewise.
     """
 
     name: str
@@ -389,7 +389,7 @@ class Crossover(Part):
         low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
         high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
         below: an arm, or "same".
-        restarts_needed: by size without a verdict, what one would take; null where nobody can say.
+        restarts_needed: by size without a verdict, what one would take; null if unknown.
     """
 
     model: str
@@ -426,11 +426,11 @@ class FrontRow(Part):
 
 
 class NearestOpen(Part):
-    """Of the pairs that a run has to tell apart yet, the one that takes least.
+    """Of the pairs that a run has yet to distinguish, the one that takes least.
 
     Attributes:
         arms: the pair, of `group`.
-        restarts: that it takes, if these are like those played; null where nobody knows. `seconds` likewise.
+        restarts: that it takes, if these are like those played; null if unknown. `seconds` likewise.
         others: how many pairs are open beside it.
         ended_at: the most restarts that the study allows, where these were played.
     """
@@ -512,7 +512,7 @@ class WouldChange(Part):
         when: `size`: along `axis`, from `at_least` or up to `at_most`; `looser`: if its error were accepted;
             `tighter`: if plain FP32 alone counted.
         ratio: its time ÷ the shipped one's, here; null for another size.
-        unchecked: whether its outputs were compared with no error bound.
+        reason: why nothing tells what it loses, if that is more than a want of labels; as in `Passed`.
         measure: the command that measures its accuracy; null if no run would tell.
         accept: the command that accepts what it loses; null if nothing is known of that.
     """
@@ -526,7 +526,7 @@ class WouldChange(Part):
     relative_l2: float | None = None
     accuracy_change: AccuracyChange | None = None
     metric: Metric | None = None
-    unchecked: bool = False
+    reason: str | None = None
     measure: str | None = None
     accept: str | None = None
 
@@ -642,7 +642,7 @@ class Document(Part):
         return [row for row in self.rows if row.group == group]
 
     def __repr__(self) -> str:
-        """Where it is, and how much is in it."""
+        """Return where it is, and how much is in it."""
         return f"<Document {self.run!r}: {counted(len(self.rows), 'row')} in {counted(len(self.groups), 'group')}>"
 
     @field_serializer("holding")
@@ -651,5 +651,5 @@ class Document(Part):
 
 
 def as_json(part: object) -> Any:
-    """Any part of the document as JSON values."""
+    """Return any part of the document as JSON values."""
     return TypeAdapter(type(part)).dump_python(part, mode="json", by_alias=True)

@@ -53,7 +53,7 @@ def unfit(
     served: Mapping[str, Sequence[LoadTestResult]],
     blocks: Mapping[str, Blocks],
 ) -> set[str]:
-    """Return the arms that can't be the answer, as they stand, so that nobody waits for who of them is faster.
+    """Return the arms that can't be the answer, as they stand, so that no verdict among them is waited for.
 
     They found no steady state in most of their restarts, or break the limit on p99 that their users set.
 
@@ -71,7 +71,7 @@ def unsteady(steady_from: Mapping[str, Sequence[int | None]]) -> set[str]:
 
 
 PASSED = frozenset({NotRunKind.KILLED, NotRunKind.OFF_LIMITS})
-"""Whoever plays again is out for none of these."""
+"""An arm that plays again is out for none of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Group:
         return {label: self.blocks_of(scope, label) for label in self.played}
 
     def blocks_of(self, scope: Scope, label: str) -> dict[int, Array]:
-        """Likewise of one arm, by restart."""
+        """Return likewise that of one arm, by restart."""
         lines = self.played.get(label, ())
         found = {line.restart: counted(line.block_median_ns.get(scope, ()), line.flagged) for line in lines}
         return {
@@ -141,7 +141,7 @@ class Group:
 
     @property
     def void_share(self) -> float:
-        """Flagged rounds ÷ all rounds."""
+        """Return the flagged rounds ÷ all rounds."""
         tried = sum(line.tried for line in self.rounds)
         return sum(len(line.voided) for line in self.rounds) / tried if tried else 0.0
 
@@ -163,7 +163,7 @@ class Missing:
     """A pair that is not distinguished, though the group's goal asks for it.
 
     Attributes:
-        restarts: that it would take, if the rest were like those played; None where nobody knows.
+        restarts: that it would take, if the rest were like those played; None if unknown.
         seconds: likewise, as long as the last restart took each.
     """
 
@@ -210,8 +210,10 @@ def group_of(history: History, record: GroupRecord) -> Group:
 
 
 def _setbacks(lines: Sequence[Line], played: Collection[str]) -> dict[str, NotRun]:
-    """Why arms are out, by label; not who had no time but has played, nor who played after it was killed or after
-    it had left because of limits that were loosened since.
+    """Return why arms are out, by label.
+
+    Left out: an arm that had no time but has played, and one that played after it was killed or after it had left
+    because of limits that were loosened since.
     """
     found: dict[str, NotRun] = {}
     for line in lines:

@@ -11,13 +11,13 @@ from shootout.journal.records import LoadTestResult, TriedRate
 from shootout.stats.quantiles import LEAST_TAILS
 
 _LEAST_TO_BREAK = 2
-"""Out of fewer restarts nobody is said to break a limit."""
+"""Fewer restarts can't show that an arm breaks a limit."""
 _TOO_BUSY = 0.25
 """Nor where a larger share of the rounds was disturbed."""
 SURELY = 1.001
 """A load is tried at so many times its rate, since a rate and the time that it is the inverse of are rounded."""
 _LEAST_RESTARTS = 3
-"""A busy neighbour spoils two in a row often enough; who broke its limit in three will hardly come to hold it."""
+"""A busy neighbor spoils two in a row often enough; an arm that broke its limit in three will hardly hold it."""
 
 
 def given_rate(done: Sequence[LoadTestResult]) -> float | None:

@@ -113,22 +113,22 @@ def _worst_fidelity(lines: Sequence[Played | Checked], probe: str | None) -> Fid
 def _note_error(arm: Arm, fidelity: FidelityFigures | None) -> Iterator[str]:
     """List what a reader must know about an error that was let pass."""
     if fidelity and fidelity.standing is BoundStanding.NOT_JUDGED and (fidelity.relative_l2 or 0.0) > USEFUL_BOUND:
-        yield f"error {fidelity.relative_l2:.1e}: its outputs are nearer to zeros than to right ones"
+        yield f"error {fidelity.relative_l2:.1e}: its outputs are nearer to all zeros than to the right ones"
     is_explained = fidelity and USEFUL_BOUND < (fidelity.relative_l2 or 0.0) <= (fidelity.error_bound or 0.0)
     if fidelity and fidelity.standing is BoundStanding.TOLERATED and is_explained:
-        told = f"{arm.target.precision} may err by {fidelity.error_bound:.2g} here"
+        told = f"{arm.target.precision} may cause {fidelity.error_bound:.2g} here"
         yield f"error {fidelity.relative_l2:.1e} proves nothing, since {told}: the metric or --max-error let it pass"
     elif fidelity and fidelity.standing is BoundStanding.TOLERATED:
         bound = math.inf if fidelity.error_bound is None else min(fidelity.error_bound, USEFUL_BOUND)
         error = (fidelity.shared_l2 if arm.file else None) or fidelity.relative_l2 or 0.0  # a file's own, beside others
         what = f"error {error:.1e}" if error > bound or bound == math.inf else "the error of one instance"
         known = "" if bound == math.inf else f" ({bound:.1e})"
-        yield f"{what} is more than {arm.target.precision} explains{known}; within --max-error"
+        yield f"{what} is above the error bound of {arm.target.precision}{known}, within --max-error"
 
 
 def _note_kills(group: Group, label: str) -> Iterator[str]:
     if count := sum(line.killed.count(label) for line in group.rounds):
-        yield f"its process was killed {counted(count, 'time')} and begun anew; what it measured there doesn't count"
+        yield f"its process was killed {counted(count, 'time')} and started again; what it measured there doesn't count"
 
 
 def _time_scope(group: Group, label: str, scope: Scope, samples: Samples) -> Timing | None:

@@ -57,7 +57,7 @@ def find_arm_to_ship(
         Infeasible: nothing meets the policy's limits.
     """
     if name and policy:
-        raise UsageError("give --arm or --policy, not both: either names what is shipped")
+        raise UsageError("pass only one of --target and --policy: either names what is shipped")
     document, decided = analyse(folder), None
     rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
     if policy:
@@ -76,12 +76,12 @@ def _find_row(rows: Sequence[Row], name: str) -> Row:
     named = [row for row in rows if name in (row.arm, short(row.arm))]
     timed = [row for row in named if row.outcome == "measured"]
     if not named:
-        raise unknown("arm", name, {row.arm for row in rows})
+        raise unknown("target", name, {row.arm for row in rows})
     if not timed:
-        raise UsageError(f"{name!r} was not measured, so nothing is known of it: {named[0].reason}")
+        raise UsageError(f"{name!r} was not measured: {named[0].reason}")
     if len(timed) > 1:
-        cells = ", ".join(repr(row.group) for row in timed)
-        raise UsageError(f"{name!r} was measured in several cells; name one with --group: {cells}")
+        groups = ", ".join(repr(row.group) for row in timed)
+        raise UsageError(f"{name!r} was measured in several groups; name one with --group: {groups}")
     return timed[0]
 
 
@@ -90,7 +90,7 @@ def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
     record = next(group for group in history.groups if group.name == row.group)
     arm = next(raced for raced in record.arms if raced.label == row.arm)
     if arm.scenario is Scenario.TRAIN_STEP:
-        raise UsageError("a training step can't be shipped: what is shipped answers calls")
+        raise UsageError("a training step can't be shipped: a shipped folder is for inference")
     made = [line for line in history.of_group(row.group) if isinstance(line, Prepared) and line.arm == row.arm]
     return ArmToShip(
         folder=folder,
@@ -105,14 +105,15 @@ def _load_records(folder: Path, document: Document, row: Row) -> ArmToShip:
 
 def _require_answer(answers: Sequence[Answer]) -> Answer:
     if len(answers) > 1:
-        cells = ", ".join(repr(answer.group) for answer in answers)
-        raise UsageError(f"the run has an answer for each of its cells; name one with --group: {cells}")
+        groups = ", ".join(repr(answer.group) for answer in answers)
+        raise UsageError(f"the run has an answer for each of its groups; name one with --group: {groups}")
     if not answers or answers[0].ship is None:
         why = answers[0].reason if answers else "nothing was measured"
-        raise Undecided(f"the run has no answer: {why}; name what to ship with --arm")
+        raise Undecided(f"the run has no answer: {why}; name what to ship with --target")
     if answers[0].reason:
         arm = short(answers[0].ship.arm)
-        raise Undecided(f"{arm} is only the best so far: {answers[0].reason}; measure on, or name it: --arm {arm}")
+        way_out = f"continue the run, or name it: --target {arm}"
+        raise Undecided(f"{arm} is only the best so far: {answers[0].reason}; {way_out}")
     return answers[0]
 
 
@@ -120,6 +121,6 @@ def _require_chosen(decision: Decision) -> str:
     if decision.chosen:
         return decision.chosen
     if decision.outcome == "infeasible":
-        raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; `shootout decide` tells more")
+        raise Infeasible(f"by this policy nothing may be shipped: {decision.reason}; see `shootout decide`")
     settle = f"; this would settle it: {decision.settle}" if decision.settle else ""
-    raise Undecided(f"by this policy it isn't known what to ship: {decision.reason}{settle}")
+    raise Undecided(f"not enough evidence for this policy: {decision.reason}{settle}")

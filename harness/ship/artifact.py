@@ -81,8 +81,8 @@ def _find_exported(source: ArmToShip, again: str) -> ExportedModel:
         raise UsageError(f"the model that was raced is gone, and can't be exported again: {error}") from None
     if made.key != key:
         raise UsageError(
-            f"{made.model} is no more what was raced: the model, its data or the packages that export it have changed; "
-            f"{again}"
+            f"{made.model} is no longer what was measured: the model, its data or the packages that export it have "
+            f"changed; {again}"
         )
     return made
 

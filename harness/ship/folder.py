@@ -134,7 +134,7 @@ def new_folder(folder: Path) -> Iterator[None]:
 
 def is_there(folder: Path) -> UsageError:
     """Make the error that a folder which is to be made is there already."""
-    return UsageError(f"{str(folder)!r} is there already: choose another -o, or remove it")
+    return UsageError(f"{str(folder)!r} already exists: choose another -o, or remove it")
 
 
 def load_text(templates: Path, shipment: Shipment) -> str:
@@ -196,9 +196,8 @@ def error_limit(fidelity: FidelityFigures | None) -> float:
         return min(fidelity.error_bound, USEFUL_BOUND)
     if fidelity.standing is BoundStanding.NOT_JUDGED and fidelity.relative_l2 > USEFUL_BOUND:
         raise UsageError(
-            f"its error of {fidelity.relative_l2:.2g} is nearer to that of zeros than to none, and nothing tells "
-            "whether its precision explains that: give real --inputs, or more --max-time, and ship what that run "
-            "measures"
+            f"its error of {fidelity.relative_l2:.2g} is nearer to that of all zeros than to 0, and no error bound "
+            "of its precision is known: give real --inputs, or more --max-time, and ship what that run measures"
         )
     return max(FIDELITY_MARGIN * fidelity.relative_l2, FP32_BOUND_FLOOR)
 

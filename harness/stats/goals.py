@@ -17,7 +17,7 @@ class Aim(StrEnum):
     """What must be known before a race ends."""
 
     BASELINE = "baseline"  # a verdict on every arm against the baseline
-    BEST = "best"  # who is fastest, up to arms that are as good
+    BEST = "best"  # the fastest arm, up to arms that are as good
     RESOLVE = "resolve"  # every ratio to the baseline, so closely
     LIMIT = "limit"  # of every arm, whether it is slower than the baseline by more than so much
 
@@ -34,10 +34,10 @@ class Goal:
 
 
 def read_goal(text: str) -> Goal:
-    """`baseline`, `best`, `resolve 3%` or `limit 5%`.
+    """Read `baseline`, `best`, `resolve 3%` or `limit 5%`.
 
     Raises:
-        UsageError: it is none of these, or asks for what no race can tell.
+        UsageError: it is none of these, or its share is one that no race can tell.
     """
     word = text.strip()
     if word in (Aim.BASELINE, Aim.BEST):
@@ -51,5 +51,5 @@ def read_goal(text: str) -> Goal:
     if not 100 * BIAS_FLOOR <= percent <= MOST_PERCENT:
         least = f"{100 * BIAS_FLOOR:g}%"
         why = f"differences below {least} could be the harness's own" if percent < 1 else "that says next to nothing"
-        raise UsageError(f"goal {text!r} can't be: {why}; from {least} to {MOST_PERCENT}% makes sense")
+        raise UsageError(f"invalid goal {text!r}: {why}; use a value from {least} to {MOST_PERCENT}%")
     return Goal(aim=Aim(match[1]), within=percent / 100)

@@ -96,7 +96,7 @@ class GroupEvidence:
     Attributes:
         blocks: end-to-end block medians (ns) of all arms that played, by label and restart; or those of another scope.
         rules: what the race is judged by.
-        unsound: arms that can't be the answer, so that who is fastest is asked without them.
+        unsound: arms that can't be the answer, so that the fastest is looked for without them.
     """
 
     blocks: Mapping[str, Blocks]

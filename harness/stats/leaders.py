@@ -27,7 +27,7 @@ Compare = Callable[[str, str], Comparison | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaders:
-    """What is known of who is fastest.
+    """What is known of the fastest arms.
 
     Attributes:
         fastest: the arm with the least time of those that none is known to beat.
@@ -58,11 +58,11 @@ def find_leaders(times: Mapping[str, float], compare: Compare) -> Leaders:
         ValueError: there is no arm.
     """
     if not times:
-        raise ValueError("somebody leads only where there are arms, received none")
+        raise ValueError("expected at least one arm, received none")
     order = sorted(times, key=lambda label: (times[label], label))
     found = {(one, other): compare(one, other) for one, other in combinations(order, 2)}
     faster = {label: [one for one in order if _is_faster(found, one, label)] for label in order}
-    tied = [label for label in order if not faster[label]] or order[:1]  # in a circle somebody still has the least time
+    tied = [label for label in order if not faster[label]] or order[:1]  # in a circle one still has the least time
     return Leaders(
         fastest=tied[0],
         tied=tuple(tied),
@@ -102,7 +102,7 @@ def find_open(evidence: GroupEvidence, labels: Collection[str], unsteady: Collec
 
     Args:
         labels: the arms that have not failed, the control among them. Where they are unopposed nothing is open.
-        unsteady: those that found no steady state, so that nobody knows on which side of a limit they are.
+        unsteady: those that found no steady state, so that it is unknown on which side of a limit they are.
     """
     return _each_once([*_select_asked(evidence, labels, unsteady), *_untold_own_fp32(evidence, labels)])
 
@@ -113,7 +113,7 @@ def is_unopposed(labels: Collection[str], rules: Rules) -> bool:
 
 
 def restarts_left(evidence: GroupEvidence, labels: Collection[str], unsteady: Collection[str]) -> dict[Pair, float]:
-    """Return the restarts that each open pair may still take, if the rest are like those so far; inf: nobody knows.
+    """Return the restarts that each open pair may still take, if the rest are like those so far; inf: unknown.
 
     A pair is asked what keeps it open: the goal, its own FP32, or both, and then the later one counts.
     """
@@ -132,8 +132,8 @@ def _select_asked(evidence: GroupEvidence, labels: Collection[str], unsteady: Co
     rules = evidence.rules
     if rules.narrows or is_unopposed(labels, rules):
         return []
-    nobody = {rules.control, *(evidence.unsound if rules.goal.aim is Aim.BEST else ())}
-    arms = [label for label in labels if label not in nobody]
+    excluded = {rules.control, *(evidence.unsound if rules.goal.aim is Aim.BEST else ())}
+    arms = [label for label in labels if label not in excluded]
     if rules.goal.aim is Aim.LIMIT:
         found = _near_limit(evidence, arms, unsteady)
     else:

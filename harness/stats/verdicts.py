@@ -1,4 +1,4 @@
-"""What an interval of log ratios means for someone who must choose: faster, slower, the same, or can't tell.
+"""Say what an interval of log ratios means for a choice: faster, slower, the same, or can't tell.
 
 Verdict limits are symmetric in the log, so that swapping the two arms swaps `faster` and `slower` and nothing else.
 """
@@ -20,7 +20,7 @@ from shootout.stats.evidence import LEAST_RESTARTS, PairEvidence
 from shootout.stats.spread import PRIOR
 
 MAX_ESTIMATE = 1_000
-"""Beyond so many restarts "can't tell" says no number: nobody would wait for them."""
+"""Beyond so many restarts "can't tell" says no number: it would be too long a wait."""
 _VISIBLE_STEP = 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Where warm-up ends: at a changepoint in the latencies, not after a count someone guessed.
+"""Where warm-up ends: at a changepoint in the latencies, not after a guessed count.
 
 The log latencies are split into segments of one mean and one variance each; the calls are steady from the start of the
 last segment, if that holds at least half of them. Three things about real latencies would mislead the search and are
@@ -104,7 +104,7 @@ def _noise_sd(log_readings: Array) -> float:
 
 
 def _last_change(points: Array) -> int:
-    """Where the last segment of the cheapest split at multiples of `CHANGE_JUMP` begins; 0 where there is only one.
+    """Find where the last segment of the cheapest split at multiples of `CHANGE_JUMP` begins; 0 if there is only one.
 
     Sums run backwards from each segment's end and around its own level, so that no digits go to an outlier before it.
     """

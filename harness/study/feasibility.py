@@ -128,14 +128,14 @@ def _check_label(arm: Arm, holds: tuple[Precision, ...]) -> NotRun | None:
     if target.precision is Precision.NATIVE:
         if is_file(arm.model):
             return None
-        why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is no file"
-        return NotRun(NotRunKind.UNFIT, why, f"ask for {replace(target, precision=Precision.FP32)}")
+        why = f"{Precision.NATIVE} runs an ONNX file in its own precisions, and {arm.model} is not a file"
+        return NotRun(NotRunKind.UNFIT, why, f"use {replace(target, precision=Precision.FP32)}")
     if not holds:
         return None
     kinds = " and ".join(precision.upper() for precision in holds)
     why = f"{Path(arm.model).name} holds {kinds} itself, so no row of it can promise {target.precision.upper()}"
     native = replace(target, precision=Precision.NATIVE, scheme="")
-    return NotRun(NotRunKind.UNFIT, why, f"ask for {native}, which tells what ran, or give the FP32 file")
+    return NotRun(NotRunKind.UNFIT, why, f"use {native}, which tells what ran, or give the FP32 file")
 
 
 def _list_offered(arm: Arm, here: Here, *, quantized: bool) -> tuple[Artifact, ...]:
@@ -178,12 +178,12 @@ def _check_shipped(arm: Arm) -> NotRun | None:
 def _check_training(arm: Arm) -> NotRun | None:
     """Explain why there is no training step of this model in this target."""
     if is_file(arm.model) or models.is_own(arm.model):
-        return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "ask for a model that ships")
+        return NotRun(NotRunKind.UNFIT, "a model of your own has no training step", "use a model that ships")
     if not models.get(arm.model).count_weights(arm.parameters):
-        return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "ask for a model that has weights")
+        return NotRun(NotRunKind.UNFIT, f"{arm.model} has no weights to train", "use a model that has weights")
     if models.get(arm.model).outputs:
         why = f"{arm.model} has several outputs, and a training step's loss is of one"
-        return NotRun(NotRunKind.UNFIT, why, "ask for a model that has one output")
+        return NotRun(NotRunKind.UNFIT, why, "use a model that has one output")
     untrained = training_step.obstacle(arm.target)
     return NotRun(NotRunKind.UNSUPPORTED, *untrained) if untrained else None
 
@@ -244,7 +244,7 @@ def _check_target(target: Target, can: Capabilities) -> NotRun | None:
         return NotRun(
             NotRunKind.UNSUPPORTED,
             f"{moded} is for {Device.CUDA}, not for {target.device}",
-            f"ask for {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
+            f"use {moded}:{Device.CUDA}:{target.precision}, or leave +{target.mode} out",
         )
     native = target.precision is Precision.NATIVE
     if (target.device not in can.native) if native else (target.device, target.precision) not in can.targets:

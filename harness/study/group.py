@@ -33,8 +33,8 @@ class GroupRecord(BaseModel):
         references: arm → the plain FP32 arm of the same backend, by label: what quantization costs and buys is
             measured against it.
         pairs: of labels, for crossovers; named pairs are among them even where an arm can't run.
-        selects_for: the arms are settings of which each target's best is to be found, and measured anew in a group with
-            this baseline; null in a group of which verdicts are asked.
+        selects_for: the arms are settings of which each target's best is to be found, and measured again in a group
+            with this baseline; null in a group of which verdicts are asked.
         least_restarts: that each arm plays, whatever is known before; older journals have none.
         narrows: it was added for the verdicts of `pairs` alone; none is owed on the others.
     """
@@ -67,7 +67,7 @@ def with_control(baseline: Arm, arms: Iterable[Arm]) -> tuple[Arm, ...]:
 
 
 def confirming_name(name: str) -> str:
-    """Name the group that measures anew the settings which the group `name` selected."""
+    """Name the group that measures again the settings which the group `name` selected."""
     return f"{name}, confirmed"
 
 

@@ -1,4 +1,4 @@
-"""Every option that people give a command, declared once: keyword in Python, flag, help, how its words are read.
+"""Declare every option of a command once: keyword in Python, flag, help, how its words are read.
 
 `shootout.cli` makes the command line of these tables, and they are the keyword arguments of `shootout.run` and
 `shootout.tune`. A study file's keys are the fields of `Study`, which take the same values and check them.
@@ -44,20 +44,20 @@ def read_pythons(flag: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 class HelpGroup(StrEnum):
-    """What an option is about: the parts of the help, what is used most first."""
+    """Name the parts of the help, what is used most first."""
 
     WHAT = "What to run"
-    DATA = "On what data"
-    LIMITS = "What it must keep to"
+    DATA = "Data"
+    LIMITS = "Limits"
     STOP = "When to stop"
-    SCENARIO = "What is measured"
-    WHERE = "What is shown and kept"
+    SCENARIO = "What to measure"
+    WHERE = "Output"
     MORE = "For experts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """How a keyword of Python is given on the command line.
+    """Say how a keyword of Python is given on the command line.
 
     Attributes:
         group: where the help has it.
@@ -78,22 +78,22 @@ class Flag:
 
 
 class NamedOptions(TypedDict, total=False):
-    """Which model."""
+    """Choose a model."""
 
     model: Annotated[
         str | Sequence[str],
         Flag(
             group=HelpGroup.WHAT,
             word="MODEL",
-            help="A name, or your own: net.onnx (a.onnx,b.onnx race each other), net.py:make, package.net:make (these "
-            "two run your code), config.json.",
+            help="Model: a name (`shootout list models`), net.onnx, a.onnx,b.onnx to compare files, config.json, or "
+            "net.py:make or package.net:make, which run your code.",
             read=read_models,
         ),
     ]
 
 
 class InputOptions(TypedDict, total=False):
-    """What goes into a model."""
+    """Choose what goes into a model."""
 
     parameters: Annotated[
         Mapping[str, int | float | str | bool | Sequence[int | float | str | bool]],
@@ -103,7 +103,7 @@ class InputOptions(TypedDict, total=False):
             name="--set",
             several=True,
             read=axes.read_sets,
-            help="A model's parameter, the size of an ONNX file's axis, or another axis; also KEY='1..64 x2'.",
+            help="Set a model's parameter, an ONNX file's axis, or another axis: KEY=1,8 or KEY='1..64 x2'.",
         ),
     ]
     shapes: Annotated[
@@ -114,7 +114,7 @@ class InputOptions(TypedDict, total=False):
             name="--shape",
             several=True,
             read=axes.read_shapes,
-            help="An ONNX file's input that leaves sizes open: x=1x3x320x320.",
+            help="Set the shape of an ONNX file's input that leaves sizes open: x=1x3x320x320.",
         ),
     ]
     batch: Annotated[
@@ -123,49 +123,49 @@ class InputOptions(TypedDict, total=False):
     ]
     inputs: Annotated[
         str | PathLike[str],
-        Flag(
-            group=HelpGroup.DATA, word="FILE", help="Your own inputs, for a model of your own: .npz, .parquet, .jsonl."
-        ),
+        Flag(group=HelpGroup.DATA, word="FILE", help="Inputs for a model of your own: .npz, .parquet or .jsonl."),
     ]
     read: Annotated[
         str,
         Flag(
             group=HelpGroup.DATA,
             word="FUNCTION",
-            help="Your own file.py:load, which reads the rows of each file in the folder --inputs. It runs once.",
+            help="Function file.py:load that reads the rows of each file in the folder --inputs. It runs once.",
         ),
     ]
     calibration: Annotated[
-        str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Your own inputs for quantization.")
+        str | PathLike[str], Flag(group=HelpGroup.DATA, word="NPZ", help="Inputs to calibrate quantization with.")
     ]
     weights: Annotated[
         str | PathLike[str],
-        Flag(group=HelpGroup.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors, .pt."),
+        Flag(
+            group=HelpGroup.DATA, word="PATH", help="Weights of a transformers config: a folder, .safetensors or .pt."
+        ),
     ]
 
 
 class LabelledOptions(InputOptions, total=False):
-    """Also, what is right for it."""
+    """Choose these, and the labels."""
 
     labels: Annotated[
         str | PathLike[str],
-        Flag(group=HelpGroup.DATA, word="NPZ", help="The right class of each row of --inputs: rows get an accuracy."),
+        Flag(group=HelpGroup.DATA, word="NPZ", help="Class of each row of --inputs; gives every target an accuracy."),
     ]
 
 
 class ModelOptions(NamedOptions, LabelledOptions, total=False):
-    """Which model, and what goes into it."""
+    """Choose a model and what goes into it."""
 
 
 class MetricOptions(TypedDict, total=False):
-    """What scores the rows of the inputs, and what a target may lose of that."""
+    """Choose what scores the rows of the inputs, and what a target may lose of that."""
 
     truth: Annotated[
         str | PathLike[str],
         Flag(
             group=HelpGroup.DATA,
             word="FILE",
-            help="What is right for each row of --inputs, of any type and shape, for --metric: .npz, .parquet, .jsonl.",
+            help="Truth for each row of --inputs, of any type and shape, for --metric: .npz, .parquet or .jsonl.",
         ),
     ]
     metric: Annotated[
@@ -173,20 +173,20 @@ class MetricOptions(TypedDict, total=False):
         Flag(
             group=HelpGroup.DATA,
             word="NAME",
-            help="Score each row: iou, mae (shootout list metrics), auto, or your own file.py:score. Without --truth "
-            "or --labels, rows are scored against the model's own FP32 outputs.",
+            help="Score each row by iou, mae or another (`shootout list metrics`), auto, or your own file.py:score. "
+            "Without --truth or --labels, score against the model's own FP32 outputs.",
         ),
     ]
     scores: Annotated[
         str,
-        Flag(group=HelpGroup.DATA, word="OUTPUT", help="The output that --labels or --metric NAME go by."),
+        Flag(group=HelpGroup.DATA, word="OUTPUT", help="Output that --labels or --metric NAME reads."),
     ]
     rows_by: Annotated[
         str | PathLike[str],
         Flag(
             group=HelpGroup.DATA,
             word="FILE",
-            help="What each row of --inputs belongs to, such as its speaker: rows of one count as one, for --metric.",
+            help="Unit that each row of --inputs belongs to, such as its speaker; --metric counts a unit once.",
         ),
     ]
     max_drop: Annotated[
@@ -194,7 +194,8 @@ class MetricOptions(TypedDict, total=False):
         Flag(
             group=HelpGroup.DATA,
             word="DROP",
-            help="Ship a target only if its metric surely loses less than this: 0.005, or 1% of FP32's (default).",
+            help="Ship a target only if its metric loses less than this at 95 % confidence: 0.005, or 1% of FP32's "
+            "(default).",
         ),
     ]
     min_agreement: Annotated[
@@ -202,20 +203,22 @@ class MetricOptions(TypedDict, total=False):
         Flag(
             group=HelpGroup.DATA,
             word="SHARE",
-            help="Without truth: ship a target only if its mean score against FP32's outputs is surely this high: 99%.",
+            help="Without truth: ship a target only if its mean score against FP32's outputs is at least this at 95 % "
+            "confidence: 99%.",
         ),
     ]
 
 
 class TargetOptions(ModelOptions, total=False):
-    """Also, what runs the model."""
+    """Choose these, and what runs the model."""
 
     backends: Annotated[
         Sequence[str],
         Flag(
             group=HelpGroup.WHAT,
             word="TARGETS",
-            help="Race these: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. Twice the same = A/A.",
+            help="Targets to measure, comma-separated: numpy, openvino:cpu:int8, 'onnxruntime:cpu:*', shipped:DIR. "
+            "Repeat one for an A/A test.",
             read=axes.read_names,
         ),
     ]
@@ -224,7 +227,7 @@ class TargetOptions(ModelOptions, total=False):
         Flag(
             group=HelpGroup.WHAT,
             word="N,N",
-            help="Threads of each: 1,2 or all. Default: CPUs - 1.",
+            help="Threads of each target: 1,2 or all. Default: CPUs - 1.",
             read=axes.read_threads,
         ),
     ]
@@ -236,7 +239,7 @@ class TargetOptions(ModelOptions, total=False):
             name="--option",
             several=True,
             read=axes.read_options,
-            help="A backend's own knob: BACKEND.KEY=VALUE (see `list options`).",
+            help="Set a backend's own option: BACKEND.KEY=VALUE (see `shootout list options`).",
         ),
     ]
     pythons: Annotated[
@@ -247,20 +250,20 @@ class TargetOptions(ModelOptions, total=False):
             name="--python",
             several=True,
             read=read_pythons,
-            help="Another interpreter to race ours; a target names it as backend@NAME.",
+            help="Add an interpreter with other versions; a target names it as backend@NAME.",
         ),
     ]
 
 
 class StudyOptions(TargetOptions, MetricOptions, total=False):
-    """All that changes a study; each is a field of `Study`, `backends` is its `targets`."""
+    """Change a study; each is a field of `Study`, `backends` is its `targets`."""
 
     scenario: Annotated[
         str | Sequence[str],
         Flag(
             group=HelpGroup.SCENARIO,
             word="NAME",
-            help="latency (default), throughput, train-step or serve.",
+            help="What to measure: latency (default), throughput, train-step or serve.",
             read=axes.read_names,
         ),
     ]
@@ -269,7 +272,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="N/s",
-            help="serve: requests a second, 200/s. Default: find the highest.",
+            help="serve: requests a second, 200/s. Default: find the highest that keeps --p99.",
             read=units.read_rate,
         ),
     ]
@@ -279,7 +282,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
             group=HelpGroup.SCENARIO,
             word="TIME",
             name="--p99",
-            help="serve: the limit on p99, 5ms. Default: 5 x an idle call.",
+            help="serve: limit on the 99th percentile of latency, 5ms. Default: 5 x an idle call.",
             read=units.read_milliseconds,
         ),
     ]
@@ -288,7 +291,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="N,N",
-            help="throughput, serve: sessions at work at once, 1,2.",
+            help="throughput, serve: sessions that work in parallel, 1,2.",
             read=axes.read_positive,
         ),
     ]
@@ -298,31 +301,40 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
             group=HelpGroup.MORE,
             word="ERROR",
             kind=float,
-            help="Measure rows that err by more than their precision explains, up to this: 1e-3.",
+            help="Keep targets whose relative error is above the bound predicted for their precision, up to ERROR: "
+            "1e-3. Default: reject them.",
         ),
     ]
-    baseline: Annotated[str, Flag(group=HelpGroup.MORE, word="TARGET", help="What ratios refer to.")]
+    baseline: Annotated[
+        str,
+        Flag(
+            group=HelpGroup.MORE,
+            word="TARGET",
+            help="Target that speed-ups are relative to. Default: torch-eager, or onnxruntime for an ONNX file.",
+        ),
+    ]
     goal: Annotated[
         str,
         Flag(
             group=HelpGroup.STOP,
             word="GOAL",
             read=lambda _, text: str(read_goal(text)),
-            help="best (default): the winner is known, or what is as good. baseline: all verdicts are in (most named "
-            "studies). 'resolve 3%': all ratios are known so closely. 'limit 5%': what is slower by more than that.",
+            help="What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
+            "verdict for each target against the baseline (most named studies). `resolve 3%`: every speed-up to "
+            "within 3 %. `limit 5%`: for each target, if it is more than 5 % slower than the baseline.",
         ),
     ]
-    energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure a call's energy.", kind=bool)]
+    energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]
     l2: Annotated[
         Literal["warm", "cold"],
         Flag(
-            group=HelpGroup.MORE, word="STATE", help="GPU: warm (default), or cold: its L2 is emptied before each call."
+            group=HelpGroup.MORE, word="STATE", help="GPU: keep L2 warm (default), or empty it before each call: cold."
         ),
     ]
 
 
 class MachineOptions(TypedDict, total=False):
-    """On what."""
+    """Choose a GPU, and what the backends get of this machine's environment."""
 
     gpu: Annotated[
         int,
@@ -330,7 +342,7 @@ class MachineOptions(TypedDict, total=False):
             group=HelpGroup.MORE,
             word="N",
             kind=int,
-            help="GPU: its number in nvidia-smi, CUDA_VISIBLE_DEVICES, Vulkan or OpenVINO. Default: the first.",
+            help="GPU to use, by its number in nvidia-smi, CUDA_VISIBLE_DEVICES, Vulkan or OpenVINO. Default: first.",
         ),
     ]
     env: Annotated[
@@ -338,14 +350,14 @@ class MachineOptions(TypedDict, total=False):
         Flag(
             group=HelpGroup.MORE,
             word="NAME,NAME",
-            help="Variables of yours that backends get too; without, those that libraries read, and no secrets.",
+            help="Environment variables to pass to backends too. Default: those that libraries read; no secrets.",
             read=axes.read_names,
         ),
     ]
 
 
 class FolderOptions(MachineOptions, total=False):
-    """Also, how long, and where to."""
+    """Choose these, how long to measure, and the run folder."""
 
     max_time_s: Annotated[
         float,
@@ -353,25 +365,35 @@ class FolderOptions(MachineOptions, total=False):
             group=HelpGroup.STOP,
             word="TIME",
             name="--max-time",
-            help="End after 90s, 2m, 1h, exports and builds too. Default: --goal best races for 90s.",
+            help="Stop after 90s, 2m or 1h, exports and builds included. Default: 90s of racing for --goal best.",
             read=units.read_seconds,
         ),
     ]
     out: Annotated[
         str | PathLike[str],
-        Flag(group=HelpGroup.WHERE, word="FOLDER", help="Run folder. Default: results/<study>/<time>.", kind=Path),
+        Flag(
+            group=HelpGroup.WHERE,
+            word="FOLDER",
+            help="Run folder to write or continue. Default: results/<study>/<time>.",
+            kind=Path,
+        ),
     ]
-    fresh: Annotated[bool, Flag(group=HelpGroup.WHERE, help="Start over in --out.", kind=bool)]
+    fresh: Annotated[bool, Flag(group=HelpGroup.WHERE, help="Start over in --out; do not continue.", kind=bool)]
 
 
 class RunOptions(StudyOptions, FolderOptions, total=False):
-    """Of `shootout run`."""
+    """Give the options of `shootout run`."""
 
     trace: Annotated[
         bool, Flag(group=HelpGroup.MORE, help="Also write a Chrome/Perfetto trace of each target.", kind=bool)
     ]
     strict: Annotated[
-        bool, Flag(group=HelpGroup.MORE, help="Exit 4 if any row failed, also one that you did not name.", kind=bool)
+        bool,
+        Flag(
+            group=HelpGroup.MORE,
+            help="Exit with 4 if any target fails. Default: only if one named in --backends does.",
+            kind=bool,
+        ),
     ]
     policy: Annotated[
         str | PathLike[str] | Mapping[str, Any],
@@ -379,23 +401,23 @@ class RunOptions(StudyOptions, FolderOptions, total=False):
             group=HelpGroup.WHAT,
             word="TOML",
             kind=Path,
-            help="Race towards a decision by your limits, prices and objective (docs/deciding.md), and end with it.",
+            help="Measure what deploy.toml needs, then decide by its limits, prices and objective.",
         ),
     ]
     require_verdict: Annotated[
-        bool, Flag(group=HelpGroup.MORE, help="Exit 7 where a question of the run has no verdict.", kind=bool)
+        bool, Flag(group=HelpGroup.MORE, help="Exit with 7 if the run ends without a clear result.", kind=bool)
     ]
 
 
 class TuneOptions(TargetOptions, FolderOptions, total=False):
-    """Of `shootout tune`."""
+    """Give the options of `shootout tune`."""
 
     allow: Annotated[
         Sequence[str],
         Flag(
             group=HelpGroup.WHAT,
             word="PRECISION",
-            help="Precisions that may be tried too, e.g. bf16,int8.",
+            help="Further precisions to try: bf16,int8.",
             read=axes.read_names,
         ),
     ]

@@ -4,7 +4,7 @@
 
 For throughput a target's settings (batches, instances) compete. Picking the fastest of many is biased by luck, so it
 happens in two groups. The first one tries all settings and gives no verdict; each restart halves what is left of every
-target. The second measures each target's chosen setting, its plain one and the baseline anew.
+target. The second measures each target's chosen setting, its plain one and the baseline again.
 """
 
 from __future__ import annotations
@@ -325,7 +325,7 @@ def plan_groups(study: Study, here: Here) -> list[PlannedGroup]:
     ]
     for name, count in Counter(group.record.name for group in groups).items():
         if count > 1:
-            raise UsageError(f"{name!r} is asked for {count} times: give each model file a name of its own")
+            raise UsageError(f"{name!r} is named {count} times: give each model file a name of its own")
     return groups
 
 

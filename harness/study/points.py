@@ -229,7 +229,7 @@ def find_rows(inputs: str | None, read: str | None, truth: str | None, progress:
         return given
     found = reading.read_rows(given.inputs, read, progress)
     if given.truth and found.truth:
-        raise UsageError(f"--truth {truth} and {read} both say what is right: give one of them")
+        raise UsageError(f"--truth {truth} and {read} both say what is right: pass only one of them")
     return RowFiles(inputs=found.inputs, truth=given.truth or found.truth)
 
 
@@ -243,7 +243,7 @@ def rows_of(study: Study, progress: Progress | None = None) -> RowFiles:
     if found.truth and not study.truth:
         for name, given in (("--labels", study.labels), ("--min-agreement", study.min_agreement)):
             if given:
-                raise UsageError(f"{study.read} gives truth: leave {name} out, or the truth")
+                raise UsageError(f"{study.read} gives truth already: leave {name} out")
     return found
 
 

@@ -210,7 +210,7 @@ class Study(BaseModel):
         words = {name: values for name, values in parameters.items() if name in axes.WORDS}
         for name in words:
             if name in given or (name == "backend" and "targets" in given):
-                raise UsageError(f"{name} is given twice, by --set and by an option of its own: give one of them")
+                raise UsageError(f"{name} is given twice, by --set and by an option of its own: pass only one of them")
         same_model = tuple(axes.as_axis(given.get("model", self.model))) == self.model
         kept = self.parameters if same_model else {}
         own = {name: values for name, values in parameters.items() if name not in words}
@@ -297,7 +297,7 @@ def _find_faults(study: Study) -> Iterator[str]:
         why = "throughput chooses settings, and its groups give no verdicts to cross"
         yield f"a crossover can't be looked for with scenario throughput: {why}; leave one of them out"
     if study.crossover and study.goal not in (None, Aim.BASELINE):
-        yield f"goal {study.goal} is no way to look for a crossover, which is told by its own verdicts: leave one out"
+        yield f"goal {study.goal} doesn't find a crossover, which has its own verdicts: leave one of the two out"
     at_once = [scenario for scenario in study.scenario if scenario in (Scenario.THROUGHPUT, Scenario.SERVE)]
     if study.l2 == "cold" and at_once:
         yield f"l2 cold times one call at a time, and scenario {at_once[0]} does not: leave one of them out"
@@ -404,12 +404,12 @@ def _locate_study(name: str) -> Traversable:
 def _read_file(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"the study file {str(path)!r} is no ordinary file")
+            raise UsageError(f"the study file {str(path)!r} is not a regular file")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"can't read the study file {str(path)!r}: it is no text") from None
+        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file") from None
 
 
 def _from_text(text: str, name: str, source: str) -> Study:

@@ -110,7 +110,7 @@ def read_place(name: str, other: Any) -> Any:
     """
     if other:
         models_given = ",".join(map(str, axes.as_axis(other)))
-        raise UsageError(f"two models are given, {name!r} and --model {models_given}: give one of them")
+        raise UsageError(f"two models are given, {name!r} and --model {models_given}: pass only one of them")
     flag = flags_of(StudyOptions)["model"]
     return flag.read(flag.name, name) if flag.read else name
 
@@ -135,11 +135,11 @@ def _load_study(name: str) -> Study:
         return schema.load(name)
     if name.endswith(WEIGHTS):
         raise UsageError(
-            f"{name!r} holds weights, and no model: export the model to ONNX (torch.onnx.export), or give code that "
+            f"{name!r} holds weights and no model: export the model to ONNX (torch.onnx.export), or give code that "
             "makes it, as in net.py:make"
         )
     if set(name) & set("./\\"):
-        raise UsageError(f"{name!r} is no study and no model: {_FORMS}")
+        raise UsageError(f"{name!r} is neither a study nor a model: {_FORMS}")
     raise UsageError(f"{unknown('study or model', name, {*schema.shipped(), *models.names()})}; {_FORMS}")
 
 

@@ -53,7 +53,7 @@ class CheckedTarget:
 
     @property
     def inputs(self) -> list[dict[str, Array]]:
-        """Read anew each time, so that an adapter that writes to its inputs can't spoil the next check."""
+        """Read again each time, so that an adapter that writes to its inputs can't spoil the next check."""
         return self.case.exported.input_buffers()
 
     def build(self, exported: ExportedModel, name: str) -> Built:

@@ -24,7 +24,7 @@ from shootout.testing.checks import CHECKS, conform
 from shootout.testing.fresh import run_fresh
 
 TESTED: list[Target] = []
-"""All targets of this run: what they need is exported together, since each export alone imports its framework anew."""
+"""All targets of this run: what they need is exported together, since each export alone imports its framework again."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -4,7 +4,7 @@ Every arm's worker is forked, so that all lie in memory in one way. An arm that 
 copy by 1 %. It also saves time. Importing torch takes 1.5 s of CPU time, and what every worker needs, NumPy among it,
 0.3 s. A starter does it once for the arms that share these imports, and is gone when all are loaded.
 Every restart has starters of its own, each started like any process (see `Child`). So address layout, hash seed and
-padding are drawn anew, and the arms that share a starter share that draw. A restart stays independent of the others.
+padding are drawn again, and the arms that share a starter share that draw. A restart stays independent of the others.
 
 A starter with threads or processes of its own forks nothing: locks and pools don't survive a fork. What an arm
 needs beyond the shared imports, its worker imports itself.

@@ -84,7 +84,7 @@ class PythonInterpreter:
 
     def install(self, packages: Sequence[str]) -> str:
         """Return the command that installs packages there."""
-        return pip_install(*packages, python=self.path)
+        return pip_install(*packages, pip=f"{self.path} -m pip")
 
     def install_backend(self, name: str) -> str:
         """Return the command that installs a backend there."""
@@ -143,11 +143,11 @@ def _examine_interpreter(name: str, path: str) -> PythonInterpreter:
             f"{what} is Python {_join_version(version)}; backends need {_join_version(OLDEST_PYTHON)} or later"
         )
     if answer["numpy"] is None:
-        raise UsageError(f"{what} has no NumPy ({answer['why']}): {pip_install('numpy', python=str(executable))}")
+        raise UsageError(f"{what} has no NumPy ({answer['why']}): {pip_install('numpy', pip=f'{executable} -m pip')}")
     if tuple(int(part) for part in re.findall(r"\d+", answer["numpy"])[:2]) < OLDEST_NUMPY:
         needs = _join_version(OLDEST_NUMPY)
         raise UsageError(
-            f"{what} has NumPy {answer['numpy']}: {pip_install(f'numpy>={needs}', python=str(executable))}"
+            f"{what} has NumPy {answer['numpy']}: {pip_install(f'numpy>={needs}', pip=f'{executable} -m pip')}"
         )
     return PythonInterpreter(
         name=name,

@@ -50,7 +50,7 @@ def _precision_fault(executed: Executed, target: Target) -> str | None:
     """
     counts, label = executed.compute_nodes_by_precision, schemes.promised(target.precision, target.scheme)
     if not counts and target.precision in SCALED:
-        return f"labelled {label}, but {executed.library} tells of no compute node at all"
+        return f"labelled {label}, but {executed.library} reports no compute node at all"
     known = COUNTED.get(target.precision) or (schemes.shown_as(target.precision, target.scheme),)
     if not counts or any(counts.get(name) for name in known):
         return None

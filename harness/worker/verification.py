@@ -456,7 +456,7 @@ class _CallTimer:
         """Return how many times as long new inputs take as the same ones again; 0 if below `SLOWER` in any try.
 
         Args:
-            make: makes the inputs of a number, anew for each call: so calls on new and on known inputs differ in
+            make: makes the inputs of a number, again for each call: so calls on new and on known inputs differ in
                 nothing else.
             pairs: calls on new inputs in a try, and on known ones; of a single try no reading may be odd.
             tries: how often the result must be the same.

@@ -73,7 +73,7 @@ def run(source: FactorySource, parameters: Parameters) -> Called:
     Raises:
         UsageError: the user's code raises, or returns something else than a module and its inputs; in one line.
     """
-    torch.manual_seed(SEED)  # weights that nobody seeded are the same in every process
+    torch.manual_seed(SEED)  # weights without a seed of their own are the same in every process
     with torch.device("cpu"):
         factory = find_function(source)
         given = call(source, lambda: factory(**parameters))
@@ -95,7 +95,7 @@ def checked(name: str, module: nn.Module, inputs: Any, labels: Any = None) -> Ca
         labels: one class per row, or None.
 
     Raises:
-        UsageError: something that isn't a tensor where one is expected, or a dtype that nobody computes in.
+        UsageError: something that isn't a tensor where one is expected, or a dtype that no backend computes in.
     """
     notes = []
     if module.training:

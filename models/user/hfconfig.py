@@ -55,7 +55,7 @@ def is_meant(name: str) -> bool:
     """Return whether `name` is meant as a config, or as the folder of one with its weights."""
     try:
         return name.endswith(SUFFIX) or (Path(name).expanduser() / CONFIG).is_file()
-    except (OSError, RuntimeError):  # too long for a file's name, or `~` of nobody
+    except (OSError, RuntimeError):  # too long for a file's name, or `~` of an unknown user
         return False
 
 
@@ -202,7 +202,7 @@ def _load_weights(path: Path, kind: Any, config: Any, place: Path) -> tuple[Any,
 def _draw_inputs(
     name: str, main: str, config: Any, parameters: Parameters, rng: np.random.Generator, batch: int
 ) -> dict[str, Array]:
-    """Random tokens, each row padded after a length of its own, or standard normal pixels."""
+    """Draw random tokens, each row padded after a length of its own, or standard normal pixels."""
     if main == "input_ids" and "sequence_length" in parameters:
         length = int(parameters["sequence_length"])
         lengths = rng.integers((length + 1) // 2, length + 1, (batch, 1))
@@ -307,14 +307,14 @@ def _list_shards(index: Path) -> list[Path]:
     except OSError as error:
         raise UsageError(f"can't read {index}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{index.name} is no index of weights: it has no weight_map of file names") from error
+        raise UsageError(f"{index.name} is not an index of weights: it has no weight_map of file names") from error
     return [_one_file(index.parent / name) for name in names]  # a folder or an index again might come back here
 
 
 def _one_file(path: Path) -> Path:
     """Return the file itself, if it can hold weights."""
     if path.suffix not in (SAFE, *TORCH):
-        raise UsageError(f"{path.name} is no file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
+        raise UsageError(f"{path.name} is not a file of weights: expected {', '.join((SAFE, *TORCH))}, or a folder")
     if not path.is_file():
         raise UsageError(f"can't read {path}: there is no such file")
     return path

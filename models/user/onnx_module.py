@@ -47,7 +47,7 @@ class StaticModule(nn.Module):
             for node, value in known.items()
             if node not in self._weights and not (node.op == "get_attr" and _is_large(value))
         }
-        # All others are values by now, or read by nobody; torch can't store a program that holds an empty tensor.
+        # All others are values by now, or are never read; torch can't store a program that holds an empty tensor.
         weights = {node.target for node in read if node.op == "get_attr" and node not in self._values}
         for name in [one for one in (*graph._parameters, *graph._buffers) if one not in weights]:
             delattr(graph, name)

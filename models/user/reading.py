@@ -101,7 +101,7 @@ def list_files(given: Path) -> list[Path]:
         return [given]
     if not given.is_dir():
         raise UsageError(
-            f"can't read {given}: " + ("it is no ordinary file" if given.exists() else "there is no such file")
+            f"can't read {given}: " + ("it is not a regular file" if given.exists() else "there is no such file")
         )
     found = (path for path in sorted(given.rglob("*")) if path.is_file())
     return [path for path in found if not any(map(_is_hidden, path.relative_to(given).parts))]
@@ -227,7 +227,7 @@ def _as_numbers(name: str, value: Any) -> Array:
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor on a GPU
-        raise UsageError(f"input {name!r} is {_describe(value)}, which is no array: {error}") from error
+        raise UsageError(f"input {name!r} is {_describe(value)}, which is not an array: {error}") from error
     if array.dtype.kind not in "biuf":
         raise UsageError(f"input {name!r} is {array.dtype}: expected numbers")
     if array.dtype.kind == "f" and np.isnan(array).any():
@@ -328,7 +328,7 @@ def read_files(
 def main() -> None:
     """Read the files of one task; what goes wrong is the answer."""
     child.leave_with(int(sys.argv[2]))
-    os.dup2(2, 1)  # what the user's code prints is nobody's answer
+    os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     now = [""]

@@ -90,7 +90,7 @@ def check(metric: str, *, scores: str = "", min_agreement: str = "") -> str:
         named = metric_names.find_metric(metric)
         if min_agreement and named.lower_is_better:
             raise UsageError(
-                f"--min-agreement {min_agreement} is no limit on {named.name}, of which lower is better: give "
+                f"--min-agreement {min_agreement} doesn't apply to {named.name}, of which lower is better: give "
                 "--max-drop in its unit, such as 0.01"
             )
         return named.name
@@ -275,7 +275,7 @@ class ScoredOutput:
         )
         if (odd := np.argwhere(~(np.abs(values) < MOST_SCORE))).size:
             value, row = values[tuple(odd[0])], numbers[odd[0][0]]
-            raise UsageError(f"{self.name} gave {value:g} for row {row} of the inputs, which is no score")
+            raise UsageError(f"{self.name} gave {value:g} for row {row} of the inputs, which is not a score")
         return rows if is_object else values
 
     def collect(self, units: Units | None) -> Scores:
@@ -302,7 +302,7 @@ class ScoredOutput:
             return replace(found, rows=tuple(rows.tolist()), parts=parts)
         of_rows = units.of_rows if units else np.arange(len(rows))
         if not of_rows.any():
-            raise UsageError(f"{self.name}: all scored rows are of one {found.unit}, which tells nothing of others")
+            raise UsageError(f"{self.name}: all scored rows are of one {found.unit}, and at least two are needed")
         whole = self.reduce(rows) if self.reduce else _average_rows(rows, is_error=self.lower_is_better)
         try:
             added = find_pseudo_values(whole.value_of, of_rows, must_be_even=self.is_own and self.reduce is not None)
@@ -440,7 +440,7 @@ def _cut(array: Array, batch: int, rows: int) -> Array:
 def main() -> None:
     """Score one folder; what goes wrong is the answer."""
     child.leave_with(int(sys.argv[2]))
-    os.dup2(2, 1)  # what the user's code prints is nobody's answer
+    os.dup2(2, 1)  # what the user's code prints must not get into the answer
     folder = Path(sys.argv[1])
     task = json.loads((folder / TASK).read_text(encoding="utf-8"))
     try:

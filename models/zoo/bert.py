@@ -3,7 +3,7 @@
 The architecture is that of transformers' `BertModel`, layer by layer (a test compares them); see `efficientnet` for why
 it is written out here. Attention is written out too, so that every runtime reads the same graph of matrix products and
 a softmax. Linear layers keep the variance: with BERT's own deviation of 0.02 the attention of an untrained model is the
-same everywhere, and nobody would notice a wrong mask.
+same everywhere, and a wrong mask would go unnoticed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Seeded weights: linear layers of deviation 1/sqrt(what they read), biases of 0; embeddings by PLACE_STD."""
+    """Draw seeded weights: linear layers of deviation 1/sqrt(what they read), biases of 0; embeddings by PLACE_STD."""
     import torch
     from torch import nn
 
@@ -127,7 +127,7 @@ def _make_layer(hidden: int) -> nn.Module:
 
 
 def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
-    """Random tokens; each row is padded after a length of its own, from a half to all of them."""
+    """Draw random tokens; each row is padded after a length of its own, from a half to all of them."""
     rng, tokens = np.random.default_rng([int(parameters["seed"]), purpose]), int(parameters["tokens"])
     lengths = rng.integers((tokens + 1) // 2, tokens + 1, (count, batch, 1))
     mask = (np.arange(tokens) < lengths).astype(np.int64)

@@ -33,8 +33,8 @@ LONGEST_WAVE = 10_000.0
 MASKED = -1e4
 """The score of a later token: e to this power is 0 in every precision, and FP16 holds it."""
 KEPT, COPIED = "kept", "copied"
-"""What a step does with the cache. It stays with the caller, who gets the new token's keys and values and appends them;
-or all of it comes out anew, one token longer, as exporters write it.
+"""What a step does with the cache. It stays with the caller, which gets the new token's keys and values and appends
+them; or all of it comes out again, one token longer, as exporters write it.
 """
 WORDS = "words.weight"
 BUFFERS, CALIBRATION = range(2)
@@ -109,7 +109,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Seeded weights: linear layers of deviation 1/sqrt(what they read), so that keys are about standard normal."""
+    """Draw seeded weights: linear layers of deviation 1/sqrt(what they read), so that keys are near standard normal."""
     return variance_kept(module, parameters)
 
 
@@ -249,7 +249,7 @@ def _gelu(xp: Any, x: Any) -> Any:
 
 
 def _draw_sets(parameters: Parameters, batch: int, count: int, purpose: int) -> list[dict[str, Array]]:
-    """Random tokens, and standard normal keys and values: what these weights give, but for their being related."""
+    """Draw random tokens, and standard normal keys and values: what these weights give, but for their being related."""
     rng, specs = np.random.default_rng([int(parameters["seed"]), purpose]), _inputs_of(parameters, batch)
 
     def drawn(spec: TensorSpec) -> Array:

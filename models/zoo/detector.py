@@ -80,7 +80,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Seeded weights, with the BatchNorm statistics of drawn images."""
+    """Draw seeded weights, with the BatchNorm statistics of drawn images."""
     with seeded(parameters):
         return vision.with_statistics(module, parameters)[0].requires_grad_(False)
 

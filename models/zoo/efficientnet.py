@@ -1,7 +1,7 @@
 """Build EfficientNet (Tan & Le 2019, arXiv:1905.11946, table 1), never trained: for fidelity and speed.
 
 The architecture is that of transformers' `EfficientNetForImageClassification`, layer by layer (a test compares them).
-It is written out here because every worker builds the module anew, and importing transformers takes 2 s and brings
+It is written out here because every worker builds the module again, and importing transformers takes 2 s and brings
 SciPy, SymPy and torchao into the process whose memory is measured.
 """
 

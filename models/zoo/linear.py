@@ -45,7 +45,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Seeded normal weights that keep the variance; the bias is torch's own init."""
+    """Draw seeded normal weights that keep the variance; the bias is torch's own init."""
     return variance_kept(module, parameters)
 
 

@@ -46,7 +46,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Seeded normal weights that keep the variance; biases are torch's own init."""
+    """Draw seeded normal weights that keep the variance; biases are torch's own init."""
     return variance_kept(module, parameters)
 
 

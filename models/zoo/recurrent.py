@@ -92,7 +92,7 @@ def _lstm_cell(xp: Any, inward: Array, around: Array, state: State) -> State:
 
 
 def _sigmoid(xp: Any, x: Array) -> Array:
-    """Through tanh, so that exp can't overflow."""
+    """Go through tanh, so that exp can't overflow."""
     return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]
 
 

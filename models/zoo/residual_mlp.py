@@ -72,7 +72,7 @@ def module(parameters: Parameters) -> nn.Module:
 
 
 def trained(parameters: Parameters) -> nn.Module:
-    """Seeded normal weights with a standard deviation of 1/sqrt(d_model * n_layers)."""
+    """Draw seeded normal weights with a standard deviation of 1/sqrt(d_model * n_layers)."""
     import torch
 
     std = (int(parameters["d_model"]) * int(parameters["n_layers"])) ** -0.5

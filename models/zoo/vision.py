@@ -103,12 +103,12 @@ def inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
 
 
 def buffers(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    """Drawn images as input buffers."""
+    """Draw images as input buffers."""
     return _draw_sets(parameters, batch, buffer_count(inputs(parameters, batch)), BUFFERS)
 
 
 def calibration(parameters: Parameters, batch: int) -> list[dict[str, Array]]:
-    """Drawn images as calibration sets, CALIBRATION_IMAGES or as many as there are buffers."""
+    """Draw images as calibration sets, CALIBRATION_IMAGES or as many as there are buffers."""
     count = set_count(CALIBRATION_IMAGES, batch, inputs(parameters, batch))
     return _draw_sets(parameters, batch, count, CALIBRATION)
 

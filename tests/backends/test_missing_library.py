@@ -11,6 +11,7 @@ import pytest
 from shootout import backends
 from shootout.backends.common import trial
 from shootout.contract import Availability, Device, NotRun, NotRunKind
+from shootout.errors import install
 from shootout.testing.fresh import run_fresh
 
 LIBRARIES = [
@@ -38,9 +39,7 @@ def probe_broken(backend: str, folder: Path) -> Availability:
 def test_a_missing_library_is_named_with_the_install_command(name: str, library: str) -> None:
     found = run_fresh(probe_without, name, library, warm=WARM)
     extra = backends.entry(name).extra
-    assert found == Availability(
-        why=NotRun(NotRunKind.NOT_INSTALLED, f"{library} is not installed", f"pip install 'shootout[{extra}]'")
-    )
+    assert found == Availability(why=NotRun(NotRunKind.NOT_INSTALLED, f"{library} is not installed", install(extra)))
 
 
 @pytest.mark.parametrize(("name", "library"), LIBRARIES)

@@ -80,6 +80,9 @@ def test_a_backend_is_installed_where_its_own_library_is(monkeypatch: pytest.Mon
 def test_an_unknown_name_gets_the_nearest_one():
     with pytest.raises(UsageError, match=r"unknown backend 'onxruntime': did you mean 'onnxruntime'\?"):
         backends.get("onxruntime")
+    with pytest.raises(UsageError, match="known: ") as caught:
+        backends.get("nothing-like-it")
+    assert "spin" not in str(caught.value), "it is the harness's own"
 
 
 def test_a_third_party_is_named_like_any_other(packages: Path):

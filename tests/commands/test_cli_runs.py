@@ -128,7 +128,7 @@ def test_a_folder_of_other_things_is_left_alone_even_when_fresh(tmp_path: Path):
     for fresh in ([], ["--fresh"]):
         done = deaf_here("run", spin_study(tmp_path), "--out", "mine", *fresh, cwd=tmp_path)
         assert done.code == 2
-        assert "'mine' is no run folder (it holds 'notes.txt'): choose another --out" in done.err
+        assert "'mine' is not a run folder (it holds 'notes.txt'): choose another --out" in done.err
     assert precious.read_text() == "keep me"
 
 

@@ -142,5 +142,5 @@ def test_it_is_installed_for_the_shell_in_use_once(
 
 def test_another_shell_is_told_which_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/tcsh")
-    with pytest.raises(UsageError, match="'tcsh' by SHELL: there is completion for bash, zsh, fish"):
+    with pytest.raises(UsageError, match="SHELL is 'tcsh': completion is available for bash, zsh, fish"):
         completion.script()

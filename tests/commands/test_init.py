@@ -1,4 +1,4 @@
-"""A study that is written for somebody: it says what can run here, and it is one as it stands."""
+"""A study that is written for a user: it says what can run here, and it is one as it stands."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NO_GPU = NotRun(NotRunKind.UNAVAILABLE, "there is no GPU", "get one")
 
 WROTE = """\
 wrote shootout.toml and deploy.toml
-look into it, then: shootout run shootout.toml
-or, for a decision by your own limits: shootout run shootout.toml --policy deploy.toml
+edit it, then: shootout run shootout.toml
+or, to decide by your own limits: shootout run shootout.toml --policy deploy.toml
 """
 
 
@@ -73,6 +73,8 @@ def test_every_key_that_is_commented_out_can_be_taken_in(tmp_path: Path) -> None
     study = schema.read_text("\n".join(bare), "s", "here")
     assert (study.labels, study.threads, study.p99_limit_ms) == ("labels.npz", (1, "all"), 5.0)
     assert "onnxruntime:cpu:int4" in study.targets
+    assert "jax-jit:cpu:int8" in study.targets
+    assert not {"jax-jit:cpu:int4", "jax-jit:cpu:fp8"} & {*study.targets}, "they can't run on any CPU"
 
 
 def test_the_users_data_and_weights_are_taken_over(tmp_path: Path) -> None:
@@ -93,8 +95,8 @@ def test_the_users_data_and_weights_are_taken_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("linear", "shootout.toml is there already: remove it, or give another --out"),
-        ("linear --out study.txt", "a study is a file.toml"),
+        ("linear", "shootout.toml already exists: remove it, or give another --out"),
+        ("linear --out study.txt", "a study's file ends in .toml"),
         ("batch-sweep --out new.toml", "'batch-sweep' is a study, not a model"),
         ("gone.onnx --out new.toml", "can't read"),
         ("linear --out gone/new.toml", "can't write gone/new.toml: No such file"),

@@ -175,4 +175,4 @@ def test_a_finished_run_says_what_it_never_answers(
         assert run.measure(nobody, tmp_path, fresh=False, limit=Deadline(None), progress=progress) is document
     told = capsys.readouterr().err
     assert "finished; --fresh measures again" in told.replace("\n", "")
-    assert "plays no more for it: g: the copy of the baseline failed" in told
+    assert "won't settle it: g: the copy of the baseline failed" in told

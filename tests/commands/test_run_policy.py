@@ -64,8 +64,8 @@ def test_a_run_ends_with_the_decision_and_its_exit_code(
 def test_for_people_it_is_the_screen_and_the_tables(study: Path, capsys: pytest.CaptureFixture[str]):
     assert decided(study, as_json=False) == 0
     shown = capsys.readouterr().out
-    assert "Ship  numpy:cpu:fp32" in shown
-    assert "onnxruntime" in shown.partition("Sure?")[2]
+    assert "Ship    numpy:cpu:fp32" in shown
+    assert "onnxruntime" in shown.partition("Sure ")[2]
 
 
 @pytest.mark.parametrize("code", [4, 6, 7])

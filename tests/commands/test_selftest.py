@@ -88,8 +88,8 @@ def test_the_floor_is_the_bias_that_an_arm_beside_itself_does_not_exclude(
     report = report_on(Device.CPU)
     assert report.bias_floor == pytest.approx(floor)
     assert (report.stored is not None) == stored
-    assert ("up to 2.04% isn't excluded" in words(report)) == (reach == 0.02)
-    assert ("bound no bias" in words(report)) == (floor is None)
+    assert ("up to 2.04% can't be excluded" in words(report)) == (reach == 0.02)
+    assert ("can't bound a bias" in words(report)) == (floor is None)
 
 
 def test_on_a_gpu_the_same_ratios_are_planted_and_nothing_is_stored(races: Races):

@@ -77,7 +77,7 @@ def test_where_nothing_stayed_nothing_is_said_but_how_to_tell():
     )
     found = compare(BEFORE, after)
     assert {one.reason for one in found.sessions[0].moved} == {NO_CONTROL}
-    assert found.settle == "shootout gate before --arm a --candidate a@other --python other=PATH"
+    assert found.settle == "shootout gate before --target a --candidate a@other --python other=PATH"
 
 
 def test_what_an_older_run_does_not_tell_is_no_change():
@@ -177,7 +177,7 @@ def test_the_race_that_is_advised_can_be_typed(tmp_path: Path, monkeypatch: pyte
     assert words[:2] == ["shootout", "gate"]
     given = dict(zip(words[3::2], words[4::2], strict=True))
     assert given["--group"] == GROUP
-    assert find_arm_to_ship(Path(words[2]), given["--arm"]).arm == made.A
+    assert find_arm_to_ship(Path(words[2]), given["--target"]).arm == made.A
     able = Capabilities(consumes=(), targets=frozenset({(Device.CPU, Precision.FP32)}))
     for arm in (made.A, replace(made.A, target=Target(backend="a", python="new"))):
         words = shlex.split(settled("before", arm) or "")
@@ -222,9 +222,7 @@ def test_a_machine_that_moved_to_another_processor_is_another_one():
 
 
 def test_other_questions_are_refused_by_the_names_of_their_fields():
-    with pytest.raises(
-        UsageError, match="before and before are one race, which has its verdicts: shootout show before"
-    ):
+    with pytest.raises(UsageError, match="before and before are the same run: `shootout show before` has its verdicts"):
         compare(BEFORE, BEFORE)
     larger = replace(made.A, batch=8)
     for name, facts, given, told in (
@@ -253,7 +251,7 @@ def test_the_command_shows_a_screen_or_json(tmp_path: Path, monkeypatch: pytest.
         "One machine, two sessions",
         "Changed  nothing that",
         "against",
-        "±10.0%",
+        "10.0 %",
         "0 of --history",
     ):
         assert words in ended.out

@@ -1,4 +1,4 @@
-"""What runs are put together: whose label stands for whom, which machine is whole, and what may not differ."""
+"""What runs are put together: which label stands for which arm, which machine is whole, and what may not differ."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def test_a_run_that_asks_several_questions_is_told_the_command_that_takes_one(mo
     more = SimpleNamespace(**{**vars(group), "record": SimpleNamespace(name=EIGHT, arms=[larger])})
     cells = {**run.cells, EIGHT: replace(run.cells[GROUP], group=EIGHT)}
     several = replace(run, cells=cells, groups={**run.groups, EIGHT: cast(Any, more)})
-    with pytest.raises(UsageError, match="sweep asks several questions: `shootout decide sweep --group NAME`, one of"):
+    with pytest.raises(UsageError, match="sweep has several groups: `shootout decide sweep --group NAME`, with one of"):
         ask(monkeypatch, several)

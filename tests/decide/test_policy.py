@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_told_with_the_way_out(tmp_path: Path, text: str,
 def test_a_file_that_is_not_there(tmp_path: Path):
     with pytest.raises(UsageError, match="can't read the policy"):
         read_policy(tmp_path / "none.toml", {})
-    with pytest.raises(UsageError, match="no ordinary file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         read_policy(tmp_path, {})
 
 

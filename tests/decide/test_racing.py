@@ -201,7 +201,7 @@ def test_run_and_decide_say_the_same_for_the_same_limit(
             finding = judge_limits(wanted, candidates)[label][-1 if not wanted.limits else 0]
             assert finding.standing is fidelity.metric.standing, lost
             if finding.standing is Standing.UNKNOWN and fidelity.metric.rows_needed:
-                assert f"about {fidelity.metric.rows_needed:,} would tell" in (finding.reason or "")
+                assert f"about {fidelity.metric.rows_needed:,} would settle it" in (finding.reason or "")
         seen.add(fidelity.metric.standing)
     assert seen == {*Standing}
 

@@ -18,7 +18,7 @@ from support.onnx_made import linear
 from shootout import budget
 from shootout.clock import Deadline
 from shootout.contract import Precision, Target
-from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError
+from shootout.errors import ModelError, NotRunKind, SkippedArm, UsageError, install
 from shootout.export import __main__ as exporter
 from shootout.export import cache, client
 from shootout.export.client import Request, check, obtain_all
@@ -163,8 +163,8 @@ def test_an_export_process_that_hangs_is_killed(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("raised", "kind", "says"),
     [
-        (ModuleNotFoundError("No module named 'torch'", name="torch"), UsageError, "pip install 'shootout[torch]'"),
-        (ModuleNotFoundError("no", name="sklearn"), UsageError, "pip install 'shootout[models]'"),
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), UsageError, install("torch")),
+        (ModuleNotFoundError("no", name="sklearn"), UsageError, install("models")),
         (MemoryError("Unable to allocate 9 TiB"), ModelError, "doesn't fit into memory"),
         (
             OSError(28, "No space left on device"),

@@ -15,7 +15,7 @@ from support.onnx_made import WEIGHT, linear, value, write
 
 from shootout.backends.common_torch import core_module, float32_module
 from shootout.contract import Arm, Artifact, Target
-from shootout.errors import ModelError
+from shootout.errors import ModelError, install
 from shootout.export import user_onnx
 from shootout.export.request import ExportJob, Request
 from shootout.exported.effort import Effort
@@ -137,7 +137,7 @@ def test_without_the_converter_the_fix_is_to_install_it(tmp_path: Path, monkeypa
     skip = feasibility.check_export(EAGER, taken(linear(tmp_path / "m.onnx"), tmp_path))
     assert skip is not None
     assert skip.reason.endswith("to make one of an ONNX file takes onnx2fx, which isn't installed")
-    assert skip.fix == "pip install 'shootout[torch]'"
+    assert skip.fix == install("torch")
 
 
 def test_a_program_that_cannot_be_run_is_not_left_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -179,7 +179,7 @@ def test_a_missing_file_and_a_folder_are_usage_errors(tmp_path: Path):
     with pytest.raises(UsageError, match=r"can't read .*nothere\.onnx: No such file"):
         obtain(str(tmp_path / "nothere.onnx"), {}, 1)
     (tmp_path / "folder.onnx").mkdir()
-    with pytest.raises(UsageError, match=r"folder\.onnx is no ordinary file$"):
+    with pytest.raises(UsageError, match=r"folder\.onnx is not a regular file$"):
         obtain(str(tmp_path / "folder.onnx"), {}, 1)
     with pytest.raises(UsageError, match=r"can't read .*none\.npz: No such file"):
         obtain(str(linear(tmp_path / "m.onnx")), {}, 1, inputs_npz=tmp_path / "none.npz")

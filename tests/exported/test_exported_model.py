@@ -255,8 +255,8 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     "NaN": ({"x": SPOILT}, "input 'x': expected numbers, got NaN in 1 places"),
     "infinity": ({"x": np.where(np.isnan(SPOILT), 0, SPOILT).astype(np.float32)}, "got infinity in 1 places"),
     "no set": ({"x": GOOD[:0]}, "at least one; got {{'x': '0 rows'}}"),
-    "one set": ({"x": GOOD[:1]}, "1 calibration set gives no range to rely on; give at least 2, as rows or stacked"),
-    "one set, no axis": ({"x": GOOD[0]}, "1 calibration set gives no range"),
+    "one set": ({"x": GOOD[:1]}, "1 calibration set gives no reliable range; give at least 2, as rows or stacked"),
+    "one set, no axis": ({"x": GOOD[0]}, "1 calibration set gives no reliable range"),
 }
 
 

@@ -50,11 +50,11 @@ def test_a_pipe_or_a_device_is_no_model_and_no_data(tmp_path: Path, device: str)
     ):
         path = tmp_path / name
         path.symlink_to(device) if device else os.mkfifo(path)
-        with pytest.raises(UsageError, match="is no ordinary file"):
+        with pytest.raises(UsageError, match="is not a regular file"):
             read(path)
     study = tmp_path / "s.toml"
     study.symlink_to(device) if device else os.mkfifo(study)
-    with pytest.raises(UsageError, match="is no ordinary file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         schema.load(str(study))
 
 
@@ -73,7 +73,7 @@ def test_a_name_that_would_steer_the_terminal_is_none(tmp_path: Path, evil: str,
     else:
         model.graph.node[0].op_type += evil
     onnx.save(model, tmp_path / "evil.onnx")
-    with pytest.raises(ModelError, match="names that are no plain text"):
+    with pytest.raises(ModelError, match="its names aren't valid text"):
         onnx_files.header(tmp_path / "evil.onnx")
 
 

@@ -103,5 +103,5 @@ def test_a_header_of_a_file_cut_short_is_refused(tmp_path: Path, end: int):
 def test_names_that_are_no_text_are_refused(tmp_path: Path):
     path = linear(tmp_path / "m.onnx", ("rows", 4), ("rows", 3))
     path.write_bytes(path.read_bytes().replace(b"rows", b"r\xffws"))
-    with pytest.raises(ModelError, match="has names that are no plain text"):
+    with pytest.raises(ModelError, match="its names aren't valid text"):
         header(path)

@@ -37,7 +37,7 @@ def test_what_rows_belong_to_has_the_name_of_its_array(tmp_path: Path, name: str
     [
         ({"a": np.zeros(2), "b": np.zeros(2)}, "expected one array, the unit of each row; got a, b"),
         ({"a": np.zeros((2, 2))}, r"expected one number or text for each row, its unit; got float64\[2, 2\]"),
-        ({"scene": np.zeros(2)}, "all 2 rows are of one scene, which tells nothing of others"),
+        ({"scene": np.zeros(2)}, "all 2 rows are of one scene, and at least two are needed"),
     ],
 )
 def test_what_names_no_unit_is_refused(tmp_path: Path, arrays: dict[str, np.ndarray], fault: str):

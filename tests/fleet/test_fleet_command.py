@@ -163,7 +163,7 @@ def test_a_folder_that_nothing_came_into_is_no_obstacle_and_another_one_is(use: 
     (tmp_path / "out" / f"{kind.key}-1" / "samples").mkdir(parents=True)
     assert run(tmp_path / "out") == 0
     (tmp_path / "other" / "photos").mkdir(parents=True)
-    with pytest.raises(UsageError, match="no folder of a fleet's run"):
+    with pytest.raises(UsageError, match="not the folder of a fleet's run"):
         run(tmp_path / "other")
 
 
@@ -220,5 +220,5 @@ def test_where_nothing_answers_it_is_said_at_once():
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "ray://host:10001", "host:http"])
 def test_what_is_no_address_is_refused(address: str):
-    with pytest.raises(UsageError, match="is no HOST:PORT"):
+    with pytest.raises(UsageError, match="is neither HOST:PORT"):
         check_address(address)

@@ -151,8 +151,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ru
         told = here(*command, "--to", "rows.xlsx", cwd=tmp_path)
         assert told.code == 2
         assert told.err == (
-            "shootout: no format is known by the name 'rows.xlsx'; end it in one of bencher.json, .json, .xml, .csv, "
-            ".parquet\n"
+            "shootout: 'rows.xlsx' has an unknown ending: use one of bencher.json, .json, .xml, .csv, .parquet\n"
         )
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(UsageError, match="is a folder"):
@@ -163,7 +162,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(ru
     with pytest.raises(UsageError, match="can't be written: File name too long"):
         check_files([f"{'x' * 300}.csv"])
     tuning = ROOT / "results/reference/tune"
-    assert "holds a tuning run" in here("show", tuning, "--to", "rows.csv", cwd=tmp_path).err
+    assert "is a tuning run: use --json" in here("show", tuning, "--to", "rows.csv", cwd=tmp_path).err
 
 
 @pytest.mark.parametrize("name", [samples.PACKED, f"{samples.FOLDER}/g0-000.parquet"])

@@ -140,4 +140,4 @@ def test_a_policy_that_limits_nothing_is_told(tmp_path: Path):
     for policy, told in (({}, True), ({"indifferent": "3%"}, True), ({"limits": {"size": "5MB"}}, False)):
         limits = read_limits({"policy": policy})
         notes = judge_gate(out, names, RECORDED, limits).notes
-        assert any("the policy limits nothing" in one for one in notes) is told
+        assert any("only the gate's own limits apply" in one for one in notes) is told

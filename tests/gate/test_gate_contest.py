@@ -135,7 +135,7 @@ def test_a_shipped_arm_is_made_again_from_its_own_cell_with_its_own_settings(
     found = read_reference(tmp_path)
     assert found.given["parameters"] == {"hidden": (128,)}
     assert found.given["options"] == {"openvino": {"NUM_STREAMS": "2"}}
-    with pytest.raises(UsageError, match="doesn't tell what openvino:cpu:fp32 was measured on"):
+    with pytest.raises(UsageError, match="doesn't say what openvino:cpu:fp32 was measured on"):
         read_row(replace(shipped, group="another"))
 
 
@@ -188,14 +188,14 @@ def test_a_policy_s_worst_of_several_takes_as_many_restarts():
         (
             "openvino:cpu",
             {"model": "residual_mlp"},
-            "the reference is of 'digits', and the candidate of 'residual_mlp'",
+            "the reference runs 'digits', and the candidate 'residual_mlp'",
         ),
         ("numpy@new", {}, "unknown interpreter 'new'"),
         ("openvino:cpu", {"batch": (1, 8)}, "a gate is about one model at one size: batch has 2 values; give one"),
         ("openvino:cpu", {"parameters": {"hidden": (64, 128)}}, "hidden has 2 values; give one"),
         ("openvino:cpu", {"batch": (8,)}, "the reference is of batch 1, and --batch says 8"),
         (None, {"model": ("a.onnx", "b.onnx")}, "--model names 2; the other file is the --candidate"),
-        ("new.onnx", {}, "it races a shipped folder, or as an ONNX file that of a run, and that is of 'digits'"),
+        ("new.onnx", {}, "is a model, and the reference is a run of 'digits': ship the reference"),
     ],
 )
 def test_what_is_no_candidate_is_refused(candidate: str | None, options: dict[str, Any], says: str):
@@ -208,12 +208,12 @@ def test_what_is_no_reference_is_refused(tmp_path: Path):
         read_reference(tmp_path / "nothing")
     with pytest.raises(UsageError, match="neither a shipped folder nor a run"):
         read_reference(tmp_path)
-    with pytest.raises(UsageError, match="unknown arm 'nump': known: litert"):
+    with pytest.raises(UsageError, match="unknown target 'nump': known: litert"):
         read_reference(RUN, arm="nump")
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(UsageError, match="of one arm: --arm and --group are for a run"):
+    with pytest.raises(UsageError, match="of one target: --target and --group are for a run"):
         read_reference(tmp_path, arm="numpy")
-    with pytest.raises(UsageError, match=r"manifest.json' is of the form None"):
+    with pytest.raises(UsageError, match=r"manifest.json' has the schema None"):
         read_reference(tmp_path)
 
 

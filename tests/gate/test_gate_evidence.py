@@ -198,7 +198,7 @@ def test_a_metric_is_held_to_the_limit_of_the_run(
         sure = compare_means(before, after, is_lower_better=lower, confidence=1 - 0.05 / 2)
         assert sure
         assert f"[{sure.low:+.2g}, {sure.high:+.2g}]" in (found.reason or ""), "the race has the other half of 5 %"
-    assert ("rows would tell" in (found.reason or "")) is (standing is Standing.UNKNOWN)
+    assert ("rows would settle it" in (found.reason or "")) is (standing is Standing.UNKNOWN)
 
 
 def test_a_metric_without_scores_is_never_met_and_plain_fp32_of_the_same_model_needs_none(tmp_path: Path):

@@ -23,7 +23,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(place / "net.py", LINEAR)
     write(place / "study.toml", STUDY.format("net.py:make", "onnxruntime"))
     assert deaf("run", "study.toml", "--out", "run", cwd=place).code == 0
-    done = here("ship", "run", "--arm", "onnxruntime", "-o", "shipped", cwd=place)
+    done = here("ship", "run", "--target", "onnxruntime", "-o", "shipped", cwd=place)
     assert done.code == 0, done.err
     return place / "shipped"
 

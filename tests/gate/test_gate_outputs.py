@@ -49,7 +49,8 @@ RUN = document(cell(row("a", 1e6), row("b", 1.2e6)))
 
 def test_the_first_line_has_the_ratio_its_interval_the_limit_and_the_minutes():
     assert tell_outcome(gate()) == (
-        "fail  1.200 [1.176, 1.224] of the reference's time, limit 1.05 · 5 restarts, 1.5 min"
+        "fail  1.200x slower than the reference (1.176x slower to 1.224x slower), limit 1.05x slower · "
+        "5 restarts, 1.5 min"
     )
 
 
@@ -64,7 +65,7 @@ def test_the_summary_is_added_to_the_job_s_and_lines_are_printed_only_in_a_job(t
     assert stream.getvalue() == ""
     github.tell(found, RUN, stream, {github.SUMMARY: str(summary), **JOB})
     told = summary.read_text()
-    assert told.startswith("before\n## fail 1.200 ")
+    assert told.startswith("before\n## fail 1.200x ")
     assert "| size | 1 MB | 2 MB | at most 10 % more | BROKEN |" in told
     assert stream.getvalue().splitlines() == [
         "::error title=shootout gate::fail: b:cpu:fp32: size is 2 MB",

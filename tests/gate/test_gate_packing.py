@@ -158,7 +158,7 @@ def test_a_candidate_that_could_not_be_measured_is_left_to_the_race(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: list[Path]
 ):
     def refuse(*_: object) -> None:
-        raise UsageError("'numpy' was not measured, so nothing is known of it: outputs are wrong")
+        raise UsageError("'numpy' was not measured: outputs are wrong")
 
     monkeypatch.setattr(racing, "find_arm_to_ship", refuse)
     found = pack_for(contest(), tmp_path / "gate")
@@ -171,7 +171,7 @@ def test_a_candidate_without_time_is_not_raced_by_its_adapter(
     """The same command goes on in the same folder, where it would find another race then."""
     late = SimpleNamespace(rows=[SimpleNamespace(outcome="not timed")])
     monkeypatch.setattr(command, "measure", lambda *_, **__: late)
-    with pytest.raises(OutOfTime, match="before the candidate had been measured by itself; the same command goes on"):
+    with pytest.raises(OutOfTime, match="before the candidate was measured by itself; run the same command again"):
         pack_for(contest(), tmp_path / "gate")
     assert not alone
 
@@ -184,7 +184,7 @@ def test_a_candidate_that_is_a_folder_stays_what_it_is(tmp_path: Path, alone: li
 
 def test_no_folder_of_something_else_is_written_into(tmp_path: Path, alone: list[Path]):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(UsageError, match=r"is no run folder \(it holds 'thesis.tex'\): choose another --out"):
+    with pytest.raises(UsageError, match=r"is not a run folder \(it holds 'thesis.tex'\): choose another --out"):
         pack_for(contest(), tmp_path)
     assert not alone
 

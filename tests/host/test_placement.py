@@ -51,7 +51,7 @@ def test_all_gives_the_arms_every_cpu_and_says_that_the_parent_shares():
 
 @pytest.mark.parametrize("threads", [0, -1, 5, 10**9])
 def test_impossible_thread_counts_are_refused_with_the_range(threads: int):
-    with pytest.raises(UsageError, match=rf"threads {threads} .*4 CPUs; give 1 to 4"):
+    with pytest.raises(UsageError, match=rf"threads {threads} .*4 CPUs; use 1 to 4"):
         place(threads, (0, 1, 2, 3))
 
 

@@ -80,7 +80,7 @@ def test_what_is_locked_is_a_file(cache: Path):
 @pytest.mark.parametrize("text", ["much", "inf", "nan"])
 def test_a_limit_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str):
     monkeypatch.setenv(store.LIMIT, text)
-    with pytest.raises(UsageError, match="is no number of GB, such as 20"):
+    with pytest.raises(UsageError, match="is not a number of GB, such as 20"):
         limit_bytes()
     monkeypatch.delenv(store.LIMIT)
     assert limit_bytes() == 20_000_000_000

@@ -57,7 +57,7 @@ def test_the_user_names_more_and_a_name_that_is_not_there_is_an_error(monkeypatc
     assert os.environ[MORE] == "DATA"
     assert not withheld("DATA")
     assert withheld("GITHUB_TOKEN")
-    with pytest.raises(UsageError, match="--env NO_SUCH: there is no such variable"):
+    with pytest.raises(UsageError, match="--env NO_SUCH: this variable isn't set"):
         pass_on(["NO_SUCH"])
 
 

@@ -134,7 +134,7 @@ def test_a_packed_run_is_not_packed_again(tmp_path: Path):
 
 def test_nothing_is_packed_over_something_else(tmp_path: Path):
     whole = run(tmp_path / "whole")
-    for into, why in ((whole, "is there already"), (whole / "journal.jsonl", "is there already")):
+    for into, why in ((whole, "already exists"), (whole / "journal.jsonl", "already exists")):
         with pytest.raises(UsageError, match=why):
             pack(whole, into)
     with pytest.raises(UsageError, match="no run to pack"):

@@ -27,10 +27,10 @@ SHARED_OUTPUTS = Path(__file__).parents[2] / "results" / "reference"
 def test_a_pipe_or_a_device_is_no_journal(tmp_path: Path, name: str, device: str):
     path = tmp_path / name
     path.symlink_to(device) if device else os.mkfifo(path)
-    with pytest.raises(UsageError, match="is no ordinary file"):
+    with pytest.raises(UsageError, match="is not a regular file"):
         journal.read(tmp_path)
     if name == NAME:
-        with pytest.raises(UsageError, match="is no ordinary file"):
+        with pytest.raises(UsageError, match="is not a regular file"):
             journal.begun(tmp_path)
 
 

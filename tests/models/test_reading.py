@@ -126,7 +126,7 @@ def test_truth_may_be_ragged_and_a_file_may_have_no_rows(prep: Path, tmp_path: P
         ("array", r"a\.npy, row 0: .*got an array float64\[3\], expected a dict with an array for each input"),
         ("nothing", "got None, expected a dict"),
         ("words", "input 'x' is <U1: expected numbers"),
-        ("lists", "input 'x' is a list, which is no array"),
+        ("lists", "input 'x' is a list, which is not an array"),
         ("nan", "input 'x' holds NaN in 1 places"),
         ("no_truth", "the truth holds NaN or None"),
         ("odd_truth", "the truth holds a set: give numbers, texts"),

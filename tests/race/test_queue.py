@@ -244,6 +244,27 @@ def test_the_time_left_is_that_of_the_last_verdict_that_is_waited_for(
     assert queue.left_s([one]) == left_s
 
 
+def test_a_restart_is_taken_to_last_as_long_as_the_last_one_whatever_the_shortest_would():
+    one = entrant(0, played=8, last_s=6.0)
+    race: Any = one.race
+    race.fewest = 2
+    race.rules = SimpleNamespace(max_restarts=20, goal=read_goal("resolve 2%"))
+    race.open_pairs = lambda: {("some", "other"): 5.0}
+    one.last_arms, one.parts_s = 1, {"somebody": 0.1}
+    assert queue.left_s([one]) == 30.0
+
+
+def test_an_estimate_that_failed_gives_way_to_the_limit():
+    """A goal that seems one restart of 4 s away, restart after restart, of a run with 150 s."""
+    ending = queue.EndEstimate()
+    told = [ending.left_s(4.0 if played else 0.0, 150.0 - 4 * played, 4.0 * played) for played in range(8)]
+    assert told[:4] == [0.0, 4.0, 4.0, 4.0]
+    assert told[4:] == [134.0, 130.0, 126.0, 122.0], "what is left until the limit"
+    endless = queue.EndEstimate()
+    assert [endless.left_s(4.0, math.inf, now) for now in (0.0, 100.0)] == [4.0, 4.0]
+    assert queue.EndEstimate().left_s(400.0, 150.0, 0.0) == 150.0
+
+
 def test_then_the_nearest_verdict_comes_first_and_crossovers_before_all():
     assert chosen(entrant(0, played=9, nearest=5.0), entrant(1, played=4, nearest=2.0)) == 1
     waits = {("a", "b"): 9.0}

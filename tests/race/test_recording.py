@@ -25,7 +25,10 @@ from shootout.race.recording import NO_TIME, UNKNOWN, Recorder, _find_doubts, _p
 from shootout.results.accuracy import right_rows
 from shootout.results.group import group_of
 
-LITTLE = "its error proves little: int4 alone may err by {} here, as an answer that ignores its inputs does by {}"
+LITTLE = (
+    "weak check: rounding to int4 alone may cause an error of {} on this model, and an answer that ignores its inputs "
+    "errs by {}; verify with labelled data"
+)
 REST = "what isn't quantized computes in"
 
 
@@ -81,10 +84,10 @@ def test_the_error_bound_has_what_the_rest_errs_by():
 @pytest.mark.parametrize(
     ("backend", "int4", "drawn", "says"),
     [
-        ("onnxruntime", 0.51, True, "fidelity: not judged on drawn inputs, give --inputs"),
+        ("onnxruntime", 0.51, True, "error not checked: the inputs are random; give --inputs"),
         ("onnxruntime", 0.51, False, LITTLE.format("0.51", 1)),
         ("onnxruntime", 0.49, True, None),
-        ("torch-eager", 0.49, True, "fidelity: not judged on drawn inputs, give --inputs"),  # with BF16's on top
+        ("torch-eager", 0.49, True, "error not checked: the inputs are random; give --inputs"),  # with BF16's on top
     ],
 )
 def test_a_row_says_where_its_error_proves_little(backend: str, int4: float, drawn: bool, says: str | None):
@@ -127,10 +130,10 @@ def test_an_error_above_what_inputs_move_proves_little_and_is_held_all_the_same(
 
 def test_a_float_row_says_it_too_and_a_model_of_ours_takes_no_inputs():
     fp16 = Target(backend="onnxruntime", precision=Precision.FP16)
-    assert doubts(fp16, fp16=0.6) == ("fidelity: not judged on drawn inputs, give --inputs",)
+    assert doubts(fp16, fp16=0.6) == ("error not checked: the inputs are random; give --inputs",)
     assert doubts(fp16) == ()
     found: Any = SimpleNamespace(built=SimpleNamespace(exported=bare_exported({"fp16": 0.6}, drawn=True)), probe="fp16")
-    assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("fidelity: not judged on drawn inputs",)
+    assert _find_doubts(Arm(target=fp16, model="m"), found, runs=True) == ("error not checked: the inputs are random",)
 
 
 def test_which_labelled_rows_were_right_is_written_once_for_each_arm(tmp_path):

@@ -343,8 +343,8 @@ def test_an_arm_that_no_rate_suits_leaves_with_a_way_out() -> None:
         index=0, arms=arms, context=context, rng=fakes.InOrder(3), terms=LoadTest(), baseline=arms[0].label
     ).run()
     assert [p.arm.label for p in restart.playing] == ["a:cpu:fp32"]
-    assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "give more time with --p99")]
-    assert "holds a p99 of 5 ms at no rate" in heard[0][1].reason
+    assert [(arm.label, why.fix) for arm, why in heard] == [("b:cpu:fp32", "raise the limit with --p99")]
+    assert "its p99 is above 5 ms even at" in heard[0][1].reason
     assert "9" in heard[0][1].reason
 
 

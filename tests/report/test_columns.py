@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 from support.races import cells
 
-from shootout.report import table
+from shootout.report import notes, table
 from shootout.report.columns import BY_HEADER, COLUMNS, Column
-from shootout.report.table import COSTS, RACE
+from shootout.report.table import COSTS, NOTE, RACE
 from shootout.results.document import Row
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def test_a_figure_is_in_the_document_and_explained(figure: Column):
 
 def test_every_header_is_one_figure_and_in_a_table():
     assert len(BY_HEADER) == len(COLUMNS)
-    assert set(BY_HEADER) == {*RACE, *COSTS}
+    assert {*BY_HEADER, NOTE} == {*RACE, *COSTS}
 
 
 LONG = tuple(f"onnxruntime({name}_static_per_channel_quantized.onnx):cpu:int8/per-tensor" for name in ("a", "b"))
@@ -58,30 +58,76 @@ def shown(rows: Sequence[Row], width: int, *, full: bool = False) -> str:
 
 
 @pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize("width", [40, 60, 80])
-def test_no_console_is_so_narrow_that_a_figure_is_cut(width: int, full: bool):
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_console_is_so_narrow_that_an_interval_is_cut_or_left_out(width: int, full: bool):
     found = shown([cells.row(name, ns) for name, ns in zip(LONG, (2.25e6, 1e6), strict=True)], width, full=full)
     assert "…" not in found
-    assert all(figure in found for figure in ("2.25 ms", "2.25x faster", "baseline"))
-    if full:
-        assert "2.25 ms ±4%" in found
-        assert width < 60 or "0.444 [0.436, 0.453]" in found
+    assert all(figure in found for figure in ("2.25 ms", "2.25x slower (2.21 to 2.29)", "ships"))
+    assert "±" not in found
+    assert ("960 us to 1.04 ms" in found) is full
+    assert ("2.25x faster (2.21 to 2.29)" in found) is full, "the baseline's comparison isn't withheld"
+
+
+ACCURATE = [
+    cells.row(name, ns, fidelity=cells.fidelity(accuracy=0.98)) for name, ns in (("onnxruntime", 2e6), ("b", 1e6))
+]
+ROUGH = cells.row("b:cpu:int8", 5e5, fidelity=cells.fidelity(0.03))
 
 
 @pytest.mark.parametrize(
     ("width", "header", "says"),
     [
-        (100, "target time ratio verdict error accuracy", ""),
-        (68, "target time ratio verdict error accuracy", "Left out in 68 columns: the interval of ratio."),
-        (57, "target time ratio verdict error accuracy", "Left out in 57 columns: the interval of ratio, time."),
-        (53, "target time verdict error accuracy", ": the interval of time; the column ratio."),
-        (45, "target time verdict accuracy", ": the interval of time; the column ratio, error."),
+        (120, "target time against b:cpu:fp32 error accuracy", ""),
+        (75, "target time against b:cpu:fp32 accuracy", "Left out in 75 columns: error."),
+        (50, "target time against b", "Left out in 50 columns: error, accuracy."),
     ],
 )
 def test_a_narrow_console_has_one_table_and_says_what_it_lost(width: int, header: str, says: str):
-    accurate = cells.fidelity(accuracy=0.98)
-    found = shown([cells.row(name, ns, fidelity=accurate) for name, ns in (("onnxruntime", 2e6), ("b", 1e6))], width)
+    found = shown([*ACCURATE, ROUGH], width)
     assert [line.split() for line in found.splitlines() if line.startswith("target")] == [header.split()]
     told = " ".join(found.split())
     assert says in told
     assert says or "Left out" not in told
+    assert "2.00x slower (1.96 to 2.04)" in told
+    assert "2.00x faster (1.96 to 2.04)" in told
+    assert ("not shipped: accuracy unknown" in told) is (width == 120)
+    assert ("× not eligible: accuracy unknown." in told) is (width < 120)
+
+
+def test_what_may_be_shipped_comes_first_and_all_marks_are_there():
+    slow8 = cells.row("c:cpu:int8", 3e6, fidelity=cells.fidelity(0.03))
+    lines = shown([*ACCURATE, ROUGH, slow8], 120).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("target")) + 2
+    told = [" ".join(line.split()) for line in lines[start : start + 4]]
+    assert told == [
+        "▸ b:cpu:fp32 1 ms ships 1.0e-7 98.0%",
+        "onnxruntime:cpu:fp32 2 ms 2.00x slower (1.96 to 2.04) 1.0e-7 98.0%",
+        "× b:cpu:int8 500 us 2.00x faster (1.96 to 2.04) 3.0e-2 not shipped: accuracy unknown",
+        "× c:cpu:int8 3 ms 3.00x slower (2.94 to 3.06) 3.0e-2 accuracy unknown",
+    ]
+
+
+def test_without_anything_to_ship_rows_are_compared_with_the_baseline():
+    rows = [cells.row("a", 2e6), cells.row("b", 1e6)]
+    found = cells.document(cells.cell(*rows, unvouched="the control differs", control_holds=False))
+    page = io.StringIO()
+    Console(width=120, file=page, highlight=False).print(table.render_tables(found, 120))
+    (header,) = (line.split() for line in page.getvalue().splitlines() if line.startswith("target"))
+    assert " ".join(header) == "target time against a:cpu:fp32 error"
+    assert "b:cpu:fp32    1 ms  2.00x faster (1.96 to 2.04)" in page.getvalue()
+
+
+def test_a_ratio_that_is_not_the_quotient_of_two_times_is_explained_once():
+    rows = [cells.row("a", 2e6), cells.row("b", 1e6)]
+    assert notes.PAIRED not in shown(rows, 200)
+    found = cells.document(cells.cell(*rows))
+    odd = [
+        row.model_copy(update={"end_to_end": row.end_to_end.model_copy(update={"median_ns": 2.5e6})})
+        if row.end_to_end and row.end_to_end.ship_ratio
+        else row
+        for row in found.rows
+    ]
+    page = io.StringIO()
+    changed = found.model_copy(update={"rows": tuple(odd)})
+    Console(width=200, file=page, highlight=False).print(table.render_tables(changed, 200))
+    assert page.getvalue().count(notes.PAIRED) == 1

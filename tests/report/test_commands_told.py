@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from support.races.cells import cell, document, fidelity, row
 
-from shootout.report.screen import INDENT, labelled, typed
+from shootout.cli import app
+from shootout.decide.candidates import read_question
+from shootout.decide.decision import decide
+from shootout.decide.policy import read_policy
+from shootout.report.answer import render_answers
+from shootout.report.decision import render as render_decision
+from shootout.report.screen import INDENT, as_plain, labelled, typed
+from shootout.results.document import Document
 
 ROOT = Path(__file__).parents[2]
+RUN = ROOT / "results" / "reference" / "decide-digits"
 OF_A_COMMAND = re.compile(r"shootout (run|ship|decide|gate|tune)|\b(pip|python|git) |--[a-z]|=\s*…|\w\(.*…")
 
 
@@ -39,8 +52,65 @@ def test_no_command_that_is_told_holds_an_ellipsis(folder: str):
 def test_a_command_of_several_lines_is_one_to_a_shell(width: int, name: str):
     words = ["shootout", "run", "--model", name, "--backends", "onnxruntime:cpu:fp32,openvino:cpu:fp32"]
     words += ["--threads", "1", "--goal", "best", "--max-time", "5m"]
-    lines = [line.plain for line in labelled("Sure?", [f"As told:  {typed(shlex.join(words), width - INDENT)}"], width)]
+    lines = [line.plain for line in labelled("Sure", [f"As told:  {typed(shlex.join(words), width - INDENT)}"], width)]
     assert max(map(len, lines)) <= width
     assert (len(lines) > 1) is (width < 200)
     _, _, command = "\n".join(lines).partition("As told:")
     assert shlex.split(command.replace("\\\n", "")) == words, "as a shell takes a backslash before a new line"
+
+
+MINE = {"model": "net.onnx"}
+SLOW, FAST = (row(name, ns, **MINE) for name, ns in (("slow", 2e6), ("fast", 5e5)))
+ROUGH = row("fast:cpu:int8", 2.5e5, fidelity=fidelity(1.9e-3), **MINE)
+LOST = row("fast:cpu:int4", 2e5, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)), **MINE)
+
+
+def commands_of(found: Document) -> list[str]:
+    """All that an answer proposes to type."""
+    told = [part for answer in found.answer for part in (answer.next, answer.sure.command)]
+    told += [
+        part for answer in found.answer for change in answer.would_change for part in (change.measure, change.accept)
+    ]
+    return [command for command in told if command]
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 4),
+        ({"of_several": True, "command": "shootout run --model 'my net.onnx'"}, 4),
+        ({"within": 0.2, "goes_on": True, "command": "shootout run toy"}, 1),
+        ({"within": math.inf, "goes_on": True, "command": "shootout run toy"}, 1),
+    ],
+)
+def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, Any], count: int):
+    near = [row("near", 5.15e5, **MINE)] if "within" in changes else []
+    found = document(cell(SLOW, FAST, ROUGH, LOST, *near, run=str(RUN), **changes))
+    commands = commands_of(found)
+    assert len(commands) >= count
+    for command in commands:
+        parse(command)
+    text = " ".join(as_plain(render_answers(found, 60), 60).replace("\\\n", " ").split())
+    for command in commands:
+        assert " ".join(command.split()) in text, "all of them are shown"
+
+
+def test_what_a_decision_proposes_is_one_of_ours():
+    question = read_question([RUN])
+    for limits in ({"max-error": "1e-1", "install": "100MB"}, {"p99": "1us"}, {"max-accuracy-drop": "0.1pp"}):
+        found = decide(read_policy(None, limits), question, today=date(2026, 11, 22))
+        text = as_plain(render_decision(found, question, 200), 200)
+        options = re.findall(r"(?:same command with|with) (--[a-z0-9-]+ \S+?)(?=:| |$)", text, re.MULTILINE)
+        commands = [f"shootout decide {RUN} {option}" for option in options]
+        commands += re.findall(r"shootout (?:ship|run) .*", text)
+        assert commands, text
+        for command in commands:
+            parse(command)
+
+
+def parse(command: str) -> None:
+    """Have the command line read a command; nothing runs."""
+    program, name, *words = shlex.split(command)
+    assert program == "shootout"
+    group: Any = typer.main.get_command(app)
+    group.commands[name].make_context(name, words)

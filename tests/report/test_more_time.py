@@ -32,15 +32,15 @@ def test_a_screen_says_once_that_the_run_is_unfinished(tmp_path: Path):
     lines = (*skips, *ONE_RESTART, ended(complete=False))
     found = analyse(write(tmp_path / "run", header((A, B, *late, COPY)), *lines))
     text = printed(found)
-    assert "Ship  b:cpu:fp32, fastest so far" in text
-    assert "Not yet: nothing is distinguished after 1 restart." in text
-    assert "Control (the baseline beside a copy of itself): 1, which tells nothing yet." in text
-    assert "not known yet" not in text, "a ratio without an interval is a number"
+    assert "Ship    b:cpu:fp32, fastest so far" in text
+    assert "Sure    not yet: nothing is distinguished after 1 restart\n" in text
+    assert "control (a hidden copy of the baseline) can't tell" in text
+    assert "1.25x slower, can't tell: 1 restart" in text
     assert text.count("unfinished") == text.count("the same command") == 1
-    assert "not timed: c, d: no time for it\n" in text
+    assert "c, d: no time for it" in text
     assert found.nearest_open
     assert (found.nearest_open.arms, found.nearest_open.others) == ((B.label, A.label), 0)
-    assert f"{GROUP}: b and a are not distinguished yet; how many more restarts" in text
+    assert f"{GROUP}: b and a are not distinguished yet; can't estimate how much longer" in text
 
 
 def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not():
@@ -49,7 +49,7 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
     )
     for unvouched in (None, "the copy had no time yet"):
         known = cell(
-            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True, resume="shootout run toy"
+            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True, command="shootout run toy"
         )
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
@@ -59,5 +59,5 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
 
 def test_a_race_that_its_budget_ended_says_how_it_goes_on(tmp_path: Path):
     text = printed(analyse(write(tmp_path / "run", *ONE_RESTART, ended(complete=False, budget_s=90.0))))
-    assert "It stopped after 90 s of racing; with --max-time, which gives it more, it goes on." in text
+    assert "Stopped after 90 s of racing. To continue: the same command with --max-time 5m." in text
     assert "unfinished" not in text

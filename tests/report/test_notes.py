@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.races.cells import row, timing
 
-from shootout.report.notes import READING, Reason, fold_reasons, tell_noise, tell_trust
+from shootout.report.notes import Reason, fold_reasons, tell_noise, tell_trust
 from shootout.results.document import Control, GroupSummary, Ratio
 from shootout.stats.verdicts import Verdict
 
@@ -37,24 +37,24 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
         ([group(void_share=0.04, steal=2)], None),
         (
             [group(void_share=0.12, steal=2, foreign_CPU_time=5)],
-            "Noise: 12% of the rounds met other programs on the same CPUs: times are wider for it; close them, or "
-            "give more time.",
+            "Noise: 12 % of the rounds met other programs on the same CPUs: intervals are wider because of it; close "
+            "them, or raise --max-time.",
         ),
         (
             [group(void_share=0.12, steal=2), group(void_share=0.3, cgroup_throttled=9)],
-            "Noise: up to 30% of the rounds were throttled by the container: times are wider for it; raise its CPU "
-            "quota, or give more time.",
+            "Noise: up to 30 % of the rounds were throttled by the container: intervals are wider because of it; "
+            "raise its CPU quota, or raise --max-time.",
         ),
         (
             [group(void_share=1.0, foreign_CPU_time=60)],
-            "Noise: 100% of the rounds met other programs on the same CPUs: times and ratios are those of a busy "
+            "Noise: 100 % of the rounds met other programs on the same CPUs: times and ratios are those of a busy "
             "machine; close them.",
         ),
         (
             [group(void_share=0.65, canary=9)],
-            "Noise: 65% of the rounds were thrown away by the older version that made this run.",
+            "Noise: 65 % of the rounds were thrown away by the older version that made this run.",
         ),
-        ([group(sd=0.12)], "Noise: restarts differ by 12% (SD): give more time, or a quieter machine."),
+        ([group(sd=0.12)], "Noise: restarts differ by 12 % (SD): raise --max-time, or use a quieter machine."),
         ([group(sd=None)], None),
     ],
     ids=["little", "others", "groups", "most", "older", "unseen", "one restart"],
@@ -77,10 +77,9 @@ def test_what_must_be_known_to_trust_a_table_is_told_in_words_that_explain_thems
         ),
     ]
     assert list(tell_trust(summary.model_copy(update={"control": control}), rows, full=False)) == [
-        "5 restarts, 4% of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
-        "Control (the baseline beside a copy of itself): 1 [0.9, 1.1], passed.",
-        READING,
-        "Can't tell yet; restarts that it would take: b about 167 more.",
+        "5 restarts, 4 % of the rounds disturbed (1 by a slow check loop, 2 by other guests of the host). "
+        "Control (a hidden copy of the baseline): equal (within 11 %).",
+        "Restarts needed for a verdict against the baseline: b about 167 more.",
         "all: 3 input buffers.",
     ]
 

@@ -68,7 +68,7 @@ def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[st
         assert figure in page.getvalue()
 
 
-REFUSED = {"jax-jit": {"cpu:fp16", "cpu:fp8", "cpu:int4"}}
+REFUSED = {"jax-jit": {"cpu:fp16"}}
 """What a backend takes as a target only to say why it doesn't run it."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
 from shootout.contract import BoundStanding, NotRunKind
-from shootout.results.choice import choose
+from shootout.results.choice import UNCHECKED, UNJUDGED, choose
 from shootout.results.crossovers import Kind
 from shootout.results.document import Answer, Crossover, Rate, Serving, Shipped, ratio_of
 from shootout.stats.verdicts import Verdict
@@ -95,9 +95,9 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
 
 def test_an_unfinished_race_goes_on_for_that():
     facts: dict[str, Any] = {"within": 0.2, "goes_on": True, "restart_s": 3.0}
-    resume = "shootout run toy --out results/toy/now"
-    sure = choose(cell(SLOW, FAST, row("near", 515), **facts, resume=resume)).sure
-    assert sure.command == f"{resume} --max-time 2m", "27 more, of 3 s"
+    begun = {"command": "shootout run toy", "run": "results/toy/now"}
+    sure = choose(cell(SLOW, FAST, row("near", 515), **facts, **begun)).sure
+    assert sure.command == "shootout run toy --out results/toy/now --max-time 2m", "27 more, of 3 s"
     assert choose(cell(SLOW, FAST, row("near", 515), **facts)).sure.command is None, "from Python nothing is typed"
 
 
@@ -155,6 +155,7 @@ def test_a_lower_precision_is_never_shipped_silently_but_named():
     assert (change.when, change.arm, change.relative_l2) == ("looser", int8.arm, 6e-2)
     assert change.ratio is not None
     assert change.ratio.value == pytest.approx(0.5)
+    assert (change.measure, change.accept) == (None, "shootout decide RUN --max-error 7e-2")
 
 
 def test_what_drawn_inputs_cannot_judge_is_never_shipped():
@@ -165,7 +166,7 @@ def test_what_drawn_inputs_cannot_judge_is_never_shipped():
     judged = row("other:cpu:int8", 500, fidelity=fidelity(6e-2))
     assert names([shipped(choose(cell(judged, int4)))]) == ["other:cpu:int8"]
     found = choose(cell(int4, plain))
-    assert (found.ship, found.reason) == (None, "nobody's error could be held against what its precision explains")
+    assert (found.ship, found.reason) == (None, UNJUDGED)
 
 
 def test_more_than_its_error_bound_is_no_plain_fp32_whatever_is_tolerated():
@@ -180,8 +181,9 @@ def test_an_error_that_nobody_judged_is_no_known_cost():
     unjudged = {"fidelity": fidelity(0.1, standing=BoundStanding.NOT_JUDGED), "artifact_bytes": 10}
     int8 = row("q:cpu:int8", 250, **unjudged, end_to_end=timing(250, own=ratio_of(comparison(0.5, 0.01))))
     found = choose(cell(SLOW, int8))
-    assert (names([shipped(found)]), found.would_change, found.smaller) == (["slow"], (), ())
-    assert [one.reason for one in found.passed] == ["not held against what its precision explains"]
+    assert (names([shipped(found)]), found.smaller) == (["slow"], ())
+    assert [(one.reason, one.accept) for one in found.would_change] == [(UNCHECKED, None)], "it is faster all the same"
+    assert [one.reason for one in found.passed] == [UNCHECKED]
 
 
 def test_a_lower_precision_that_is_not_known_to_be_faster_would_change_nothing():
@@ -357,3 +359,40 @@ def test_what_less_size_costs_is_told_of_cells_that_compare_precisions():
         ("q:cpu:int4", 200_000),
     ]
     assert choose(cell(SLOW, FAST, row("q:cpu:int8", 600, artifact_bytes=300_000))).smaller == ()
+
+
+def test_it_is_compared_with_what_an_expert_would_take_otherwise():
+    onnx, aoti = row("onnxruntime", 800), row("torch-compile+aoti", 700)
+    assert rival(choose(cell(SLOW, FAST, onnx, aoti))) == aoti.arm, "the faster one of the usual ones"
+    assert rival(choose(cell(SLOW, aoti, onnx))) == onnx.arm, "not with itself"
+    assert rival(choose(cell(SLOW, FAST))) == SLOW.arm, "without a usual one with the baseline"
+    assert rival(choose(cell(SLOW, FAST, row("onnxruntime:cpu:int8", 600, fidelity=fidelity(0.01))))) == SLOW.arm
+    assert rival(choose(cell(FAST, SLOW))) is None, "the baseline itself is shipped"
+    cuda, trt = row("jax-jit:cuda:fp32", 100), row("tensorrt:cuda:fp32", 200)
+    assert rival(choose(cell(SLOW, cuda, trt, onnx))) == trt.arm, "on a GPU with one of a GPU"
+
+
+def rival(answer: Answer) -> str | None:
+    return answer.otherwise.arm if answer.otherwise else None
+
+
+def test_who_may_be_shipped_and_the_closest_of_those_that_are_slower_are_named():
+    int8, near = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)), row("near", 515)
+    found = choose(cell(SLOW, FAST, int8, near, row("mid", 700)))
+    assert set(found.eligible) == {SLOW.arm, FAST.arm, near.arm, "mid:cpu:fp32"}
+    assert found.sure.slower == 2
+    assert found.sure.closest
+    assert found.sure.closest.arm == "mid:cpu:fp32"
+
+
+@pytest.mark.parametrize(("error", "option"), [(1.9e-3, "2e-3"), (1.95e-3, "3e-3"), (0.0947, "1e-1"), (0.5, "6e-1")])
+def test_an_accepted_error_is_a_twentieth_above_the_measured_one_in_one_digit(error: float, option: str):
+    (change,) = choose(cell(SLOW, FAST, row("fast:cpu:int8", 250, fidelity=fidelity(error)))).would_change
+    assert change.accept == f"shootout decide RUN --max-error {option}"
+    assert error * 1.05 <= float(option) <= 3 * error
+
+
+def test_a_loss_of_accuracy_is_accepted_by_its_worse_end():
+    rough = row("fast:cpu:int8", 250, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)))
+    (change,) = choose(cell(SLOW, FAST, rough)).would_change
+    assert change.accept == "shootout decide RUN --max-accuracy-drop 4pp"

@@ -154,14 +154,14 @@ def test_an_error_that_the_user_tolerates_is_flagged_and_outputs_that_are_no_num
         (tmp_path / name).mkdir()
     off = replace(EXACT, relative_l2=2e-4, error_bound=5e-5, standing=BoundStanding.TOLERATED)
     document_ = document(tmp_path / "off", *race(fidelity=off), ended())
-    assert row(document_).notes == ("error 2.0e-04 is more than fp32 explains (5.0e-05); within --max-error",)
+    assert row(document_).notes == ("error 2.0e-04 is above the error bound of fp32 (5.0e-05), within --max-error",)
     (tmp_path / "one").mkdir()
     document_ = document(tmp_path / "one", *race(fidelity=replace(off, relative_l2=1e-7)), ended())
-    assert row(document_).notes[0].startswith("the error of one instance is more than fp32 explains")
+    assert row(document_).notes[0].startswith("the error of one instance is above the error bound of fp32")
     (tmp_path / "scored").mkdir()
     explained = replace(off, relative_l2=1.2, error_bound=9.9)
     document_ = document(tmp_path / "scored", *race(fidelity=explained), ended())
-    told = "error 1.2e+00 proves nothing, since fp32 may err by 9.9 here: the metric or --max-error let it pass"
+    told = "error 1.2e+00 proves nothing, since fp32 may cause 9.9 here: the metric or --max-error let it pass"
     assert row(document_).notes == (told,)
     lost = replace(EXACT, relative_l2=None, standing=BoundStanding.NOT_JUDGED)
     document_ = document(tmp_path / "lost", *race(fidelity=lost), ended())

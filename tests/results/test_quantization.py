@@ -159,8 +159,8 @@ def scored_by_class(rows: Sequence[float]) -> Scores:
     ("rows", "said"),
     [
         ((), "m.py:cost gave no scores"),
-        ((1.0, 1e200), "m.py:cost gave 1e+200 for a row, which is no score"),
-        ((float("inf"), float("-inf")), "m.py:cost gave inf for a row, which is no score"),
+        ((1.0, 1e200), "m.py:cost gave 1e+200 for a row, which is not a score"),
+        ((float("inf"), float("-inf")), "m.py:cost gave inf for a row, which is not a score"),
         ((float("nan"), 1.0), "m.py:cost gave nan for a row, which is no score"),
     ],
 )

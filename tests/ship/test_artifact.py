@@ -102,7 +102,7 @@ def test_another_interpreter_is_refused(here: dict[str, Any]):
 def test_another_export_is_refused(here: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     """Its inputs, weights or exporter would be others than those that were raced."""
     monkeypatch.setattr(artifact.client, "obtain", lambda request: Mock(key="1", model=request.model))
-    with pytest.raises(UsageError, match=r"mlp is no more what was raced.*shootout run"):
+    with pytest.raises(UsageError, match=r"mlp is no longer what was measured.*shootout run"):
         artifact.find_built(raced(ARM, here), Mock())
 
 
@@ -135,7 +135,7 @@ def test_what_the_gate_did_not_judge_is_held_to_its_own_error():
     assert error_limit(fidelity(0.1, error_bound=0.9, standing=BoundStanding.NOT_JUDGED)) == pytest.approx(0.4)
     with pytest.raises(UsageError, match="isn't known"):
         error_limit(None)
-    with pytest.raises(UsageError, match=r"error of 0\.8 is nearer to that of zeros than to none"):
+    with pytest.raises(UsageError, match=r"error of 0\.8 is nearer to that of all zeros than to 0"):
         error_limit(fidelity(0.8, error_bound=0.9, standing=BoundStanding.NOT_JUDGED))
 
 

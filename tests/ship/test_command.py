@@ -62,7 +62,7 @@ loader["load"]()
 def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nmemory = "1GB"\n')
-    assert ship(run, tmp_path / "out", arm=None, policy=policy, group=None) == 0
+    assert ship(run, tmp_path / "out", target=None, policy=policy, group=None) == 0
     assert "checked: numpy:cpu:fp32: relative L2 error" in capsys.readouterr().err
     shipped = open_shipped(tmp_path / "out")
     assert {"evidence/document.json", "evidence/decision.json", "evidence/deploy.toml"} <= shipped.files.keys()
@@ -73,8 +73,8 @@ def test_an_arm_becomes_a_folder_that_checks_itself(run: Path, tmp_path: Path, c
     places = subprocess.run(command, cwd=tmp_path / "out", check=True, capture_output=True, text=True).stdout.split()
     assert places == ["0"] * 4, "on cache lines, as it was raced"
     assert json.loads((tmp_path / "out" / "evidence" / "decision.json").read_text())["chosen"] == "numpy:cpu:fp32"
-    with pytest.raises(UsageError, match="is there already"):
-        ship(tmp_path / "no run is read for that", tmp_path / "out", arm="numpy", policy=None, group=None)
+    with pytest.raises(UsageError, match="already exists"):
+        ship(tmp_path / "no run is read for that", tmp_path / "out", target="numpy", policy=None, group=None)
     (tmp_path / "out" / "load.py").write_text("")
     with pytest.raises(ArmFailed, match=r"ends with 2.*load\.py was changed"):
         check_folder(shipped, "it was written")

@@ -80,7 +80,7 @@ def test_nobody_is_shipped_who_breaks_a_limit(tmp_path: Path):
 
 def test_the_best_so_far_has_to_be_named(tmp_path: Path):
     folder = run(tmp_path, 1e6, 1e6, restarts=1)
-    with pytest.raises(Undecided, match="--arm"):
+    with pytest.raises(Undecided, match="--target"):
         find_arm_to_ship(folder)
     assert find_arm_to_ship(folder, "a").arm == A
 
@@ -88,9 +88,9 @@ def test_the_best_so_far_has_to_be_named(tmp_path: Path):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"name": "nobody"}, "unknown arm 'nobody'"),
-        ({"name": "a", "policy": Path("x")}, "not both"),
-        ({"name": "a", "group": "elsewhere"}, "unknown arm"),
+        ({"name": "nothing"}, "unknown target 'nothing'"),
+        ({"name": "a", "policy": Path("x")}, "pass only one of"),
+        ({"name": "a", "group": "elsewhere"}, "unknown target"),
     ],
 )
 def test_what_can_t_be_meant_is_refused(how: dict, words: str, tmp_path: Path):

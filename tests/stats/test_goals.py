@@ -33,8 +33,8 @@ def test_a_goal_is_read_and_told_again(text: str, wanted: Goal):
         ("resolve", "goal 'resolve' doesn't say how closely: write 'resolve 3%', in quotes"),
         ("limit", "goal 'limit' doesn't say by how much: write 'limit 5%', in quotes"),
         ("resolve 3", "goal 'resolve 3' doesn't say how closely"),
-        ("resolve 0.1%", "goal 'resolve 0.1%' can't be: differences below 0.5% could be the harness's own"),
-        ("resolve 80%", "goal 'resolve 80%' can't be: that says next to nothing; from 0.5% to 50% makes sense"),
+        ("resolve 0.1%", "invalid goal 'resolve 0.1%': differences below 0.5% could be the harness's own"),
+        ("resolve 80%", "invalid goal 'resolve 80%': that says next to nothing; use a value from 0.5% to 50%"),
     ],
 )
 def test_a_goal_that_cannot_be_is_refused_in_plain_words(text: str, says: str):

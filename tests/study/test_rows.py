@@ -87,8 +87,8 @@ def test_truth_of_a_function_of_ones_own_may_have_any_names_and_texts(here: Path
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"read": "prep.py:pairs", "truth": "rows.npz", "metric": "mae"}, "both say what is right: give one of them"),
-        ({"read": "prep.py:pairs", "min_agreement": "99%", "metric": "mae"}, "leave --min-agreement out, or the truth"),
+        ({"read": "prep.py:pairs", "truth": "rows.npz", "metric": "mae"}, "what is right: pass only one of them"),
+        ({"read": "prep.py:pairs", "min_agreement": "99%", "metric": "mae"}, "already: leave --min-agreement out"),
         ({"read": "prep.py:lod"}, "unknown function in prep.py 'lod': did you mean 'load'"),
         ({}, "got ['0', '1', '2']"),
     ],

@@ -91,7 +91,7 @@ FORGED: list[tuple[str, Any, str]] = [
     ("load", None, "its answer to load: None: Input should be"),
     ("load", 10**9, "its answer to load: 1000000000: Input should be"),
     ("load", replace(LOADED, load_s="now"), "its answer to load: load_s is 'now': Input should be a valid number"),
-    ("load", replace(LOADED, first_call_s=math.nan), "its answer to load: first_call_s: nan is no amount"),
+    ("load", replace(LOADED, first_call_s=math.nan), "its answer to load: first_call_s: nan is not an amount"),
     ("load", replace(LOADED, rss_after_bytes=2**64), "its answer to load: rss_after_bytes: a number of more than"),
     ("load", replace(LOADED, gpu=TIMED), r"its answer to load: gpu is Turn\("),
     ("turn", lacking(), "turn gave an answer that can't be read: 'Turn' object has no attribute 'latency_ns'"),

@@ -122,7 +122,7 @@ def test_real_inputs_show_an_answer_like_zeros_though_nothing_was_predicted(
     made = claim(Session(off_by(error)), together=lambda: [[off_by(error)] * 2], max_error=allowed)
     made.exported.is_judged, made.exported.drawn = (lambda *_: False), drawn
     found = verify(made, with_accuracy=False)
-    assert (found.fault or "").endswith("is nearer to that of zeros than to none" if is_refused else "")
+    assert (found.fault or "").endswith("is nearer to that of all zeros than to 0" if is_refused else "")
     assert bool(found.fault) is is_refused
     assert found.fidelity.standing is (BoundStanding.REFUSED if is_refused else BoundStanding.NOT_JUDGED)
 
@@ -142,7 +142,7 @@ def test_what_the_user_allows_is_measured_and_flagged_and_no_more():
     """The fake's error bound is 1e-3."""
     made = claim(Session(off_by(0.01)), together=lambda: [[off_by(0.01)] * 2] * 2)
     refused = verify(replace(made, max_error=0.009), with_accuracy=False)
-    assert "above the 0.001 that this precision explains" in str(refused.fault)
+    assert "above the error bound of this precision, 0.001" in str(refused.fault)
     assert refused.fidelity.standing is BoundStanding.REFUSED
     found = verify(replace(made, max_error=0.011), with_accuracy=False)
     assert (found.fault, found.fidelity.standing) == (None, BoundStanding.TOLERATED)

@@ -151,7 +151,7 @@ def test_the_vendor_s_default_conversion_under_an_fp32_label_is_caught_twice():
     said = fault_of("pnnx's default as fp32", FP32)
     assert said is not None
     assert said.startswith("relative L2 error 0.000")
-    assert said.endswith("is above the 1e-05 that this precision explains")
+    assert said.endswith("is above the error bound of this precision, 1e-05")
     assert "fp32" in ran("fp32").executed.compute_nodes_by_precision
     assert fault_of("fp32", FP32) is None
 

@@ -85,7 +85,7 @@ def test_each_precision_is_its_own_by_account_and_error():
 def test_weights_alone_are_not_fp16_where_the_device_computes_in_it():
     if Precision.FP16 not in everything().ran:
         pytest.skip(f"no FP16: {everything().refused}")
-    assert everything().refused == "ncnn computes in FP16 here where weights are kept so; ask for ncnn:vulkan:fp16"
+    assert everything().refused == "ncnn computes in FP16 here where weights are kept so; use ncnn:vulkan:fp16"
 
 
 def test_the_probe_names_the_device_and_a_number_beyond_the_last_is_refused():

@@ -254,7 +254,7 @@ def test_int8_is_tensorrt_s_from_the_shared_model(mode: str, scheme: str, tmp_pa
     arm = arm_of(Precision.INT8, mode, scheme)
     with pytest.raises(SkippedArm) as caught:
         backends.get("onnxruntime").build(exported_in(tmp_path), arm, tmp_path)
-    assert caught.value.fix == "ask for onnxruntime+tensorrt:cuda:int8/shared"
+    assert caught.value.fix == "use onnxruntime+tensorrt:cuda:int8/shared"
 
 
 def test_the_build_keeps_the_engine_and_a_load_takes_it(machine: FakeOnnxRuntime, tmp_path: Path):

@@ -108,7 +108,7 @@ def test_it_quantizes_nothing_itself():
     for precision in (Precision.INT8, Precision.INT4):
         with pytest.raises(SkippedArm) as caught:
             backends.get("onnxruntime").build(Any, arm_of(CPU, precision=precision), Path())
-        assert caught.value.why.fix == f"ask for onnxruntime+ep={CPU}:cpu:int8/shared"
+        assert caught.value.why.fix == f"use onnxruntime+ep={CPU}:cpu:int8/shared"
 
 
 @pytest.mark.parametrize("device", [Device.CPU, Device.CUDA])
@@ -118,7 +118,7 @@ def test_int8_of_a_provider_that_doesn_t_tell_is_refused(name: str, device: Devi
     arm = replace(arm, target=replace(arm.target, scheme="shared"))
     with pytest.raises(SkippedArm, match=f"{name} doesn't tell what its kernels compute in") as caught:
         backends.get("onnxruntime").build(Any, arm, Path())
-    assert caught.value.why.fix == f"ask for a float, such as onnxruntime+ep={name}:{device}:fp32"
+    assert caught.value.why.fix == f"use a float, such as onnxruntime+ep={name}:{device}:fp32"
 
 
 def test_a_convolution_between_pairs_that_runs_in_float_is_not_int8(tmp_path: Path):

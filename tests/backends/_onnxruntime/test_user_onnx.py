@@ -14,7 +14,7 @@ from support import onnx_made
 
 from shootout import backends
 from shootout.contract import Arm, Artifact, Device, Precision, Target
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, install
 from shootout.export.client import Request
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
@@ -158,4 +158,4 @@ def test_without_the_onnx_package_numpy_skips_a_users_file(tmp_path: Path):
     (exported,) = exported_models(Request(model=str(write(tmp_path / "users_own.onnx", TensorProto.FLOAT)), batch=3))
     reason, fix = run_fresh(load_without_onnx, exported, tmp_path)
     assert "onnx package, which is not installed" in reason
-    assert fix == "pip install 'shootout[onnxruntime]'"
+    assert fix == install("onnxruntime")

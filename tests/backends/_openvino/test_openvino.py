@@ -18,7 +18,7 @@ from shootout import backends
 from shootout.backends._openvino.graph import listed_precisions
 from shootout.build.builder import probe_request
 from shootout.contract import Arm, Executed, Precision, Target
-from shootout.errors import SkippedArm
+from shootout.errors import SkippedArm, install
 from shootout.export.client import Request
 from shootout.exported import fidelity
 from shootout.exported.model import ExportedModel
@@ -255,7 +255,7 @@ def refusal_without_nncf(exported: ExportedModel, folder: Path) -> list[tuple[st
 def test_only_int8_needs_nncf(tmp_path: Path):
     (exported,) = exported_models(DIGITS)
     (kind, reason, fix), plain = run_fresh(refusal_without_nncf, exported, tmp_path, warm=OURS)
-    assert (kind, fix) == ("SkippedArm", "pip install 'shootout[openvino]'")
+    assert (kind, fix) == ("SkippedArm", install("openvino"))
     assert "nncf is not installed" in reason
     assert plain == ("", "", "")
 

@@ -140,7 +140,7 @@ def test_a_gpu_that_rtx_has_no_code_for_is_named_with_what_to_install():
     assert (found.ok, found.builds) == (False, True)
     assert "SM90" in found.reason
     assert "SM89" in found.reason
-    assert "shootout[tensorrt]" in found.fix
+    assert "[tensorrt]" in found.fix
 
 
 def test_a_cpu_is_not_its_business():

@@ -139,8 +139,11 @@ def with_ratios(rows: tuple[Row, ...], within: float) -> tuple[Row, ...]:
 
 def document(*cells: Cell, **changes: Any) -> Document:
     """A run of these cells, with their answers."""
-    from shootout.results.choice import choose
+    from shootout.results.choice import add_ship_ratios, choose
 
+    answers = tuple(map(choose, cells))
+    rows = [row for one in cells for row in one.rows]
+    by_group = {one.group: one for one in cells}
     groups = [
         GroupSummary(
             name=one.group,
@@ -154,7 +157,7 @@ def document(*cells: Cell, **changes: Any) -> Document:
     ]
     facts: dict[str, Any] = {
         "schema_version": 1, "run": "made", "study": "made", "baseline": groups[0].baseline, "complete": True,
-        "answer": tuple(map(choose, cells)), "environment": {}, "rows": tuple(row for one in cells for row in one.rows),
+        "answer": answers, "environment": {}, "rows": tuple(add_ship_ratios(by_group, answers, rows)),
         "groups": tuple(groups), "control": HELD, "void_share": 0.0, "wall_s": 1.0, "spent_s": {}, "warnings": (),
     }  # fmt: skip
     return Document(**{**facts, **changes})

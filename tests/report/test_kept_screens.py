@@ -1,0 +1,67 @@
+"""The screens of runs that ship with the project: at every width the intervals stay, and none is of less than 95 %."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from shootout.report.screen import as_plain
+from shootout.report.table import render
+from shootout.report.wording import tell_ratio
+from shootout.results.analysis import analyse
+from shootout.results.document import Document
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+RUNS = ("shootout", "digits", "decide-digits", "decide-load", "training")
+
+
+@cache
+def read(name: str) -> Document:
+    return analyse(REFERENCE / name)
+
+
+@cache
+def shown(name: str, width: int, *, full: bool = False) -> str:
+    return as_plain([render(read(name), width, full=full)], width)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", RUNS)
+def test_each_comparison_has_its_interval_at_every_width(name: str, width: int, full: bool):
+    text = shown(name, width, full=full)
+    ships = {answer.group for answer in read(name).answer if answer.ship}
+    rows = [row for row in read(name).rows if row.group in ships and row.end_to_end and row.outcome == "measured"]
+    told = [tell_ratio(ratio) for row in rows if row.end_to_end and (ratio := row.end_to_end.ship_ratio)]
+    assert told
+    assert [words for words in told if words not in text] == []
+    assert any(" to " in words for words in told)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_of_less_than_95_percent_is_shown(name: str, width: int):
+    for full in (False, True):
+        text = shown(name, width, full=full)
+        assert "±" not in text
+        assert ("over restarts" in text) is full, "a range is called a range"
+    timings = [row.end_to_end for row in read(name).rows if row.end_to_end]
+    assert name == "decide-digits" or any(timing.confidence < 0.95 for timing in timings), "the run has such"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("name", RUNS)
+def test_no_line_is_wider_than_the_screen(name: str, width: int):
+    assert max(map(len, shown(name, width).splitlines())) <= width
+
+
+def test_the_screen_has_one_reference():
+    text = shown("shootout", 120)
+    header = next(line for line in text.splitlines() if line.startswith("target"))
+    assert header.count("against") == 1
+    assert "faster than onnxruntime (" in text, "what an expert would take otherwise, which has its row"
+    assert "\n  onnxruntime:cpu:fp32 " in text
+    assert "torch-eager" in text
+    assert "than torch-eager" not in text, "never with the slowest"

@@ -1,0 +1,52 @@
+"""What errors are made of: the one command that installs an extra."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shootout import errors
+from shootout.errors import NVIDIA_INDEX, install
+
+CLONE = json.dumps({"url": "file:///clone", "dir_info": {"editable": True}})
+WHEEL = json.dumps({"url": "file:///dist/shootout-1.2.whl", "archive_info": {}})
+
+
+@pytest.mark.parametrize(
+    ("origin", "commands"),
+    [
+        (
+            CLONE,
+            [
+                ".venv/bin/pip install -e '.[torch,jax]'",
+                f".venv/bin/pip install {NVIDIA_INDEX} -e '.[tensorrt]'",
+                ".venv/bin/pip install -e .",
+            ],
+        ),
+        *(
+            (
+                origin,
+                [
+                    "pip install 'shootout-1.2-py3-none-any.whl[torch,jax]'",
+                    f"pip install {NVIDIA_INDEX} 'shootout-1.2-py3-none-any.whl[tensorrt]'",
+                    "pip install shootout-1.2-py3-none-any.whl",
+                ],
+            )
+            for origin in (WHEEL, None)
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_the_clone_or_the_wheel(
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, commands: list[str]
+):
+    """No package index has the package: its name there may become another's."""
+
+    def distribution(_: str) -> Any:
+        return SimpleNamespace(version="1.2", read_text=lambda _: origin)
+
+    monkeypatch.setattr(errors, "distribution", distribution)
+    monkeypatch.setattr(errors, "_find_wheel_version", errors._find_wheel_version.__wrapped__)
+    assert [install("torch,jax"), install("tensorrt", NVIDIA_INDEX), install("")] == commands
