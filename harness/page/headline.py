@@ -195,7 +195,8 @@ def list_setup(document: Document) -> Iterator[tuple[str, str]]:
         if row.executed
     }
     yield "machine", " · ".join(words.tell_machine(known))
-    yield "memory", size(int(memory["total_bytes"])) if memory.get("total_bytes") else ""
+    total = memory.get("total_bytes")
+    yield "memory", size(total) if isinstance(total, int) else ""
     yield "system", ", ".join(str(part) for part in (system.get("name"), system.get("kernel")) if part)
     yield "Python", str(python.get("version", ""))
     yield "shootout", ", commit ".join(str(part)[:12] for part in (own.get("version"), own.get("commit")) if part)
