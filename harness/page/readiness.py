@@ -1,4 +1,4 @@
-"""The time until each arm is ready, and the calls after which an arm that starts later has caught up."""
+"""The time until each target is ready, and the calls after which one that starts later has caught up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _group_ready_rows(document: Document) -> list[list[Row]]:
 
 
 def pay_back_calls(row: Row, soonest: Row) -> int | None:
-    """Count the calls after which an arm that is ready later has caught up; None: it never does.
+    """Count the calls after which a target that is ready later has caught up; None: it never does.
 
     Both count from the start of their process, one call after the other, at their medians.
     """

@@ -232,7 +232,7 @@ def test_a_journals_impossible_time_costs_its_own_line_alone(ns: float):
     ]
     source = MeasuredRun(found, tuple(lines))
     assert len(holding(run_order.draw_run_order(source, narrow=False), "part")) == 2
-    assert "of the arm's median" in run_order.tell_scale(source)
+    assert "of the target's median" in run_order.tell_scale(source)
 
 
 def test_disturbed_rounds_without_a_gap_are_one_stretch():
