@@ -54,7 +54,7 @@ def test_links_lead_into_the_site_or_to_the_repository():
     pages = {"a.md", "runtimes/b.md", "results.md"}
     text = (
         "[a](../a.md#top) ![p](../../harness/clock.py) [c\nd](../../harness/host) [e](#f) [g](https://h) "
-        "[i](../../results/reference/README.md) [j](../../README.md#commands)"
+        "[i](../../results/reference/README.md) [j](../README.md#commands)"
     )
     assert move_links(text, "runtimes/b.md", pages, "https://x/y") == (
         "[a](../a.md#top) [p](https://x/y/blob/HEAD/harness/clock.py) [c\nd](https://x/y/tree/HEAD/harness/host) "

@@ -1,4 +1,4 @@
-"""The README shows what its reference run says, to the letter."""
+"""The README and the first pages show what the reference run says, to the letter, and what the backends can do."""
 
 from __future__ import annotations
 
@@ -19,21 +19,83 @@ from shootout.results import analysis
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_readme_table_is_the_reference_run():
-    readme = (ROOT / "README.md").read_text()
-    found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", readme, re.DOTALL)
-    assert found
+def read_screen(page: str) -> tuple[str, str]:
+    """Return the run folder that a page shows, and the screen under its mark."""
+    found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", (ROOT / page).read_text(), re.DOTALL)
+    assert found, page
+    return found[1], found[2]
+
+
+def render_screen(run: str) -> str:
     page = StringIO()
-    Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / found[1]), 100))
-    rendered = "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
-    assert rendered.startswith("Ship  ")
-    assert found[2] == rendered
+    Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / run), 100))
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
 
 
-def test_the_readme_has_a_row_for_each_command():
-    told = re.search(r"^## Commands\n\n(.*?)\n\n", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert told
-    named = [word for row in re.findall(r"^\| (`.*?`) \|", told[1], re.MULTILINE) for word in row.split("`")[1::2]]
+def test_the_readme_shows_the_answer_of_the_reference_run():
+    run, shown = read_screen("README.md")
+    answer, _, tables = render_screen(run).partition("\n\n")
+    assert answer.startswith("Ship  ")
+    assert "torch-eager:cpu:fp32" in tables
+    assert shown == answer
+
+
+def test_the_page_on_the_answer_shows_the_whole_screen():
+    run, shown = read_screen("docs/answer.md")
+    assert shown == render_screen(run)
+    assert run == read_screen("README.md")[0]
+
+
+def test_the_readme_fits_on_a_hundred_lines():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+COLUMNS = {
+    "PyTorch": ("torch-eager", "torch-compile"),
+    "TorchScript": ("torchscript",),
+    "JAX": ("jax-jit",),
+    "ONNX Runtime": ("onnxruntime",),
+    "OpenVINO": ("openvino",),
+    "LiteRT": ("litert",),
+    "ExecuTorch": ("executorch",),
+    "IREE": ("iree",),
+    "ncnn": ("ncnn",),
+    "TensorRT": ("tensorrt",),
+    "NumPy, trees": ("numpy", "sklearn", "lightgbm", "xgboost"),
+}
+"""The README's columns of what is supported → the backends in them."""
+
+
+def test_the_readme_says_which_precisions_each_backend_runs():
+    lines = re.findall(r"^\| (.*?) \|$", (ROOT / "README.md").read_text().split("## Supported")[1], re.MULTILINE)
+    header, *rows = ([cell.strip() for cell in f"{line} ".split("|")] for line in lines)
+    assert header[1:] == list(COLUMNS)
+    assert sorted(name for names in COLUMNS.values() for name in names) == sorted(backends.names())
+    assert [row[0] for row in rows] == ["FP32", "BF16", "FP16", "INT8", "INT4", "GPU"]
+    for column, names in enumerate(COLUMNS.values(), 1):
+        targets = {target for name in names for target in list_targets(name)}
+        device = "cpu" if any(one == "cpu" for one, _ in targets) else "cuda"
+        runs = {precision.removesuffix("-dynamic").upper() for one, precision in targets if one == device}
+        told = {row[0] for row in rows[:-1] if row[column] == "✓"}
+        assert told == runs & {row[0] for row in rows}, names
+        on_a_gpu = {GPUS[one] for one, _ in targets if one in GPUS}
+        assert set(rows[-1][column].split()) - {"only"} == on_a_gpu, names
+
+
+GPUS = {"cuda": "CUDA", "vulkan": "Vulkan", "xpu": "Intel"}
+"""Devices that are GPUs → their names in the README."""
+
+
+def list_targets(name: str) -> set[tuple[str, str]]:
+    """Return the (device, precision) pairs that a backend runs."""
+    refused = REFUSED.get(name, set())
+    offered = backends.get(name).capabilities.targets
+    return {(str(device), str(precision)) for device, precision in offered if f"{device}:{precision}" not in refused}
+
+
+def test_the_first_page_has_a_row_for_each_command():
+    told = (ROOT / "docs/README.md").read_text().partition("\n## Commands\n")[2]
+    named = [word for row in re.findall(r"^\| (`.*?`) \|", told, re.MULTILINE) for word in row.split("`")[1::2]]
     commands = {word.removeprefix("shootout ").split()[0] for word in named if not word.startswith("make ")}
     assert commands == {one.name or one.callback.__name__ for one in cli.app.registered_commands if not one.hidden}
 
