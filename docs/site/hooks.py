@@ -1,7 +1,7 @@
 """Give the site what it needs beyond mkdocs: pages from elsewhere, links that hold, and pages of their length.
 
-The Markdown is read on GitHub as well, so it is written for that, and changed here. A link that leads nowhere, a page that is
-too long and a figure that is typed by hand are warnings, which `strict` makes errors.
+The Markdown is read on GitHub as well, so it is written for that, and changed here. A link that leads nowhere, a page
+that is too long and a figure that is typed by hand are warnings, which `strict` makes errors.
 """
 
 from __future__ import annotations

@@ -20,19 +20,18 @@ OPTIONS_HEAD = """# Every backend's own options
 OPTION_COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
 SCHEMES_HEAD = """# Schemes: how a model is quantized or pruned
 
-A target may end in a slash and words joined by `+`: `onnxruntime:cpu:int8/per-tensor+entropy`. No word is the vendor's own
-default. A target is skipped if its backend doesn't offer the word, and it is refused if two words exclude each other.
-[Quantize and verify](../quantization.md) shows how to choose. Every backend takes the `pruned` words, because a pruned model
-is a model like any other.
+A target may end in a slash and words joined by `+`: `onnxruntime:cpu:int8/per-tensor+entropy`. Without a word the
+vendor's own default holds. A target is skipped if its backend doesn't offer the word, and it is refused if two words
+exclude each other. [Quantize and verify](../quantization.md) shows how to choose.
 
 | word | what it does | offered by |
 |---|---|---|
 """
 SUPPORT_HEAD = """# Support: which precision runs where
 
-A mark means that the backend has code for the precision on that device. Your CPU or GPU may lack the precision itself: the row
-is then skipped and says so. `shootout doctor` tells what works on your machine. `native` runs an ONNX file in the precisions
-that the file holds. [One page per runtime](../runtimes/README.md) tells what each precision is.
+A mark means that the backend has code for the precision on that device. Your CPU or GPU may lack the precision itself:
+the row is then skipped and says so. `shootout doctor` tells what works on your machine. `native` runs an ONNX file in
+the precisions that the file holds. [Each runtime has a page](../runtimes/README.md).
 """
 NEEDS_HEAD = """
 ## What each backend needs and offers
@@ -141,7 +140,8 @@ def _needs_row(name: str, can: Capabilities) -> str:
     trains = "yes" if Scenario.TRAIN_STEP in can.scenarios else ""
     extra = f"`{row.extra}`" if row.extra else "none"
     target = f"`{name}:{device}:{precision}`"
-    return f"| `{name}` | {extra} | {row.needs or 'NumPy'} | {target} | {modes} | {trains} | {_shippable(name, can)} |\n"
+    cells = (f"`{name}`", extra, row.needs or "NumPy", target, modes, trains, _shippable(name, can))
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _shippable(name: str, can: Capabilities) -> str:

@@ -1,6 +1,6 @@
 """Write the pages of reference from the program itself: `make reference`. A test holds the kept pages to it.
 
-They are kept, so that a reader on GitHub has them too: docs/reference/, and the marked table of docs/runtimes/README.md.
+They are kept, so that a reader on GitHub has them too.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ EXIT_CODES = {
 }
 STUDIES_HEAD = """# The named studies
 
-`shootout run NAME` runs one of these studies, and `shootout run NAME --dry-run` shows its groups and how long they take. The words
-below are the keys of a study file; [choose targets, sizes, time](../studies.md) shows how to change them.
+`shootout run NAME` runs one of these studies, and `shootout run NAME --dry-run` shows its groups and how long they
+take. The words below are the keys of a study file: [Choose targets, sizes, time](../studies.md) shows how to change
+them.
 """
 BLOCK = "<!-- the support matrix, written by make reference -->"
 _BLOCK = re.compile(rf"{re.escape(BLOCK)}\n\n.*?\n\n", re.DOTALL)
