@@ -104,7 +104,6 @@ COMMON = {
     "name": "its name.",
     "not_raced": "arms without a time, by reason.",
     "objective": "what is made least.",
-    "options": "the backend's own options that were set.",
     "outcome": "what became of it.",
     "output_bytes": "the model's outputs.",
     "pairs": "arms, two by two.",
@@ -162,7 +161,7 @@ def write_keys() -> str:
     lines = [PAGE_HEAD]
     for name, (title, printed, model) in DOCUMENTS.items():
         lines.append(f"## {title}\n\nOf {printed}. As JSON Schema: [{name}.json](schema/{name}.json).\n")
-        for part in _list_parts(model):
+        for part in list_parts(model):
             if part not in told:
                 told.add(part)
                 lines.append(_table(part))
@@ -176,7 +175,7 @@ def write_schemas() -> dict[str, dict[str, Any]]:
 
 def _describe(adapter: TypeAdapter[Any], model: Any) -> dict[str, Any]:
     schema = adapter.json_schema(mode="serialization", by_alias=True)
-    parts = {part.__name__: part for part in _list_parts(model)}
+    parts = {part.__name__: part for part in list_parts(model)}
     definitions = {**schema.get("$defs", {}), schema.get("title", ""): schema}
     for name, definition in definitions.items():
         keys = {key: meaning for key, _, meaning in list_keys(parts[name])} if name in parts else {}
@@ -236,7 +235,7 @@ def _is_part(annotation: Any) -> bool:
     return is_class and (issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation))
 
 
-def _list_parts(model: Any) -> list[Any]:
+def list_parts(model: Any) -> list[Any]:
     """Return the models that a document is made of, the outermost first and each once."""
     found: list[Any] = []
     queue = _inner_parts(model)

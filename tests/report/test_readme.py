@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shootout import backends, cli
+from shootout import cli
 from shootout.commands.report import render
-from shootout.contract import Precision
 from shootout.page.sources import read
 from shootout.report import table
 from shootout.results import analysis
@@ -66,27 +65,3 @@ def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[st
     assert "…" not in page.getvalue()
     for figure in (*figures, "ratio", "build"):
         assert figure in page.getvalue()
-
-
-REFUSED = {"jax-jit": {"cpu:fp16", "cpu:fp8", "cpu:int4"}}
-"""What a backend takes as a target only to say why it doesn't run it."""
-
-
-def test_the_table_of_backends_names_every_precision_that_one_runs():
-    text = (ROOT / "docs" / "runtimes" / "README.md").read_text()
-    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    rows = {line[0].split("`")[1]: line for line in lines if len(line) == 4}
-    for name in backends.names():
-        texts = {"cpu": rows[name][2], "cuda": ""}
-        for part in rows[name][3].split(";"):
-            named = re.match(r" *on `?(\w+)[^:]*:", part)
-            device = named[1].lower() if named else "cuda"
-            texts[device] = texts.get(device, "") + part
-        targets = {f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets}
-        told = {
-            f"{device}:{precision}"
-            for device, text in texts.items()
-            for precision in map(str, Precision)
-            if re.search(rf"(?<![\w-]){precision}(?![\w-])", text)
-        }
-        assert told == targets - REFUSED.get(name, set()) - {f"{device}:native" for device in ("cpu", "cuda")}, name

@@ -59,7 +59,7 @@ class TractAdapter:
 
 
 class TractSession:
-    """Hold a model ready to run. Each call has a state of its own: an LSTM would else go on where the last one ended."""
+    """Hold a model ready to run. Each call has a state of its own: an LSTM would go on where the last ended."""
 
     gpu = None
 
@@ -73,7 +73,7 @@ class TractSession:
 
     @property
     def executed(self) -> Executed:
-        """Return the optimised graph's own count of multiply-adds, by node and by their type."""
+        """Return the optimized graph's own count of multiply-adds, by node and by their type."""
         costs = [(node["op_name"], cost) for node in self._nodes(None) for cost in node.get("cost", {}).items()]
         kinds = [(kind, int(count)) for name, (kind, count) in costs if is_product(name) and kind.startswith("FMA(")]
         products = [(_label(kind), 2.0 * count) for kind, count in kinds]
@@ -118,7 +118,7 @@ class TractSession:
         self.__dict__.pop("_runnable", None)
 
     def _nodes(self, inputs: list[Any] | None) -> list[Mapping[str, Any]]:
-        """Return the optimised graph's nodes with what they cost and, given inputs, how long they take."""
+        """Return the optimized graph's nodes with what they cost and, given inputs, how long they take."""
         told: dict[str, Any] = json.loads(self._runnable.profile_json(inputs))
         return sorted(told["nodes"], key=lambda node: node["qualified_id"])
 
