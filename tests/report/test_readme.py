@@ -1,4 +1,4 @@
-"""The README and the first pages show what the reference run says, to the letter, and what the backends can do."""
+"""The README and the first pages show what the reference run says, to the letter, and what backends run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shootout import backends, cli
 from shootout.commands.report import render
-from shootout.contract import Precision
 from shootout.page.sources import read
 from shootout.report import table
 from shootout.results import analysis
@@ -64,40 +62,39 @@ COLUMNS = {
     "NumPy, trees": ("numpy", "sklearn", "lightgbm", "xgboost"),
 }
 """The README's columns of what is supported → the backends in them."""
-
-
-def test_the_readme_says_which_precisions_each_backend_runs():
-    lines = re.findall(r"^\| (.*?) \|$", (ROOT / "README.md").read_text().split("## Supported")[1], re.MULTILINE)
-    header, *rows = ([cell.strip() for cell in f"{line} ".split("|")] for line in lines)
-    assert header[1:] == list(COLUMNS)
-    assert sorted(name for names in COLUMNS.values() for name in names) == sorted(backends.names())
-    assert [row[0] for row in rows] == ["FP32", "BF16", "FP16", "INT8", "INT4", "GPU"]
-    for column, names in enumerate(COLUMNS.values(), 1):
-        targets = {target for name in names for target in list_targets(name)}
-        device = "cpu" if any(one == "cpu" for one, _ in targets) else "cuda"
-        runs = {precision.removesuffix("-dynamic").upper() for one, precision in targets if one == device}
-        told = {row[0] for row in rows[:-1] if row[column] == "✓"}
-        assert told == runs & {row[0] for row in rows}, names
-        on_a_gpu = {GPUS[one] for one, _ in targets if one in GPUS}
-        assert set(rows[-1][column].split()) - {"only"} == on_a_gpu, names
-
-
 GPUS = {"cuda": "CUDA", "vulkan": "Vulkan", "xpu": "Intel"}
 """Devices that are GPUs → their names in the README."""
 
 
-def list_targets(name: str) -> set[tuple[str, str]]:
-    """Return the (device, precision) pairs that a backend runs."""
-    refused = REFUSED.get(name, set())
-    offered = backends.get(name).capabilities.targets
-    return {(str(device), str(precision)) for device, precision in offered if f"{device}:{precision}" not in refused}
+def test_the_readme_has_the_short_form_of_the_support_matrix():
+    runs = read_support()
+    header, _, *rows = read_rows((ROOT / "README.md").read_text().partition("## Supported")[2])
+    assert header[1:] == list(COLUMNS)
+    assert sorted(name for names in COLUMNS.values() for name in names) == sorted({name for name, _ in runs})
+    *precisions, gpus = rows
+    assert [row[0] for row in precisions] == ["FP32", "BF16", "FP16", "INT8", "INT4"]
+    assert gpus[0] == "GPU"
+    for column, names in enumerate(COLUMNS.values(), 1):
+        found = {device: told for (name, device), told in runs.items() if name in names}
+        marked = {row[0] for row in precisions if row[column]}
+        on = "cpu" if "cpu" in found else "cuda"
+        assert marked == {one.removesuffix("-dynamic").upper() for one in found[on]} & {row[0] for row in precisions}
+        assert {GPUS[device] for device in found if device in GPUS} == set(gpus[column].split()) - {"only"}
 
 
-def test_the_first_page_has_a_row_for_each_command():
-    told = (ROOT / "docs/README.md").read_text().partition("\n## Commands\n")[2]
-    named = [word for row in re.findall(r"^\| (`.*?`) \|", told, re.MULTILINE) for word in row.split("`")[1::2]]
-    commands = {word.removeprefix("shootout ").split()[0] for word in named if not word.startswith("make ")}
-    assert commands == {one.name or one.callback.__name__ for one in cli.app.registered_commands if not one.hidden}
+def read_support() -> dict[tuple[str, str], set[str]]:
+    """Return (backend, device) → its precisions, from the page that is written from the adapters."""
+    header, _, *rows = read_rows((ROOT / "docs/reference/support.md").read_text().partition("\n## ")[0])
+    targets = {tuple(row[0].strip("`").split(":")): row[1:] for row in rows}
+    return {
+        (name, device): {one for one, mark in zip(header[1:], marks, strict=True) if mark}
+        for (name, device), marks in targets.items()
+    }
+
+
+def read_rows(text: str) -> list[list[str]]:
+    """Return the cells of each row of the table in a text, the header's and the line's below it too."""
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in text.splitlines() if line.startswith("|")]
 
 
 def test_the_readme_figure_is_the_reference_run():
@@ -128,27 +125,3 @@ def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[st
     assert "…" not in page.getvalue()
     for figure in (*figures, "ratio", "build"):
         assert figure in page.getvalue()
-
-
-REFUSED = {"jax-jit": {"cpu:fp16", "cpu:fp8", "cpu:int4"}}
-"""What a backend takes as a target only to say why it doesn't run it."""
-
-
-def test_the_table_of_backends_names_every_precision_that_one_runs():
-    text = (ROOT / "docs" / "runtimes" / "README.md").read_text()
-    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    rows = {line[0].split("`")[1]: line for line in lines if len(line) == 4}
-    for name in backends.names():
-        texts = {"cpu": rows[name][2], "cuda": ""}
-        for part in rows[name][3].split(";"):
-            named = re.match(r" *on `?(\w+)[^:]*:", part)
-            device = named[1].lower() if named else "cuda"
-            texts[device] = texts.get(device, "") + part
-        targets = {f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets}
-        told = {
-            f"{device}:{precision}"
-            for device, text in texts.items()
-            for precision in map(str, Precision)
-            if re.search(rf"(?<![\w-]){precision}(?![\w-])", text)
-        }
-        assert told == targets - REFUSED.get(name, set()) - {f"{device}:native" for device in ("cpu", "cuda")}, name
