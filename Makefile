@@ -36,7 +36,7 @@ define environment
 	|| $(PYTHON) -m venv $(2) $(1)
 endef
 
-.PHONY: run test test-full test-cluster check bench report site notebook selftest gpu gpu-wheels wheel dist clean
+.PHONY: run test test-full test-cluster check bench report reference site notebook selftest gpu gpu-wheels wheel dist clean
 
 run: $(STAMP)
 	$(BIN)/shootout run
@@ -76,6 +76,11 @@ report: $(STAMP)
 	for run in $(patsubst %/journal.jsonl.gz,%,$(wildcard results/reference/*/journal.jsonl.gz)); do \
 		$(BIN)/shootout report $$run -o build/report/$${run##*/}.html || exit 1; done
 	$(BIN)/shootout report results/reference/shootout -o results/reference/shootout.svg
+
+# The pages that the program writes about itself: docs/reference/, and the support matrix in docs/runtimes/README.md. They are
+# kept, so that GitHub shows them too; a test fails if they are not current.
+reference: $(STAMP)
+	$(BIN)/python -m docs.site.reference
 
 # The documentation as a site, in build/site: what it links to must be there. It needs no backend, but what draws figures, so
 # it has an environment of its own. That one's install has no tree of links: it would replace the one of $(VENV).

@@ -3,10 +3,9 @@
 # %% [markdown]
 # # From a model to an answer that you can defend
 #
-# A shootout, what a quantization study says, and two decisions by limits of your own. Each run was measured before
-# and is read here, so the cells take seconds; with `LIVE = True` they race on this machine, eleven minutes at most in
-# all. The figures come from a virtual machine with 2 CPUs that it shared with others: what matters is not how fast
-# something is there, but what is known.
+# This notebook has a shootout, a quantization study, and two decisions by limits of your own. The cells read runs that
+# were measured before, so they take seconds. With `LIVE = True` they race on this machine, for eleven minutes at most.
+# The figures come from a busy virtual machine with 2 CPUs. Look at how sure they are, not at how fast.
 
 # %%
 import altair
@@ -18,7 +17,7 @@ LIVE = False
 
 
 def measured(folder, name="shootout", **options):
-    """The run in a folder of this repository, or the same measured here and now."""
+    """Return the run in a folder of this repository, or the same measured here and now."""
     if LIVE:
         return shootout.run(name, out=f"../results/notebook/{folder}", **options)
     return shootout.load(f"../results/reference/{folder}")
@@ -27,20 +26,21 @@ def measured(folder, name="shootout", **options):
 # %% [markdown]
 # ## 1. A shootout
 #
-# All backends that are installed, on the toy model at batch 1. The answer comes first; the table opens.
+# All installed backends race on the toy model at batch 1. The answer comes first, and the table opens.
 
 # %%
 run = measured("shootout", max_time_s=120)
 run
 
 # %% [markdown]
-# Each dot is a ratio to the arm to ship, each bar what is known of it. Grey is not to be shipped, and why.
+# Each dot is a ratio to the target that ships, and each bar is its interval. A gray target isn't shipped, for the
+# reason beside it.
 
 # %%
 run.plot()
 
 # %% [markdown]
-# Any two arms that raced have a verdict, from the restarts that both played.
+# Any two targets that raced can be compared, by the restarts that both took part in.
 
 # %%
 print(run.verdict("onnxruntime", "openvino"))
@@ -49,8 +49,7 @@ print(run.verdict("onnxruntime", "torch-eager"))
 # %% [markdown]
 # ## 2. What does a lower precision cost, and what does it buy?
 #
-# EfficientNet-B2 in FP32, BF16 and INT8. Its weights are random, so what is known of the outputs is an error, not an
-# accuracy.
+# EfficientNet-B2 in FP32, BF16 and INT8. Its weights are random, so its outputs have an error and no accuracy.
 
 # %%
 study = measured("efficientnet-quantization", "efficientnet-quantization", model="efficientnet", max_time_s=240)
@@ -77,8 +76,8 @@ frame.loc[frame.outcome == "measured", list(columns)].rename(columns=columns)
 # %% [markdown]
 # ## 3. A decision on a model with a task
 #
-# A small classifier of handwritten digits. Wanted: the lowest latency of what installs in less than 100 MB, answers
-# within a millisecond 99 times in 100, and loses at most a point of accuracy against plain FP32.
+# A small classifier of handwritten digits. Wanted is the lowest latency, with three limits: at most 100 MB installed,
+# a p99 of a millisecond, and a loss of at most one point of accuracy against plain FP32.
 
 # %%
 backends = ["onnxruntime", "onnxruntime:cpu:int8", "openvino", "openvino:cpu:int8", "torch-eager", "numpy", "litert"]
@@ -87,19 +86,20 @@ decided = digits.decide({"limits": {"p99": "1ms", "install": "100MB", "max-accur
 decided
 
 # %% [markdown]
-# The same as a picture: the objective, and each limit with who meets it.
+# The same as a picture: the objective, and each limit with the targets that meet it.
 
 # %%
 decided.plot()
 
 # %% [markdown]
-# Another need, another answer: the smallest artifact that is right at least 95 times in 100.
+# Another need has another answer. This is the smallest model that is right at least 95 times in 100.
 
 # %%
 digits.decide({"objective": "size", "limits": {"min-accuracy": "95%"}})
 
 # %% [markdown]
-# What nothing proves is neither met nor broken, and then nothing is chosen: it says what would settle it.
+# A limit that the data don't settle is neither met nor broken. Then nothing is chosen, and the reason says what would
+# settle it.
 
 # %%
 undecided = digits.decide({"limits": {"min-accuracy": "97%"}})
@@ -108,16 +108,16 @@ print(undecided.outcome, "-", undecided.decision.reason)
 # %% [markdown]
 # ## 4. A decision on a real ONNX file
 #
-# `magika` is Google's classifier of file contents, 3 MB, at batch 1: `magika/models/standard_v3_3/model.onnx` out of
-# `pip download --no-deps magika==1.0.3` (Apache-2.0); a live notebook wants it beside itself as `magika.onnx`. Wanted:
-# the lowest latency with outputs that don't change, and a start within a second.
+# `magika` is Google's classifier of file contents, 3 MB, at batch 1. The file comes from `pip download --no-deps
+# magika==1.0.3` (Apache-2.0), as `magika/models/standard_v3_3/model.onnx`. A live notebook needs it as `magika.onnx`.
+# Wanted is the lowest latency with outputs that don't change, and a start within a second.
 
 # %%
 magika = measured("magika", model="magika.onnx", parameters={"unk__214": 1}, max_time_s=150)
 magika.decide({"limits": {"max-error": "1e-5", "ready": "1s"}})
 
 # %% [markdown]
-# Who has room for one megabyte only gets one, and what it costs is said.
+# With room for one megabyte only, the answer is another target, and it says what that costs.
 
 # %%
 small = magika.decide({"limits": {"size": "1MB", "max-error": "1e-2"}})
@@ -127,8 +127,8 @@ print(magika.verdict(small.chosen, "onnxruntime"))
 # %% [markdown]
 # ## 5. For others
 #
-# The same rows for a database, a CI's list of tests, a service that follows figures over time
-# ([outputs.md](outputs.md)), and the whole run as a page: `shootout report RUN -o report.html`.
+# The same rows go to a database, to a CI's list of tests, and to a service that follows figures over time
+# ([report.md](report.md)). `shootout report RUN -o report.html` makes a page of the whole run.
 
 # %%
 import tempfile

@@ -22,7 +22,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class ExitCode(IntEnum):
-    """Number the exit codes of all commands, here and nowhere else; docs/install.md has them for users."""
+    """Number the exit codes of all commands, here and nowhere else; docs/reference/exit-codes.md has them for users."""
 
     OK = 0
     ERROR = 1  # internal error, or a self-test got a verdict wrong

@@ -258,7 +258,7 @@ def _score(case: Case, outputs: Mapping[str, Array], right: Sequence[Any]) -> Ar
 
 
 def write_page(tables: Tables) -> str:
-    """Return the table of docs/metrics.md."""
+    """Return the table of docs/evidence/metrics.md."""
     lines = [
         "| model | rows | measure | FP32 | ONNX Runtime INT8 | OpenVINO INT8 | ships |",
         "|---|---|---|---|---|---|---|",

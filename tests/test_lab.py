@@ -69,7 +69,7 @@ def test_the_page_of_metrics_has_the_figures_of_its_simulation():
     tables = json.loads((root / "results/reference/metrics.json").read_text())["sections"]["metrics"]["tables"]
     false, right = tables.values()
     shares = [row["admitted"] for row in false]
-    page = " ".join((root / "docs/metrics.md").read_text().split())
+    page = " ".join((root / "docs/evidence/metrics.md").read_text().split())
     assert f"in {len(shares)} settings" in page
     assert f"in at most {max(shares):.1%}".replace("%", " %") in page
     assert max(shares) <= 0.05

@@ -86,7 +86,7 @@ def test_the_description_of_a_package_index_has_no_relative_link() -> None:
     assert linked.count("](") == readme.count("](")
     bare = link(readme, "", "v9")
     assert not re.findall(r"\]\((?!https://|#)[^)]*\)", bare)
-    assert "Your own model" in bare
+    assert "Bring your model" in bare
     assert "![" not in bare
 
 

@@ -15,7 +15,7 @@ from shootout.models.user.metric_names import find_metric
 
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = json.loads((ROOT / "results" / "reference" / "tasks.json").read_text())["sections"]["tasks"]["tables"]
-PAGE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "evidence" / "metrics.md").read_text()
 ROWS = 40
 
 

@@ -1,7 +1,7 @@
-"""What the site needs beyond mkdocs: pages from elsewhere in the repository and from the program, and links that hold.
+"""Give the site what it needs beyond mkdocs: pages from elsewhere, links that hold, and pages of their length.
 
-The Markdown is read on GitHub as well, so it is written for that, and changed here. Whatever leads nowhere is a
-warning, which `strict` makes an error.
+The Markdown is read on GitHub as well, so it is written for that, and changed here. A link that leads nowhere, a page
+that is too long and a figure that is typed by hand are warnings, which `strict` makes errors.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from markdown_it import MarkdownIt
 from mkdocs.structure.files import File
 from pymdownx.slugs import slugify
 
-from docs.site.commands import write_commands
 from docs.site.links import ELSEWHERE, ROOT, find_broken, find_origin, find_repository, move_links
 from docs.site.notebook import write_notebook
+from docs.site.prose import APART, find_faults, find_type
 from docs.site.studies import INDEX, write_colours, write_studies
 from shootout.study import schema
 
@@ -30,8 +30,8 @@ def on_config(config: Any) -> Any:
     """Learn where the repository is, and name headings as GitHub does."""
     config.extra["repository"] = find_repository()
     config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
-    (studies,) = (one["Studies"] for one in config.nav if "Studies" in one)
-    studies.append({EACH: [INDEX, *({name: f"studies/{name}.md"} for name in schema.shipped())]})
+    (reference,) = (one["Reference"] for one in config.nav if "Reference" in one)
+    reference.append({EACH: [INDEX, *({name: f"studies/{name}.md"} for name in schema.shipped())]})
     return config
 
 
@@ -40,7 +40,6 @@ def on_files(files: Any, config: Any) -> Any:
     for path, name in ELSEWHERE.items():
         files.append(File.generated(config, name, abs_src_path=str(ROOT / path)))
     written = {
-        "commands.md": write_commands(),
         "notebook.md": write_notebook(),
         "site/colours.css": write_colours(),
         **dict(write_studies()),
@@ -55,6 +54,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     name = page.file.src_uri
     if is_written(page):
         return markdown
+    for fault in () if name.startswith(APART) else find_faults(name, markdown, find_type(config.nav, name)):
+        log.warning("%s", fault)
     for link in find_broken(markdown, find_origin(name)):
         log.warning("%s links to %s, which isn't there", find_origin(name), link)
     pages = {file.src_uri for file in files if not file.inclusion.is_excluded()}

@@ -19,8 +19,8 @@ ELSEWHERE = {
     "results/reference/shootout.svg": "shootout.svg",
 }
 """Files of the repository outside docs/ → what they are called in the site."""
-BETTER = {"README.md#commands": "commands.md", "docs/notebook.ipynb#": "notebook.md"}
-"""Headings of the repository, and files that are no Markdown → the page that tells the same here."""
+BETTER = {"docs/notebook.ipynb#": "notebook.md"}
+"""Files that are no Markdown → the page that tells the same here."""
 _LINK = re.compile(r"^ *```.*?^ *```|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
 """A link, its bang and its text; or a block of code, in which there is none."""
 

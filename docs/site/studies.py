@@ -61,8 +61,8 @@ def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> 
         [
             "# Each study, with its figures",
             "",
-            "Every figure is drawn from a run that ships with the project, by today's statistic. [Studies and their",
-            "options](../studies.md) tells how to change one, [what they found](../findings.md) what to make of it.",
+            "Every figure is drawn from a run that ships with the project, by today's statistic. [Choose targets, sizes,",
+            "time](../studies.md) shows how to change a study, and [What we found](../findings.md) sums the runs up.",
             "",
             "| study | question | runs that ship |",
             "|---|---|---|",
@@ -75,7 +75,7 @@ def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> 
 def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
     parts = [f"# {name}", question, f"```\nshootout run {name}\n```"]
     if not runs:
-        parts.append(f"No run of it ships yet; `shootout run {name} --dry-run` tells how long it takes.")
+        parts.append(f"No run of it ships yet; `shootout run {name} --dry-run` shows how long it takes.")
     for run, section in runs.items():
         parts += [f"## The run `{run}`", _shown(section), f"[All its tables and figures](../runs/{run}.html)"]
     text = (STUDIES / f"{name}.toml").read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""The journal's lines: frozen, raw, unit-bearing, versioned. What they mean is in docs/file-formats.md."""
+"""The journal's lines: frozen, raw, unit-bearing, versioned. docs/reference/keys.md is made of them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ class Record(BaseModel):
 
 
 class Header(Record):
-    """The first line: what is to be measured, where, and with which seed; `axis` is that of the crossovers, if any.
+    """The first line: what is to be measured, where, and with which seed.
 
     Attributes:
+        schema_version: of the journal.
+        created: when the run began, in UTC.
+        identity: a hash of what is measured.
+        seed: of the shuffles and of the environment padding.
+        max_restarts: the most that the study allows.
+        bias_floor: the share by which two arms must differ at least.
+        named: the targets that were named in `--backends`.
+        axis: that of the crossovers; null without any.
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
     """
@@ -71,6 +79,8 @@ class Prepared(Record):
     """An arm was exported and built: seconds, and what the permutation probe found.
 
     Attributes:
+        build_s: seconds of the first, uncached build.
+        build_cached: whether it came from the cache.
         artifact_bytes: of an arm that can't run here, what was built for it; a measured arm's session tells its own.
         built_nodes_by_precision: of such an arm, the compute nodes of what was built.
         notes: what a search chose, one line each.
@@ -119,6 +129,9 @@ class TriedRate(Record):
     """One rate that an arm was offered.
 
     Attributes:
+        rate_per_s: requests a second that were offered.
+        requests: how many were sent.
+        held: whether p99 stayed within the limit.
         bound_ns: p99's 99 % upper bound; null if it was given up early.
         counts: whether the restart counts by its round, so that the arm's failure there bounds a search.
     """
@@ -136,6 +149,8 @@ class LoadTestResult(Record):
     Attributes:
         given_per_s: the rate that was given; null where the highest that holds the limit was searched.
         enough_per_s: the highest rate that the search tried if it held; null if it took no rate for enough.
+        limit_ns: what p99 must keep to.
+        steps: each rate that was offered.
         unloaded_ns: the median of its calls without load.
         start_late_ns: how much later than it arrived the harness began a request that found a free instance.
     """
@@ -168,6 +183,12 @@ class Played(Record):
     """What one arm did in one restart.
 
     Attributes:
+        warm_up_calls: how many calls it made before its first block.
+        steady_from: the call from which it was steady; null if it never was.
+        per_reading: by scope, how many calls share one reading.
+        rss_before_bytes, rss_after_bytes: what was resident before and after loading.
+        os_threads: how many threads it had.
+        served: null unless it served; with its rates.
         block_median_ns: by scope, the median of each round's block, in order.
         flagged: which of these, by position, are of flagged rounds; older runs kept no others' medians.
         samples: the Parquet file of this restart's raw readings, relative to the run folder.
@@ -215,6 +236,8 @@ class Holding(Record):
     """How arms on the GPU are held while another one plays: stopped, or waiting on their pipes (`race.pausing`).
 
     Attributes:
+        mode: `stop`: they are stopped; `pipe`: they wait on their pipes.
+        pairs: how many blocks were compared.
         ratio: a CUDA arm's time while the others were stopped ÷ while they waited, the median over `pairs` of blocks;
             None where it wasn't tried.
         shared: they share one process's context (MPS), so stopping one was out of the question.
@@ -239,6 +262,8 @@ class Rounds(Record):
     """A restart is complete: how many rounds it played and which are flagged, with the reasons.
 
     Attributes:
+        tried: how many rounds were played.
+        wall_s: seconds of the whole restart.
         voided: the flagged rounds, by number. In older runs they were played again and their readings thrown away.
         spent_s: seconds of its steps: `load` (of all arms, side by side), `warm_up`, `rounds`, `hand_off` (between the
             turns of the rounds; in older runs part of them), `leave`.
@@ -312,6 +337,8 @@ class Ended(Record):
     """A process stopped writing here: `complete` when nothing is left to measure of what the study allows.
 
     Attributes:
+        complete: nothing is left to measure of what the study allows.
+        why: why it stopped, in one line.
         settled: whether no pair is open that more restarts could tell apart; older runs don't tell, and count as if
             none were.
         wall_s: seconds since it took over, its planning apart.

@@ -1,4 +1,4 @@
-"""The JSON document that other programs read (`show RUN --json`). Stable; docs/file-formats.md explains each key."""
+"""The JSON document that other programs read (`show RUN --json`). Stable; docs/reference/keys.md is made of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ class Part(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Ratio(Comparison):
-    """This arm's time ÷ another one's; bounds are null while infinite, `reason` says why a verdict was withheld."""
+    """Compare this arm's time with another one's.
+
+    Attributes:
+        reason: why a verdict was withheld; null if none was.
+    """
 
     restarts: Annotated[int, Field(exclude=True)] = 0
     reason: str | None = None
@@ -50,20 +54,34 @@ def ratio_of(found: Comparison, withheld: str | None = None) -> Ratio:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyChange(PairedChange):
-    """Accuracy on the report split less that of the arm `against`, row by row."""
+    """Compare accuracy on the report split with that of another arm, row by row.
+
+    Attributes:
+        against: the arm that it is compared with.
+    """
 
     against: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricChange(MeanChange):
-    """The mean score less that of the arm `against`, row by row."""
+    """Compare the mean score with that of another arm, row by row.
+
+    Attributes:
+        against: the arm that it is compared with.
+    """
 
     against: str
 
 
 class MetricPart(Part):
-    """The mean score of a part of the data, before and after, over the rows that have some of it."""
+    """Give the mean score of a part of the data, before and after.
+
+    Attributes:
+        name: the part's.
+        before, after: the mean score in plain FP32, and here.
+        rows: how many rows have some of the part.
+    """
 
     name: str
     before: float
@@ -72,9 +90,12 @@ class MetricPart(Part):
 
 
 class Metric(Part):
-    """A metric of the report split (a mean over rows, or of the whole set), and whether it lets the target be shipped.
+    """Give a metric of the report split (a mean over rows, or of the whole set), and whether the target may be shipped.
 
     Attributes:
+        name: the metric's, for people.
+        value: the mean of its scores over the scored rows.
+        lower_is_better: else higher is.
         against: what outputs were compared with: the user's `truth` (labels too), or the model's own FP32 `outputs`.
         low, high: its 95 % interval; null if all scores are the same and nothing tells how far others may lie.
         rows: how many rows have one, or how many units that rows belong to.
@@ -110,19 +131,29 @@ class Metric(Part):
 
 
 Outcome = Literal["measured", "not timed", "skipped", "failed"]
-"""`not timed`: nothing kept the arm out, but it has no time (yet). If it `failed`, it may have played before."""
+"""`not timed`: nothing kept the arm out, but it has no time (yet). An arm that `failed` may have played before."""
 
 
 class Timing(Part):
-    """One scope's figures in nanoseconds; α is shared among the verdicts of `end_to_end`, those of `compute` are extra.
+    """Give one scope's figures in nanoseconds.
+
+    α is shared among the verdicts of `end_to_end`; those of `compute` are extra.
 
     Attributes:
         median_ns: the median of the restarts' medians.
-        low_ns: lower end of its order-statistic interval over restarts; `confidence` is what that really covers.
-        p90_ns: upper bound of a restart's percentile, p90_low_ns its lower one; null when the sample is too small.
+        low_ns, high_ns: the ends of its order-statistic interval over restarts.
+        confidence: what that interval really covers; 0.5 with two restarts.
+        p90_ns, p95_ns, p99_ns: the upper bound of a restart's percentile; null with fewer than 4 restarts, or fewer
+            than 64, 130 or 662 calls. If one reading spans several calls, from calls read one by one, of `end_to_end`
+            alone. Of long calls, with those read after the rounds. Of an arm that serves, from requests at a given
+            rate.
+        p90_low_ns, p95_low_ns, p99_low_ns: its lower bound.
         p99_highest_ns: the highest percentile of any restart, for limits that all are to keep.
-        own_fp32_ratio: against the plain FP32 arm of the same backend; null if there is none.
-        ship_ratio: against the arm that the answer ships; null of that arm, and if the answer ships none.
+        samples: how many readings there are.
+        restarts: how many restarts have one.
+        ratio: to the baseline; null on the baseline itself.
+        own_fp32_ratio: to the plain FP32 arm of the same backend; null if there is none.
+        ship_ratio: to the arm that the answer ships; null of that arm, and if the answer ships none.
     """
 
     median_ns: float
@@ -144,7 +175,11 @@ class Timing(Part):
 
 
 class Rate(Part):
-    """So many a second, with the interval of the time that it is the inverse of."""
+    """Give so many a second.
+
+    Attributes:
+        low, high: the ends of its interval, the inverse of the time's.
+    """
 
     value: float
     low: float
@@ -155,6 +190,7 @@ class Serving(Part):
     """An arm under requests that arrive by themselves (open loop, Poisson); latencies count from the arrival.
 
     Attributes:
+        limit_ns: what p99 must keep to.
         rate_per_s: requests a second: the highest that held the limit (of a restart in which none did, the lowest
             that was tried), or the given one. Its upper end is above every restart's: there the limit didn't hold.
         searched: whether it was searched.
@@ -193,7 +229,15 @@ class Quantized(Part):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityFigures(Fidelity):
-    """Error against the FP64 reference outputs, the worst of all restarts; infinite and undefined figures are null."""
+    """Give the error against the FP64 reference outputs, the worst of all restarts.
+
+    Infinite and undefined figures are null.
+
+    Attributes:
+        accuracy_change: accuracy less that of another arm; null without labels.
+        metric: what `--metric` says; null without one.
+        probe: what the permutation or grid probe found of the precision.
+    """
 
     right: Annotated[str, Field(exclude=True)] = ""
     accuracy_change: AccuracyChange | None = None
@@ -224,11 +268,14 @@ class Ceiling(Part):
 
 
 class GpuEnergy(Part):
-    """Energy by the GPU's own counter over `seconds` of calls end to end, in the first restart; measured.
+    """Give the energy of calls end to end, in the first restart; measured.
 
     Attributes:
-        per_call_mj: millijoules of one call; `above_idle_mj` without what the idle GPU takes in that time.
+        per_call_mj: millijoules of one call.
+        above_idle_mj: without what the idle GPU takes in that time.
         idle_w: the idle GPU's power, contexts and all.
+        seconds: of calls that it rests on.
+        measured_by: the GPU's own counter.
     """
 
     per_call_mj: float
@@ -242,15 +289,19 @@ class Gpu(Part):
     """What the GPU tells of an arm on it, medians over restarts; null where it doesn't, and no part of a verdict.
 
     Attributes:
-        context_s: making the CUDA context, which `load_s` doesn't hold; `context_bytes` of device memory went into it.
+        context_s: seconds to make the process's CUDA context, which comes before `load_s`.
+        context_bytes: device memory that the context took.
         loaded_bytes: device memory that the loaded arm took on top, its staged inputs among it.
-        allocator_held_bytes: what the library's own allocator holds of that, `allocator_peak_bytes` the most it did.
+        allocator_held_bytes: what the library's own allocator holds of that after the rounds.
+        allocator_peak_bytes: the most that it held.
         stage_ns, compute_ns, fetch_ns: the steps of one call on the host's clock, the device waited for after each.
         event_ns: `compute` by the device's own clock.
         dispatch_ns: what a timer shows that doesn't wait for the device; no latency.
-        copies: `pinned`, `pageable` or `staged`, see `GpuSide`.
+        copies: the host memory that inputs and outputs are copied from and to: `pinned` or `pageable`; `staged`: the
+            library has page-locked memory of its own (JAX).
         l2: whether the cache was emptied before each timed call (`cold`).
-        sm_clock_mhz: right after the blocks.
+        sm_clock_mhz: the clock of the multiprocessors right after the blocks.
+        energy: null unless the study says `energy`.
         faults: what could not be told though it should, and how telling broke.
     """
 
@@ -272,13 +323,58 @@ class Gpu(Part):
 
 
 class Row(Part):
-    """One arm's line; what is known of it stands there whatever became of the arm.
+    """Tell all that is known of one arm, whatever became of it.
+
+    A row that failed keeps the times of the restarts that it played; its ratios have no verdict.
 
     Attributes:
+        group: the group that it raced in.
+        arm: its label, what tables call the target. The `backend` of a shipped folder (`shipped:DIR`) is that label.
+        python: the name that `--python` gave to its interpreter, "" for our own; `environment.interpreters` has each
+            one's path, Python and libraries.
+        settings: `closed` (vendor defaults) or `tuned`.
+        quantizer: `none`, `shared` (one model for all runtimes) or `vendor`.
+        file: if several ONNX files race each other, the name of this row's; "" for the first.
+        scenario: what was measured.
+        threads: compute threads of one instance.
+        instances: sessions at work at once.
+        setting: what tells the arm from others of its target in its group.
+        options: the backend's own options that were set.
+        outcome: `not timed` if nothing kept it out but no time stands (yet), or it ran on a software device.
+        reason: why it has no time; of a measured row, why it left the race.
+        fix: what can be done about that.
+        compute: the time on the device alone. α doesn't count its verdicts.
+        end_to_end: the time from host to host, the one that verdicts and the answer go by.
+        items_per_s: of throughput and serving, the inverse of the end-to-end time; null otherwise, and for a given
+            rate.
+        serve: null unless it served.
+        executed: what the runtime itself says that it runs. Of a shipped folder, what was told when it was measured,
+            but for the version installed here.
+        quantized: null unless its label is an integer one.
+        ceiling: null if the machine's ceilings aren't known; `environment.ceilings` has those.
+        notes: what a search chose, such as layers left in float or the limit reached, and how this label is made here.
+        built_nodes_by_precision: compute layers of what was built, if it can't run here; `artifact_bytes` and `build_s`
+            too.
+        artifact_bytes: of what is loaded.
+        peak_rss_bytes: all that the process ever had resident in the host's memory: runtime, all instances and what the
+            harness needs in it; the most of any restart.
+        rss_loaded_bytes: resident after loading less before, the median.
+        export_s: seconds to export the model.
+        build_s: of the first, uncached build.
+        build_cached: whether this run took it from the cache.
+        load_s, first_call_s: medians; other arms load on other CPUs meanwhile.
+        starts: how many restarts `ready_s` is the slowest of; a limit wants 4 at least.
+        cpus: the CPUs that its threads may run on, read back from the kernel after the warm-up.
+        os_threads: how many threads it has, read back likewise.
+        gpu: what the GPU tells of it; null for an arm on the CPU.
         why: from evidence, why it is or isn't faster than its own backend's FP32.
-        install_bytes: of its runtime's packages, with all that they require.
-        memory_bytes: the most of any restart where it computes: of the whole process with its runtime, or of a GPU.
-        ready_s: context, load and first call, the slowest of `starts`.
+        install_bytes: of the packages that run it, with all that they require, as the installer recorded them: no
+            bytecode, nothing that only builds or converts, no driver and no compiler. A required package that isn't
+            there counts nothing. Null if a package has no record or a damaged one, or is one in development.
+        memory_bytes: what a limit on memory is held against, the most of any restart. On the CPU `peak_rss_bytes`, on a
+            GPU the context and what loading took of the device.
+        ready_s: from a fresh process to its first answer: a GPU's context, load and first call, the slowest of
+            `starts`.
         cause: what kind of reason `reason` is, for this program alone: not in the JSON.
     """
 
@@ -339,9 +435,10 @@ class Row(Part):
 
 
 class Control(Part):
-    """The baseline's hidden copy compared with the baseline: while they differ, no verdict of their group stands.
+    """Compare the baseline's hidden copy with the baseline: while they differ, no verdict of their group stands.
 
     Attributes:
+        ratio: the copy's time ÷ the baseline's.
         holds: whether the two came out alike; null while the ratio isn't known to ±10 %.
     """
 
@@ -350,10 +447,12 @@ class Control(Part):
 
 
 class GroupSummary(Part):
-    """What is said of a whole group of arms.
+    """Tell what holds of a whole group of arms.
 
     Attributes:
-        void_share: flagged rounds ÷ all rounds; `void_reasons`: how many by what flagged them.
+        void_share: flagged rounds ÷ all rounds.
+        void_reasons: how many rounds, by what flagged them.
+        restarts: how many it played.
         sd: of the log ratio between restarts, pooled over the arms.
         bias_floor: the share by which two arms must differ at least, the stored one or what the control showed.
         selects: it chose among settings, and its figures don't count; for this program alone: not in the JSON.
@@ -373,7 +472,14 @@ class GroupSummary(Part):
 
 
 class SizeVerdict(Part):
-    """One size of a sweep: the verdict on `a` against `b`, and a's time ÷ b's."""
+    """Compare the pair at one size of a sweep.
+
+    Attributes:
+        size: the place on the axis.
+        verdict: on `a` against `b`.
+        ratio: a's time ÷ b's.
+        restarts: how many were compared.
+    """
 
     size: int
     verdict: Verdict
@@ -385,10 +491,16 @@ class Crossover(Part):
     """One crossing of two arms along the run's axis, or why there is none; a pair that crosses twice has two.
 
     Attributes:
+        axis: what is varied: `batch`, `threads` or a parameter.
         fixed: parameters, batch and threads that stay the same.
+        scope: `end_to_end` or `compute`.
+        a, b: the two arms.
         low: the largest size at which `below` wins; for "no crossover in range" the smallest size measured.
         high: the smallest size at which `above` wins; for "no crossover in range" the largest size measured.
-        below: an arm, or "same".
+        below, above: which wins at smaller and at larger sizes: an arm, or "same".
+        reason: what lies inside the bracket (sizes at which both are the same or without a verdict), or why there is
+            none.
+        sizes: each size that was measured.
         restarts_needed: by size without a verdict, what one would take; null if unknown.
     """
 
@@ -410,9 +522,10 @@ class Crossover(Part):
 
 
 class FrontRow(Part):
-    """A row that no other one beats in accuracy and time together (see `results.accuracy`); `of` so many compared.
+    """Name a row that no other one beats in accuracy and time together (see `results.accuracy`).
 
     Attributes:
+        of: how many rows were compared.
         ties: those that measured slower and no more accurate than it, but aren't known to be; their group in brackets
             where it is another one.
     """
@@ -430,8 +543,9 @@ class NearestOpen(Part):
 
     Attributes:
         arms: the pair, of `group`.
-        restarts: that it takes, if these are like those played; null if unknown. `seconds` likewise.
-        others: how many other pairs are open.
+        restarts: that it takes, if these are like those played; null if that can't be estimated.
+        seconds: that those take, likewise.
+        others: how many pairs are open beside it.
         ended_at: the most restarts that the study allows, where these were played.
     """
 
@@ -607,9 +721,25 @@ class Answer(Part):
 
 
 class Document(Part):
-    """One run. `control` and `void_share` are the worst of its groups; `holding` is null where nothing was tried.
+    """Tell all of one run.
 
     Attributes:
+        schema_version: 2.
+        run: its folder.
+        baseline: the arm that ratios refer to.
+        complete: false while the same command goes on: something is unmeasured, or a verdict that was asked for is
+            missing.
+        rows: one for each arm, measured or not.
+        control: the worst of its groups.
+        void_share: flagged (disturbed) rounds ÷ all rounds, the worst of its groups.
+        spent_s: seconds by step: `planning` (what works here), `preparing` (all outside of restarts), and of all
+            restarts `load`, `warm_up`, `rounds`, `hand_off` (between the arms' turns), `leave`, and `racing`, which no
+            step has.
+        warnings: lines of the journal that couldn't be read, and files of samples that are gone or damaged.
+        crossovers: a pair and scope each; a pair that crosses twice has two.
+        pareto: rows that no other one beats in accuracy and time together, for each batch and thread count at which
+            several models have an accuracy.
+        holding: how arms on the GPU are held while another one plays; null if nothing was tried.
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
         answer: what to ship, for each group whose figures count.
         open_questions: what the run asked and has no verdict on, a line each.

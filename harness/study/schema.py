@@ -59,7 +59,7 @@ _Path = Annotated[str, BeforeValidator(lambda given: fspath(given) if isinstance
 
 
 class CrossoverAxis(BaseModel):
-    """Where one arm stops winning and another begins: along which axis to look, and for which pairs of arms.
+    """Say along which axis to look for crossovers, and between which arms.
 
     Attributes:
         axis: `batch`, `threads` or a model parameter of whole numbers.

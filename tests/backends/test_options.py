@@ -1,12 +1,8 @@
-"""What adapters declare of their options: one check, one page, and what the tuner may try.
-
-`python tests/backends/test_options.py` writes the page anew.
-"""
+"""What adapters declare of their options: one check, and what the tuner may try."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +10,6 @@ from shootout import backends
 from shootout.backends.common import check_options
 from shootout.contract import Arm, Device, Option, Precision, Target
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "options.md"
-HEAD = """# Every backend's own options
-
-`--option openvino.NUM_STREAMS=2` sets one for all of a backend's targets, `--option openvino:cpu:int8.NUM_STREAMS=2`
-for one of them. What is set is part of the row. A name that the backend doesn't have on that device, in that mode or
-in that precision, or a value that it can't have, fails the row: silently ignored, it would be a lie. Where no value is
-given here, the library checks it. `shootout tune` tries what stands in the last column, alone and together.
-
-(Made from what the adapters declare, by `python tests/backends/test_options.py`; a test holds it.)
-"""
-COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
 GPU, MODED = frozenset({Device.CUDA}), frozenset({"fast"})
 OPTIONS = (
     Option(name="lib.secret", help="", settled="the target settles it"),
@@ -34,27 +19,6 @@ OPTIONS = (
     Option(name="wrapper", help="in C++", modes=MODED),
     Option(name="blocks", help="so many", precisions=frozenset({Precision.INT8, Precision.INT4})),
 )
-
-
-def page() -> str:
-    parts = [HEAD]
-    for name in backends.names():
-        rows = "".join(map(row, backends.get(name).capabilities.settable().values()))
-        parts.append(f"## {name}\n\n{COLUMNS}{rows}" if rows else f"## {name}\n\nNone.\n")
-    return "\n".join(parts)
-
-
-def row(option: Option) -> str:
-    modes = [] if option.modes is None else sorted(f"`+{mode}`" if mode else "plain mode" for mode in option.modes)
-    on = ", ".join([*sorted(option.devices), *modes, *sorted(option.precisions or ())])
-    tried = ", ".join(f"`{value}`" if value else "empty" for value in option.tries) + (
-        " with several threads" if option.parallel else ""
-    )
-    return f"| `{option.name}` | {option.help} | {option.expects} | {on} | {tried} |\n"
-
-
-def test_the_page_is_current():
-    assert PAGE.read_text() == page(), "python tests/backends/test_options.py writes it anew"
 
 
 def arm_of(options: dict[str, str], device: Device, mode: str) -> Arm:
@@ -102,7 +66,3 @@ def test_what_a_backend_wants_tried_is_what_it_takes(name: str):
             for device, mode in ((device, mode) for device in option.devices for mode in option.modes or {""}):
                 target = Target(backend=name, device=device, mode=mode, precision=precision)
                 check_options(Arm(target=target, model="m", options={option.name: value}), capabilities.options)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from docs.site.commands import write_commands
 from docs.site.links import BETTER, ELSEWHERE, find_broken, find_repository, move_links
 from docs.site.notebook import write_notebook
+from docs.site.prose import APART, BUDGETS, MADE, TYPES, find_type
 from shootout.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,8 +25,19 @@ def test_every_page_has_its_place_in_the_nav():
     listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     written = {*BETTER.values(), *ELSEWHERE.values()}
     pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
-    assert sorted(set(listed) - written) == sorted(pages), "mkdocs.yml, nav"
+    apart = {page for page in pages if page.startswith((*APART, "examples/"))}
+    assert sorted(set(listed) - written) == sorted(pages - apart), "mkdocs.yml, nav"
     assert len(listed) == len(set(listed))
+
+
+def test_every_page_that_people_write_has_a_budget_and_every_budget_a_page():
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    types = {page: find_type(nav, page) for page in [*BUDGETS, "runtimes/jax.md", "reference/keys.md"]}
+    assert set(types.values()) <= set(TYPES), types
+    assert [title for part in nav for title in part] == list(TYPES)
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    others = (*APART, *MADE, "examples/", "runtimes/")
+    assert {page for page in pages - set(BUDGETS) if not page.startswith(others)} == set()
 
 
 def test_the_page_of_commands_tells_each_with_all_its_options():
@@ -44,8 +57,8 @@ import sys
 sys.modules |= dict.fromkeys(
     ["torch", "jax", "onnx", "onnxruntime", "openvino", "transformers", "sklearn", "pandas", "scipy", "iree", "ncnn"]
 )
-from docs.site import commands, links, notebook, studies
-assert commands.write_commands() and notebook.write_notebook() and studies.write_colours() and studies.find_runs()
+from docs.site import notebook, reference, studies
+assert reference.write_reference() and notebook.write_notebook() and studies.write_colours() and studies.find_runs()
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
@@ -54,11 +67,11 @@ def test_links_lead_into_the_site_or_to_the_repository():
     pages = {"a.md", "runtimes/b.md", "results.md"}
     text = (
         "[a](../a.md#top) ![p](../../harness/clock.py) [c\nd](../../harness/host) [e](#f) [g](https://h) "
-        "[i](../../results/reference/README.md) [j](../../README.md#commands)"
+        "[i](../../results/reference/README.md) [j](../notebook.ipynb)"
     )
     assert move_links(text, "runtimes/b.md", pages, "https://x/y") == (
         "[a](../a.md#top) [p](https://x/y/blob/HEAD/harness/clock.py) [c\nd](https://x/y/tree/HEAD/harness/host) "
-        "[e](#f) [g](https://h) [i](../results.md) [j](../commands.md)"
+        "[e](#f) [g](https://h) [i](../results.md) [j](../notebook.md)"
     )
     assert move_links("[`clock`](../harness/clock.py) is", "a.md", pages, "") == "`clock` is"
     assert move_links("```\n[a](b.md)\n```", "a.md", pages, "") == "```\n[a](b.md)\n```"

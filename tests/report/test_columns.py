@@ -39,7 +39,7 @@ def test_a_figure_is_in_the_document_and_explained(figure: Column):
     for part in figure.name.split("."):
         assert part in parts_of(kind), figure.name
         kind = inner(parts_of(kind)[part])
-    assert f"`{figure.name.rpartition('.')[2]}`" in (ROOT / "docs" / "file-formats.md").read_text()
+    assert f"`{figure.name.rpartition('.')[2]}`" in (ROOT / "docs" / "reference" / "keys.md").read_text()
 
 
 def test_every_header_is_one_figure_and_in_a_table():

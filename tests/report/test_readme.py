@@ -1,4 +1,4 @@
-"""The README shows what its reference run says, to the letter."""
+"""The README and the first pages show what the reference run says, to the letter, and what backends run."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from shootout import backends, cli
 from shootout.commands.report import render
-from shootout.contract import Precision
 from shootout.page.sources import read
 from shootout.report import table
 from shootout.results import analysis
@@ -19,23 +17,84 @@ from shootout.results import analysis
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_readme_table_is_the_reference_run():
-    readme = (ROOT / "README.md").read_text()
-    found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", readme, re.DOTALL)
-    assert found
+def read_screen(page: str) -> tuple[str, str]:
+    """Return the run folder that a page shows, and the screen under its mark."""
+    found = re.search(r"<!-- (results/\S+) -->\n```\n(.*?)\n```", (ROOT / page).read_text(), re.DOTALL)
+    assert found, page
+    return found[1], found[2]
+
+
+def render_screen(run: str) -> str:
     page = StringIO()
-    Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / found[1]), 100))
-    rendered = "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
-    assert rendered.startswith("Ship  ")
-    assert found[2] == rendered
+    Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / run), 100))
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
 
 
-def test_the_readme_has_a_row_for_each_command():
-    told = re.search(r"^## Commands\n\n(.*?)\n\n", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert told
-    named = [word for row in re.findall(r"^\| (`.*?`) \|", told[1], re.MULTILINE) for word in row.split("`")[1::2]]
-    commands = {word.removeprefix("shootout ").split()[0] for word in named if not word.startswith("make ")}
-    assert commands == {one.name or one.callback.__name__ for one in cli.app.registered_commands if not one.hidden}
+def test_the_readme_shows_the_answer_of_the_reference_run():
+    run, shown = read_screen("README.md")
+    answer, _, tables = render_screen(run).partition("\n\n")
+    assert answer.startswith("Ship  ")
+    assert "torch-eager:cpu:fp32" in tables
+    assert shown == answer
+
+
+def test_the_page_on_the_answer_shows_the_whole_screen():
+    run, shown = read_screen("docs/answer.md")
+    assert shown == render_screen(run)
+    assert run == read_screen("README.md")[0]
+
+
+def test_the_readme_fits_on_a_hundred_lines():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+COLUMNS = {
+    "PyTorch": ("torch-eager", "torch-compile"),
+    "TorchScript": ("torchscript",),
+    "JAX": ("jax-jit",),
+    "ONNX Runtime": ("onnxruntime",),
+    "OpenVINO": ("openvino",),
+    "LiteRT": ("litert",),
+    "ExecuTorch": ("executorch",),
+    "IREE": ("iree",),
+    "ncnn": ("ncnn",),
+    "TensorRT": ("tensorrt",),
+    "NumPy, trees": ("numpy", "sklearn", "lightgbm", "xgboost"),
+}
+"""The README's columns of what is supported → the backends in them."""
+GPUS = {"cuda": "CUDA", "vulkan": "Vulkan", "xpu": "Intel"}
+"""Devices that are GPUs → their names in the README."""
+
+
+def test_the_readme_has_the_short_form_of_the_support_matrix():
+    runs = read_support()
+    header, _, *rows = read_rows((ROOT / "README.md").read_text().partition("## Supported")[2])
+    assert header[1:] == list(COLUMNS)
+    assert sorted(name for names in COLUMNS.values() for name in names) == sorted({name for name, _ in runs})
+    *precisions, gpus = rows
+    assert [row[0] for row in precisions] == ["FP32", "BF16", "FP16", "INT8", "INT4"]
+    assert gpus[0] == "GPU"
+    for column, names in enumerate(COLUMNS.values(), 1):
+        found = {device: told for (name, device), told in runs.items() if name in names}
+        marked = {row[0] for row in precisions if row[column]}
+        on = "cpu" if "cpu" in found else "cuda"
+        assert marked == {one.removesuffix("-dynamic").upper() for one in found[on]} & {row[0] for row in precisions}
+        assert {GPUS[device] for device in found if device in GPUS} == set(gpus[column].split()) - {"only"}
+
+
+def read_support() -> dict[tuple[str, str], set[str]]:
+    """Return (backend, device) → its precisions, from the page that is written from the adapters."""
+    header, _, *rows = read_rows((ROOT / "docs/reference/support.md").read_text().partition("\n## ")[0])
+    targets = {tuple(row[0].strip("`").split(":")): row[1:] for row in rows}
+    return {
+        (name, device): {one for one, mark in zip(header[1:], marks, strict=True) if mark}
+        for (name, device), marks in targets.items()
+    }
+
+
+def read_rows(text: str) -> list[list[str]]:
+    """Return the cells of each row of the table in a text, the header's and the line's below it too."""
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in text.splitlines() if line.startswith("|")]
 
 
 def test_the_readme_figure_is_the_reference_run():
@@ -66,27 +125,3 @@ def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[st
     assert "…" not in page.getvalue()
     for figure in (*figures, "ratio", "build"):
         assert figure in page.getvalue()
-
-
-REFUSED = {"jax-jit": {"cpu:fp16"}}
-"""What a backend takes as a target only to say why it doesn't run it."""
-
-
-def test_the_table_of_backends_names_every_precision_that_one_runs():
-    text = (ROOT / "docs" / "runtimes" / "README.md").read_text()
-    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| `")]
-    rows = {line[0].split("`")[1]: line for line in lines if len(line) == 4}
-    for name in backends.names():
-        texts = {"cpu": rows[name][2], "cuda": ""}
-        for part in rows[name][3].split(";"):
-            named = re.match(r" *on `?(\w+)[^:]*:", part)
-            device = named[1].lower() if named else "cuda"
-            texts[device] = texts.get(device, "") + part
-        targets = {f"{device}:{precision}" for device, precision in backends.get(name).capabilities.targets}
-        told = {
-            f"{device}:{precision}"
-            for device, text in texts.items()
-            for precision in map(str, Precision)
-            if re.search(rf"(?<![\w-]){precision}(?![\w-])", text)
-        }
-        assert told == targets - REFUSED.get(name, set()) - {f"{device}:native" for device in ("cpu", "cuda")}, name

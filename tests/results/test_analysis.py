@@ -335,7 +335,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
 
 
 def test_every_key_is_explained_in_the_docs(tmp_path: Path):
-    page = (Path(__file__).parents[2] / "docs" / "file-formats.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "keys.md").read_text()
     found = document(tmp_path, prepared(A), prepared(B), *race(), ended()).model_dump(mode="json", by_alias=True)
     measured = found["rows"][1]
     answer = found["answer"][0]

@@ -1,14 +1,4 @@
-# A runtime as a backend: tract
-
-[tract](https://github.com/sonos/tract) is an inference engine in Rust, 11 MB from `pip install tract`. It isn't among the backends
-that ship; here it joins them from outside, complete: from ONNX, in FP32, with proof of what ran, its threads counted, skips that say why, and its
-profiler. It takes **2 files and 156 lines**, and nothing in `shootout` knows of it. [Adding a backend](adding-a-backend.md) explains each
-step; a test extracts both files from this page and runs the conformance suite on them.
-
-`shootout_tract.py`:
-
-```python
-"""tract, an inference engine in Rust, as a backend: ONNX files in FP32, in one thread."""
+"""Run ONNX files in tract, an inference engine in Rust: FP32, in one thread."""
 
 from __future__ import annotations
 
@@ -25,9 +15,9 @@ import psutil
 
 from shootout.backends.adapter import Built
 from shootout.backends.common import check_inputs, check_options, require_device, trial
-from shootout.exported.workload import flops_by_precision, is_product
 from shootout.contract import Arm, Arrays, Artifact, Availability, Capabilities, Device, Executed, Precision
 from shootout.errors import NotRunKind, SkippedArm, one_line
+from shootout.exported.workload import flops_by_precision, is_product
 from shootout.trace_events import in_a_row
 
 if TYPE_CHECKING:
@@ -40,7 +30,7 @@ LABELS = {"F32": "fp32", "F16": "fp16", "F64": "fp64", "I8": "int8"}
 
 
 class TractAdapter:
-    """What it can be asked."""
+    """Declare what the backend runs."""
 
     name = "tract"
     capabilities = Capabilities(consumes=(Artifact.ONNX,), targets=frozenset({(Device.CPU, Precision.FP32)}))
@@ -50,7 +40,7 @@ class TractAdapter:
         return trial("", lambda: _try(device), fix="pip install tract")
 
     def build(self, exported: ExportedModel, arm: Arm, folder: Path) -> Built:
-        """Nothing to write, since the file is what people ship: only whether tract takes it."""
+        """Write nothing, because the file is what people ship; only find out whether tract takes it."""
         import tract
 
         check_options(arm, self.capabilities.options)
@@ -69,7 +59,7 @@ class TractAdapter:
 
 
 class TractSession:
-    """A model ready to run. Each call has a state of its own, or an LSTM would go on where the last call ended."""
+    """Hold a model ready to run. Each call has a state of its own: an LSTM would go on where the last ended."""
 
     gpu = None
 
@@ -83,7 +73,7 @@ class TractSession:
 
     @property
     def executed(self) -> Executed:
-        """The optimised graph's own count of multiply-adds, by node and by the type they are done in."""
+        """Return the optimized graph's own count of multiply-adds, by node and by their type."""
         costs = [(node["op_name"], cost) for node in self._nodes(None) for cost in node.get("cost", {}).items()]
         kinds = [(kind, int(count)) for name, (kind, count) in costs if is_product(name) and kind.startswith("FMA(")]
         products = [(_label(kind), 2.0 * count) for kind, count in kinds]
@@ -98,26 +88,26 @@ class TractSession:
         )
 
     def stage(self, inputs: Arrays, slot: int) -> list[Any]:
-        """Tensors of tract's own, which copy what they are made from."""
+        """Return tensors of tract's own, which copy what they are made from."""
         import tract
 
         check_inputs(self._exported.inputs, inputs)
         return [tract.Tensor.from_numpy(inputs[name]) for name in self._names]
 
     def execute(self, staged: list[Any]) -> list[Any]:
-        """Run it; returns when done."""
+        """Run it, and return when it is done."""
         found: list[Any] = self._runnable.run(staged)
         return found
 
     def synchronize(self) -> None:
-        """Nothing is pending."""
+        """Wait for nothing: no call is pending."""
 
     def fetch(self, raw: list[Any]) -> Arrays:
-        """Copies."""
+        """Copy the outputs."""
         return {spec.name: one.to_numpy() for spec, one in zip(self._exported.outputs, raw, strict=True)}
 
     def profile(self, call: Callable[[], object], calls: int) -> tuple[Event, ...]:
-        """What tract's own profiler says of each node: the mean of as many calls as it makes."""
+        """Return what tract's own profiler says of each node: the mean of as many calls as it makes."""
         nodes = self._nodes(self.stage(self._exported.input_buffers()[0], 0))
         return tuple(
             in_a_row([(node["op_name"], 1e6 * node.get("secs_per_iter", 0)) for node in nodes], 0, track="tract")
@@ -128,7 +118,7 @@ class TractSession:
         self.__dict__.pop("_runnable", None)
 
     def _nodes(self, inputs: list[Any] | None) -> list[Mapping[str, Any]]:
-        """The optimised graph's nodes with what they cost, and with inputs how long they take."""
+        """Return the optimized graph's nodes with what they cost and, given inputs, how long they take."""
         told: dict[str, Any] = json.loads(self._runnable.profile_json(inputs))
         return sorted(told["nodes"], key=lambda node: node["qualified_id"])
 
@@ -154,42 +144,3 @@ def _try(device: Device) -> str:
     if not np.array_equal(made.to_numpy(), [2, 2]):
         raise ArithmeticError("1 + 1 came out wrong")
     return version("tract")
-```
-
-`pyproject.toml`:
-
-```toml
-[project]
-name = "shootout-tract"
-version = "1.0"
-dependencies = ["shootout", "tract>=0.23"]
-
-[project.entry-points."shootout.backends"]
-tract = "shootout_tract:TractAdapter"
-
-[tool.setuptools]
-py-modules = ["shootout_tract"]
-```
-
-Installed with `pip install -e .` in their folder, it is a backend like any other:
-
-```
-pytest --pyargs shootout.testing --backend tract
-shootout run --backends tract,onnxruntime
-```
-
-What was decided, and how:
-
-- **The proof** is what tract says of the graph that it optimised: `profile_json(None)` lists each node with its cost, `FMA(F32)`: how many multiply-adds, and
-  in which type. Of these, nodes count whose name is a product's (`OptMatMul`, `DepthWiseConv`), by `is_product`, which all adapters share. On
-  EfficientNet-B2 that gives 116 products, as many as ONNX Runtime has; without it 279, since `Silu` and `Sigmoid` have multiply-adds too.
-- **Threads**: tract has no pool in its Python package. The session counts what threads loading and a first call have brought, so that
-  an update which brings some shows; a target that asks for more than one is a skip.
-- **A model that it can't take** is a skip in tract's own words, found in `build`, before anything is raced.
-- **Where tract isn't installed**, `trial` makes the skip of it, with the command that is given as `fix`.
-- **The artifact** is the ONNX file itself. tract can write an archive of its own (NNEF), which it couldn't for every model: `GeluExact` of BERT has no
-  serializer. So the file is read and optimised in each load.
-
-What the harness found out: the first form of this adapter kept one of tract's states for all calls. An LSTM then goes on where the last call
-ended, and `shootout run recurrent --backends tract` refused it: `relative L2 error 0.0004 is above the 1e-05 that this precision explains`. A
-first call alone would have been right.

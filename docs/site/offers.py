@@ -1,0 +1,176 @@
+"""Write the pages of what each backend declares: its options, its scheme words, and which precision runs where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from shootout import backends
+from shootout.contract import Artifact, Capabilities, Device, Option, Precision, Scenario, Target
+from shootout.schemes import WORDS
+
+OPTIONS_HEAD = """# Every backend's own options
+
+- `--option openvino.NUM_STREAMS=2` sets an option for all targets of a backend.
+- `--option openvino:cpu:int8.NUM_STREAMS=2` sets it for one target.
+- The row records what you set. `shootout tune` tries the values in the last column, alone and together.
+- A target fails if its backend doesn't have the option on that device, in that mode or in that precision.
+- If no values are given here, the library checks the value itself.
+"""
+OPTION_COLUMNS = "| option | what it does | values | on | tried |\n|---|---|---|---|---|\n"
+SCHEMES_HEAD = """# Schemes: how a model is quantized or pruned
+
+A target may end in a slash and words joined by `+`: `onnxruntime:cpu:int8/per-tensor+entropy`. Without a word the
+vendor's own default holds. A target is skipped if its backend doesn't offer the word, and it is refused if two words
+exclude each other. [Quantize and verify](../quantization.md) shows how to choose.
+
+| word | what it does | offered by |
+|---|---|---|
+"""
+SUPPORT_HEAD = """# Support: which precision runs where
+
+A mark means that the backend has code for the precision on that device. Your CPU or GPU may lack the precision itself:
+the row is then skipped and says so. `shootout doctor` tells what works on your machine. `native` runs an ONNX file in
+the precisions that the file holds. [Each runtime has a page](../runtimes/README.md).
+"""
+NEEDS_HEAD = """
+## What each backend needs and offers
+
+- **extra**: the extra that [installs](../install.md) it. **needs**: the packages and drivers.
+- **a bare name means**: the target if you give only the backend's name.
+- **modes**: what may follow the name. **trains**: it can measure a training step.
+- **`ship`**: the modes that `shootout ship` can write as a folder.
+
+| backend | extra | needs | a bare name means | modes | trains | `ship` |
+|---|---|---|---|---|---|---|
+"""
+OWN_WORDS = {
+    "default": "Leave OpenVINO its own precision hint, which computes FP32 in BF16 on a CPU that has it.",
+    "matmul-nbits": "Store weights in blocks, each with its scale, and multiply them by MatMulNBits.",
+    "s8s8": "Use ONNX Runtime's own default on x86: signed activations and weights, which may run in float.",
+}
+"""Scheme words that only one backend has."""
+FORMS = {
+    Artifact.FORWARD: "array code",
+    Artifact.MODULE: "torch module",
+    Artifact.ONNX: "ONNX",
+    Artifact.SKLEARN: "`.joblib` or `.pkl` of scikit-learn",
+    Artifact.LIGHTGBM: "`.txt` of LightGBM",
+    Artifact.XGBOOST: "`.ubj` or `.json` of XGBoost",
+}
+NEVER: Mapping[str, frozenset[tuple[Device, Precision]]] = {
+    "jax-jit": frozenset((Device.CPU, one) for one in (Precision.FP16, Precision.FP8, Precision.INT4))
+}
+"""Targets that a backend takes only to say why it doesn't run them."""
+PRECISIONS = tuple(Precision)
+_MAIN = (Device.CPU, Device.CUDA)
+MATRIX = "| backend | a model as | on the CPU | on CUDA | on other devices |\n|---|---|---|---|---|\n"
+
+
+def list_shipped() -> dict[str, Capabilities]:
+    """Return the capabilities of each backend that ships and that users can name."""
+    return {name: backends.get(name).capabilities for name, row in backends.SHIPPED.items() if not row.hidden}
+
+
+def write_options() -> str:
+    """Write every backend's options, as its adapter declares them."""
+    parts = [OPTIONS_HEAD]
+    for name, can in list_shipped().items():
+        rows = "".join(map(_option_row, can.settable().values()))
+        parts.append(f"## {name}\n\n{OPTION_COLUMNS}{rows}" if rows else f"## {name}\n\nNone.\n")
+    return "\n".join(parts)
+
+
+def _option_row(option: Option) -> str:
+    modes = [] if option.modes is None else sorted(f"`+{mode}`" if mode else "plain mode" for mode in option.modes)
+    on = ", ".join([*sorted(option.devices), *modes, *sorted(option.precisions or ())])
+    tried = ", ".join(f"`{value}`" if value else "empty" for value in option.tries)
+    tried += " with several threads" if option.parallel else ""
+    return f"| `{option.name}` | {option.help} | {option.expects} | {on} | {tried} |\n"
+
+
+def write_schemes() -> str:
+    """Write every word of a scheme, with what it does and the targets that take it."""
+    rows = (f"| `{word}` | {meaning} | {_offered_by(word)} |\n" for word, meaning in (WORDS | OWN_WORDS).items())
+    return SCHEMES_HEAD + "".join(rows)
+
+
+def list_offered() -> set[str]:
+    """Return the words that adapters offer; one may end in `*`."""
+    return {word for can in list_shipped().values() for words in can.schemes.values() for word in words}
+
+
+def _offered_by(word: str) -> str:
+    if word.startswith("pruned"):
+        return "every backend"
+    offers = (
+        (name, [precision for precision, words in can.schemes.items() if any(fnmatchcase(word, one) for one in words)])
+        for name, can in list_shipped().items()
+    )
+    return "; ".join(f"`{name}` {', '.join(sorted(found))}" for name, found in offers if found)
+
+
+def write_support() -> str:
+    """Write which backend runs which precision on which device, and what each backend needs."""
+    rows = "".join(_support_rows())
+    head = "".join(f" {one} |" for one in PRECISIONS)
+    line = "---|" * (len(PRECISIONS) + 1)
+    needs = "".join(_needs_row(name, can) for name, can in list_shipped().items())
+    return f"{SUPPORT_HEAD}\n| backend and device |{head}\n|{line}\n{rows}{NEEDS_HEAD}{needs}"
+
+
+def _support_rows() -> Iterator[str]:
+    for name, can in list_shipped().items():
+        for device, precisions in _runs(name, can).items():
+            marks = "".join(" ✓ |" if one in precisions else " |" for one in PRECISIONS)
+            yield f"| `{name}:{device}` |{marks}\n"
+
+
+def _runs(name: str, can: Capabilities) -> dict[Device, list[Precision]]:
+    """Return what a backend runs on each device that it has code for, in the order of the precisions."""
+    targets = (can.targets | {(device, Precision.NATIVE) for device in can.native}) - NEVER.get(name, frozenset())
+    found = {device: [one for one in PRECISIONS if (device, one) in targets] for device in Device}
+    return {device: precisions for device, precisions in found.items() if precisions}
+
+
+def _needs_row(name: str, can: Capabilities) -> str:
+    row = backends.SHIPPED[name]
+    device, precision = row.default
+    modes = ", ".join(f"`+{mode}`{' (cuda)' if mode in can.cuda_modes else ''}" for mode in sorted(can.modes) if mode)
+    trains = "yes" if Scenario.TRAIN_STEP in can.scenarios else ""
+    extra = f"`{row.extra}`" if row.extra else "none"
+    target = f"`{name}:{device}:{precision}`"
+    cells = (f"`{name}`", extra, row.needs or "NumPy", target, modes, trains, _shippable(name, can))
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _shippable(name: str, can: Capabilities) -> str:
+    """Return the modes that can be shipped: all of them is `yes`, none of them is `no`."""
+    row = backends.SHIPPED[name]
+    device, precision = row.default
+    on_cpu = sorted(can.modes - can.cuda_modes)
+    ships = [
+        mode
+        for mode in on_cpu
+        if not row.why_unshippable(Target(backend=name, device=device, precision=precision, mode=mode))
+    ]
+    if not ships:
+        return "no"
+    return "yes" if ships == on_cpu else ", ".join(f"`+{mode}`" if mode else "plain" for mode in ships)
+
+
+def write_matrix() -> str:
+    """Write the short form of the support matrix: by backend and device, the precisions in words."""
+    return MATRIX + "".join(_matrix_row(name, can) for name, can in list_shipped().items())
+
+
+def _matrix_row(name: str, can: Capabilities) -> str:
+    runs = _runs(name, can)
+    others = "; ".join(f"{device}: {_join(found)}" for device, found in runs.items() if device not in _MAIN)
+    forms = " or ".join(FORMS[one] for one in can.consumes)
+    cpu, cuda = (_join(runs.get(device, ())) for device in _MAIN)
+    return f"| `{name}` | {forms} | {cpu} | {cuda} | {others} |\n"
+
+
+def _join(precisions: Iterable[Precision]) -> str:
+    return ", ".join(one for one in precisions if one is not Precision.NATIVE)
