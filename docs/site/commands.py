@@ -1,4 +1,4 @@
-"""The page of commands, from the program's own help: what `shootout COMMAND -h` says, in tables that fit a phone."""
+"""Write the page of commands from the program's own help, in tables that fit a phone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shootout.cli import app
 
 
 class Sections:
-    """Stands in for the formatter of a help text, and keeps what a command tells it."""
+    """Stand in for the formatter of a help text, and keep what a command tells it."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -35,12 +35,12 @@ class Sections:
 
 
 def _cell(text: str) -> str:
-    """Text of a table's cell, in which no letter is Markdown's."""
+    """Return the text of a table's cell, in which no letter is Markdown's."""
     return " ".join(text.split()).replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
 
 
 def write_commands() -> str:
-    """All commands in their order, each with its usage, options in their groups, and examples."""
+    """Write all commands in their order, each with its usage, options in their groups, and examples."""
     import typer
 
     root: Any = get_command(app)

@@ -50,7 +50,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Make each link lead to where its file is in the site, or in the repository."""
+    """Hold a page to its limits, and make each link lead to its file in the site or in the repository."""
     name = page.file.src_uri
     if is_written(page):
         return markdown
@@ -63,19 +63,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def is_written(page: Any) -> bool:
-    """Whether the program wrote a page, which GitHub then hasn't."""
+    """Return whether the program writes a page for the site alone."""
     return page.file.generated_by is not None and page.file.src_uri not in ELSEWHERE.values()
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Warn where the site shows other lists, tables or blocks than GitHub does: the two read Markdown differently."""
+    """Warn if the site shows other lists, tables or blocks than GitHub does: the two read Markdown differently."""
     if is_written(page):
         return html
     github = MarkdownIt("commonmark").enable("table")
     parts = github.parse(page.markdown)
     for part in (one for whole in parts for one in whole.children or ()):
         if part.type == "html_inline" and not part.content.startswith("<!--"):
-            log.warning("%s: nobody sees %s; put it into backticks", page.file.src_uri, part.content)
+            log.warning("%s: %s doesn't show; put it into backticks", page.file.src_uri, part.content)
     rendered = github.renderer.render(parts, github.options, {})
     for shape in SHAPES:
         here, there = (len(re.findall(rf"<{shape}\b", one)) for one in (html, rendered))

@@ -1,4 +1,4 @@
-"""Links as GitHub reads them → links of the site: to a page of it, or to the repository; and where that is."""
+"""Turn links as GitHub reads them into links of the site: to a page of it, or to the repository."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LINK = re.compile(r"^ *```.*?^ *```|(!?)\[([^\]]*)\]\(([^)\s]+)\)", re.MULTILIN
 
 
 def find_repository(root: Path = ROOT) -> str:
-    """The repository's address on the web: the variable REPOSITORY, else what an sdist says, else git's origin.
+    """Find the repository's address on the web: the variable REPOSITORY, else what an sdist says, else git's origin.
 
     Returns:
-        It without a slash at its end; "" where none is known.
+        It without a slash at its end; "" if none is known.
     """
     declared = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"].get("urls", {})
     found: str = os.environ.get("REPOSITORY") or declared.get("Source") or _find_remote(root)
@@ -37,7 +37,7 @@ def find_repository(root: Path = ROOT) -> str:
 
 
 def _find_remote(root: Path) -> str:
-    """Where a checkout came from, if that is an address on the web without a name or a token in it."""
+    """Return where a checkout came from, if that is an address on the web without a name or a token in it."""
     if not (root / ".git").exists():
         return ""
     command = ["git", "remote", "get-url", "origin"]
@@ -50,17 +50,17 @@ def _find_remote(root: Path) -> str:
 
 
 def find_origin(page: str) -> str:
-    """Where in the repository a page of the site comes from."""
+    """Return the place in the repository that a page of the site comes from."""
     return next((path for path, name in ELSEWHERE.items() if name == page), f"docs/{page}")
 
 
 def move_links(markdown: str, page: str, pages: Collection[str], repository: str) -> str:
-    """A page's text with every link changed to where its goal is.
+    """Return a page's text with every link changed to the place of its goal.
 
     Args:
         page: its name in the site.
         pages: the names of all that the site holds.
-        repository: its address; "" where it has none: what leads there becomes plain text.
+        repository: its address; "" if it has none: what leads there becomes plain text.
     """
     origin, known = find_origin(page), ELSEWHERE | {f"docs/{one}": one for one in pages}
 
@@ -81,7 +81,7 @@ def move_links(markdown: str, page: str, pages: Collection[str], repository: str
 
 
 def find_broken(markdown: str, origin: str) -> Iterator[str]:
-    """The links of a page of the repository that lead to no file."""
+    """Yield the links of a page of the repository that lead to no file."""
     for _, _, link in _LINK.findall(markdown):
         name = link.partition("#")[0]
         if name and ":" not in name and not (ROOT / dirname(origin) / name).exists():

@@ -1,4 +1,4 @@
-"""The notebook as a page: its cells with what they showed, as they are kept in the file."""
+"""Write the notebook as a page: its cells with what they showed, as they are kept in the file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
 
 
 def write_notebook() -> str:
-    """All cells in their order: text, calls, and the richest form of each output."""
+    """Write all cells in their order: text, calls, and the richest form of each output."""
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(part for cell in cells for part in _tell(cell)) + "\n"
 

@@ -1,4 +1,4 @@
-"""A page for each named study: its question, what its reference runs answered, with figures, and the file itself."""
+"""Write a page for each named study: its question, what its reference runs answered, with figures, and the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX = "studies/index.md"
 
 
 def find_runs() -> dict[str, list[str]]:
-    """The reference runs of each named study; of the default one those of its own model, which bear its name."""
+    """Return the reference runs of each named study; of the default one those of its own model, which bear its name."""
     found: dict[str, list[str]] = {name: [] for name in schema.shipped()}
     for journal in sorted((ROOT / RUNS).glob("*/journal.jsonl.gz")):
         with gzip.open(journal) as lines:
@@ -34,7 +34,7 @@ def find_runs() -> dict[str, list[str]]:
 
 
 def write_studies() -> Iterator[tuple[str, str]]:
-    """The name and the text of each page: an index, every study, every run of theirs as `shootout report` has it."""
+    """Yield the name and the text of each page: an index, every study, every run as `shootout report` has it."""
     questions, found = schema.names(), find_runs()
     yield INDEX, _index(questions, found)
     for study, runs in found.items():
@@ -45,7 +45,7 @@ def write_studies() -> Iterator[tuple[str, str]]:
 
 
 def write_colours() -> str:
-    """What the figures' colours become in the dark, as a style sheet."""
+    """Write what the figures' colors become in the dark, as a style sheet."""
     dark = '[data-md-color-scheme="slate"] .drawn svg'
     rules = (
         f'{dark} [{part}="{light}"] {{ {part}: {other} }}'
@@ -61,8 +61,9 @@ def _index(questions: Mapping[str, str], found: Mapping[str, Sequence[str]]) -> 
         [
             "# Each study, with its figures",
             "",
-            "Every figure is drawn from a run that ships with the project, by today's statistic. [Choose targets, sizes,",
-            "time](../studies.md) shows how to change a study, and [What we found](../findings.md) sums the runs up.",
+            "Every figure is drawn from a run that ships with the project, by today's statistic.",
+            "[Choose targets, sizes, time](../studies.md) shows how to change a study,",
+            "and [What we found](../findings.md) sums the runs up.",
             "",
             "| study | question | runs that ship |",
             "|---|---|---|",
@@ -83,7 +84,7 @@ def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
 
 
 def _shown(section: page.Section) -> str:
-    """Write a run's answer and its first figures, each for a desktop and for a phone; what is drawn isn't searched."""
+    """Write a run's answer and its first figures, each for a desktop and a phone; what is drawn isn't searched."""
     shown = [f'<div class="answer" data-search-exclude>{page.write_answer(section)}</div>']
     for figure in [one for one in (section.intervals, *section.figures) if one][:OPEN]:
         shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption} {figure.left_out}</p>')

@@ -70,6 +70,11 @@ def parts() -> list[Any]:
     return list(dict.fromkeys(part for _, _, model in keys.DOCUMENTS.values() for part in keys.list_parts(model)))
 
 
+def test_every_part_has_a_heading_of_its_own():
+    names = [part.__name__.lower() for part in parts()]
+    assert len(names) == len(set(names))
+
+
 def test_every_key_has_a_meaning():
     meanings = {f"{part.__name__}.{key}": meaning for part in parts() for key, _, meaning in keys.list_keys(part)}
     assert [key for key, meaning in meanings.items() if not meaning] == []
