@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.marked_tables import fill_tables, find_names, find_pages, write_table
+from lab.marked_tables import ROOT, fill_tables, find_names, find_pages, write_table
 from lab.run_tables import RECORD, RECORDS, RUN, fill, read_mark, write_run
 
 PAGES = sorted({*find_pages(RUN), *find_pages(RECORD)})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(page.parents[2])))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_has_the_tables_of_the_runs_that_ship(page: Path):
     text = page.read_text(encoding="utf-8")
     assert fill(text) == text, "run `python -m lab.run_tables`"
