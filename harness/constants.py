@@ -1,4 +1,4 @@
-"""The constants of the method, one value each (docs/measurement.md says why)."""
+"""The constants of the method, one value each (docs/design/measurement.md says why)."""
 
 from __future__ import annotations
 

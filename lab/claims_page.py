@@ -35,7 +35,7 @@ SOON = 5
 """Calls: a change is found to within so many, so "after 2 or 3" can't be told from it."""
 NO_RESULT = "no result kept yet"
 Where = Mapping[str, Value]
-"""What a row must have: its model's parameters, and `model`, `batch` or `scenario`."""
+"""What a row must have: its model's parameters, and `model`, `batch`, `scenario` or `precision`."""
 Range = tuple[float, float]
 
 
@@ -87,13 +87,18 @@ def read(name: str) -> Analysed | None:
 def rows_of(name: str, arm: str, where: Where) -> list[Row]:
     """Return the rows with a time of a target in a run, of which `where` holds."""
     run = read(name)
-    return [
-        row for row in (run.document.rows if run else ()) if row.arm == arm and row.end_to_end and _fits(row, where)
-    ]
+    return [row for row in (run.document.rows if run else ()) if row.arm == arm and row.end_to_end and fits(row, where)]
 
 
-def _fits(row: Row, where: Where) -> bool:
-    known = {"model": row.model, "batch": row.batch, "scenario": row.scenario, **row.parameters}
+def place_of(row: Row) -> dict[str, Value]:
+    """Return where a row stands: its model's parameters and what else tells rows of a run apart."""
+    more = {"model": row.model, "batch": row.batch, "scenario": row.scenario, "precision": row.precision}
+    return {**row.parameters, **more}
+
+
+def fits(row: Row, where: Where) -> bool:
+    """Tell whether all of `where` holds of a row."""
+    known = place_of(row)
     return all(known.get(name) == value for name, value in where.items())
 
 

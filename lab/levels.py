@@ -2,15 +2,14 @@
 
 A group of arms as fast as their baseline, with a control, is looked at after each of 20 restarts. It errs if at any
 look there is evidence enough against a ratio of exactly 1, for any of its arms: no bias floor helps. Seeded, and it
-measures nothing, so it may run on a busy machine. `python -m lab --only levels [--runs N]`; `python -m lab.levels FILE`
-puts the tables of a kept document into docs/measurement.md.
+measures nothing, so it may run on a busy machine. `python -m lab --only levels [--runs N]`; `python -m lab.levels`
+puts the tables of the kept document into docs/statistics.md and docs/design/measurement.md.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from lab.common import Bench, Tables
+from lab.marked_tables import fill_tables, find_pages, write_table
 from shootout.constants import ALPHA, BIAS_FLOOR, MAX_RESTARTS
 from shootout.contract import Array
 from shootout.journal import journal
@@ -41,7 +41,9 @@ LOOKS = (2, 3, 5, 10)
 EFFECTS = (0.0, 0.02, 0.05, 0.10, 0.30, 1.0)
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE_RUNS = ROOT / "results" / "reference"
-KEPT, PAGE = REFERENCE_RUNS / "levels.json", ROOT / "docs" / "measurement.md"
+KEPT = REFERENCE_RUNS / "levels.json"
+MARK = "levels"
+"""The kind of the marks in pages; see `lab.marked_tables`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +268,7 @@ def resampled(series: Array, runs: int, rng: np.random.Generator) -> float:
 
 
 def tabulate(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write one table of the document as docs/measurement.md has it, line by line."""
+    """Write one table of the document as the pages have it, line by line."""
     if title == "false verdicts by SD":
         heads = ["SD between restarts", *(f"{k} comparison{'s' * (k > 1)}" for k in COMPARISONS)]
         cells = [[f"{row['SD']:.1%}", *(f"{row[f'{k} comparisons']:.1%}" for k in COMPARISONS)] for row in rows]
@@ -292,22 +294,24 @@ def tabulate(title: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
             mine = [row for row in rows if row["SD"] == sd]
             covered, reach = ([row[name] for row in mine] for name in ("covered", "median half-width"))
             cells.append([f"{sd:.1%}", f"{np.mean(covered):.1%}", f"{min(covered):.0%}", f"±{np.median(reach):.1%}"])
-    return [f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *cells)]
+    return write_table(heads, cells)
+
+
+def read_kept() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    """Return the tables of the kept document by their titles."""
+    tables: Mapping[str, Sequence[Mapping[str, Any]]] = json.loads(KEPT.read_text())["sections"]["levels"]["tables"]
+    return tables
 
 
 def fill_page(text: str, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Return the page with the tables behind their marks."""
-
-    def fill(match: re.Match[str]) -> str:
-        return match[1] + "".join(f"{line}\n" for line in tabulate(match[2], tables[match[2]]))
-
-    return re.sub(r"(<!-- levels: (.*?) -->\n)(?:\|.*\n)*", fill, text)
+    return fill_tables(text, MARK, lambda title: tabulate(title, tables[title]))
 
 
 def main() -> None:
-    """Put the tables of a kept document into the page."""
-    tables = json.loads(KEPT.read_text())["sections"]["levels"]["tables"]
-    PAGE.write_text(fill_page(PAGE.read_text(), tables))
+    """Put the tables of the kept document into the pages that mark a place for one."""
+    for page in find_pages(MARK):
+        page.write_text(fill_page(page.read_text(), read_kept()))
 
 
 if __name__ == "__main__":

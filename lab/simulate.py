@@ -1,7 +1,7 @@
 """Simulate the method's error rates at full size, with seeds: `python -m lab.simulate [--runs N] [--json]`.
 
 The same worlds as in CI, with 4,000 runs for each figure instead of hundreds; takes some minutes and measures nothing,
-so it may run on a busy machine. The figures in docs/measurement.md come from here.
+so it may run on a busy machine. The figures in docs/design/measurement.md come from here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run one restart, from the shuffled spawn to the last round: one arm runs at a time, and all others are held still.
 
 A `Launcher` starts the arms' processes and a `NoiseMeter` brings outside evidence; this module times only its own
-steps, for the journal. Why the order is shuffled twice and arms are held: docs/measurement.md.
+steps, for the journal. Why the order is shuffled twice and arms are held: docs/design/measurement.md.
 """
 
 from __future__ import annotations

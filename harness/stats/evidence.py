@@ -6,7 +6,7 @@ most α: so the δ with E < 1/α form an interval that holds at any stopping tim
 own assumption. E_sign holds where x is symmetric about δ, so bad restarts can't fool it; E_t where x is Gaussian,
 whatever its variance; E_H (`spread.bayes_factor`) on average over a prior on that variance, which the other arms of
 the group sharpen, so that two restarts already distinguish what is far apart. How often E_H errs at one given variance
-is simulated, not proven: docs/measurement.md has the table.
+is simulated, not proven: docs/statistics.md has the table.
 
 Source: E_sign is the Krichevsky–Trofimov mixture (Beta(½, ½) prior on the share of positive signs); E_t the Gaussian
 mixture t statistic with the right-Haar prior on the scale (Lai 1976; Wang and Ramdas 2023).

@@ -180,7 +180,7 @@ class GroupEvidence:
         At the first false answer, all that were answered before are right. So what is left holds every question of
         which no true answer exists, each of these had at least its share of α to reach, and any of them ever does with
         a probability of at most α. This holds for pairs that are truly equal; that an answer also names the right
-        direction, and that the fastest arm is kept among the leaders, is simulated (docs/measurement.md).
+        direction, and that the fastest arm is kept among the leaders, is simulated (docs/design/measurement.md).
 
         An arm that is known not to be the fastest answers one question. A limit has no such steps: its answers would
         be read beside verdicts of the same pairs.

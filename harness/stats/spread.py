@@ -11,7 +11,7 @@ ratio may lie from the mean, under the same prior.
 
 Sources: an inverse gamma prior whose scale is learned from the other series is Smyth's (2004, limma); an e-value that
 mixes over effects in units of the variance is Lai's (1976). The constants were fitted to 96 recorded groups
-(docs/measurement.md says what is proven of this, and what is simulated).
+(docs/statistics.md says what is proven of this, and what is simulated).
 """
 
 from __future__ import annotations

@@ -1,16 +1,26 @@
-"""The tables of simulated levels on the method's page are those that are kept, and keep what the page promises."""
+"""The tables of simulated levels on the pages are those that are kept, and keep what the pages promise."""
 
 from __future__ import annotations
 
-import json
+from lab.levels import MARK, fill_page, read_kept
+from lab.marked_tables import find_names, find_pages
 
-from lab.levels import KEPT, PAGE, fill_page
+TABLES = read_kept()
+SHOWN = {
+    "false verdicts by SD",
+    "false verdicts in uneven groups",
+    "false verdicts where restarts depend on each other",
+    "the smallest ratio told every second time",
+    "intervals to read",
+}
 
-TABLES = json.loads(KEPT.read_text())["sections"]["levels"]["tables"]
 
-
-def test_the_page_has_the_kept_tables():
-    assert fill_page(PAGE.read_text(), TABLES) == PAGE.read_text(), "run `python -m lab.levels`"
+def test_the_pages_have_the_kept_tables():
+    pages = {page: page.read_text() for page in find_pages(MARK)}
+    for page, text in pages.items():
+        assert fill_page(text, TABLES) == text, f"{page.name}: run `python -m lab.levels`"
+    names = [name for text in pages.values() for name in find_names(text, MARK)]
+    assert sorted(names) == sorted(SHOWN), "each table stands on one page"
 
 
 def test_no_kept_level_is_above_five_percent_but_by_chance():

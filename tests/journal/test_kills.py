@@ -40,7 +40,7 @@ def test_nothing_is_lost_measured_twice_or_left_behind(tmp_path: Path, kind: str
 def test_the_documents_say_what_the_bench_found():
     found = json.loads((ROOT / "results" / "reference" / "kills.json").read_text())
     rows = found["sections"]["kills"]["tables"]["kill -9 at random instants"]
-    assert as_sentence(rows) in " ".join((ROOT / "docs" / "figures.md").read_text().split())
+    assert as_sentence(rows) in " ".join((ROOT / "docs" / "evidence" / "figures.md").read_text().split())
 
 
 def test_the_table_counts_the_runs_that_had_not_ended():

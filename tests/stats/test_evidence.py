@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def weigh(at: float, width: float) -> float:
 
 
 def textbook_e_value(x: Array, shift: float) -> float:
-    """docs/measurement.md's formulas, written out: 36 terms, and 108 with the effects."""
+    """docs/design/measurement.md's formulas, written out: 36 terms, and 108 with the effects."""
     y, n, g = x - shift, len(x), 9.0
     k = int(np.sum(y > 0))
     squares = float(np.sum((y - y.mean()) ** 2))
@@ -180,7 +181,9 @@ def test_values_that_fit_no_shift_say_nothing_about_the_ratio():
 
 @pytest.mark.parametrize(("sd", "reaches"), [(0.01, (2.2, 1.4, 1.0, 0.7)), (0.1, (18.0, 13.1, 9.4, 6.4))])
 def test_reading_intervals_are_as_wide_as_the_page_says(sd: float, reaches: tuple[float, ...]):
-    """In percent, for 2, 3, 5 and 10 restarts in a group of ten alike; `docs/measurement.md`."""
+    """In percent, for 2, 3, 5 and 10 restarts in a group of ten alike; the page has the first and the last."""
+    page = " ".join((Path(__file__).resolve().parents[2] / "docs" / "statistics.md").read_text().split())
+    assert all(f"±{reach:g} %" in page for reach in (reaches[0], reaches[-1]))
     for n, reach in zip((2, 3, 5, 10), reaches, strict=True):
         squares = (n - 1) * sd**2
         x = np.array([1.0, -1.0, *[0.0] * (n - 2)]) * math.sqrt(squares / 2)
