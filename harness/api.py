@@ -143,7 +143,7 @@ class Run:
         return arrow_table(self.rows)
 
     def write(self, *files: str | PathLike[str]) -> None:
-        """Write it into files for other programs, each by the end of its name, as `--to`: see docs/outputs.md.
+        """Write it into files for other programs, each by the end of its name, as `--to`: see docs/report.md.
 
         Raises:
             UsageError: a name has another end, or can't be written to.

@@ -2,7 +2,7 @@
 
 A machine is never twice the same: clocks, neighbors and memory move all times from one session to the next. What moves
 together cancels in the ratio to an arm that is the same in both sessions. What doesn't cancel is the session floor,
-which is learned from earlier sessions or taken as ±10 %; docs/comparing.md argues both. Restarts are the replicates.
+which is learned from earlier sessions or taken as ±10 % (docs/evidence/comparing.md). Restarts are the replicates.
 """
 
 from __future__ import annotations

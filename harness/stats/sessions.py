@@ -13,7 +13,7 @@ from shootout.contract import Array
 
 SESSION_FLOOR = 0.10
 """So far a ratio of two arms moves from one session to the next, in 95 of 100 cases, where nothing is known of that:
-docs/comparing.md says of which runs that is so.
+docs/evidence/comparing.md says of which runs that is so.
 """
 
 

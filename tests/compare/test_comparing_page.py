@@ -1,4 +1,7 @@
-"""docs/comparing.md shows what its reference runs say, to the letter, and how often unchanged arms read as such."""
+"""docs/comparing.md and docs/fleet.md show what their reference runs say, to the letter.
+
+docs/evidence/comparing.md says how wide a learned floor is, and how often unchanged arms read as such.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ from shootout.stats.sessions import learn_floor
 from shootout.stats.verdicts import Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "comparing.md").read_text()
+PAGES = "".join((ROOT / "docs" / name).read_text() for name in ("comparing.md", "fleet.md"))
+EVIDENCE = " ".join((ROOT / "docs" / "evidence" / "comparing.md").read_text().split())
 WIDTH = 100
 
 
@@ -35,8 +39,7 @@ def test_the_page_tells_how_wide_learned_floors_are():
         floors = [math.expm1(learn_floor(one, ALPHA)) for one in rng.normal(0.0, 0.03, (2_000, sessions))]
         told.append(f"{np.median(floors):.0%}".replace("%", " %"))
     five, ten, twenty = told
-    text = " ".join(PAGE.split())
-    assert f"it comes to {five}, after ten runs to {ten} and after twenty to {twenty}" in text
+    assert f"it comes to {five}, after ten runs to {ten} and after twenty to {twenty}" in EVIDENCE
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +48,8 @@ def _at_home(monkeypatch: pytest.MonkeyPatch):
 
 
 def shown(command: str) -> tuple[list[Path], str]:
-    """The runs of a command on the page, and what it says that is printed."""
-    ((runs, text),) = re.findall(rf"<!-- {command} (.+?) -->\n```\n(.*?)\n?```", PAGE, re.DOTALL)
+    """The runs of a command on the two pages, and what they say that is printed."""
+    ((runs, text),) = re.findall(rf"<!-- {command} (.+?) -->\n```\n(.*?)\n?```", PAGES, re.DOTALL)
     return [Path(run) for run in runs.split()], text
 
 
@@ -85,4 +88,4 @@ def test_the_page_tells_how_often_unchanged_arms_read_as_changed():
     inside = sum((one.reading_low or 0.0) <= 1 <= (one.reading_high or math.inf) for one in found)
     false = sum(one.verdict in (Verdict.FASTER, Verdict.SLOWER) for one in found)
     words = f"Of {len(found)} comparisons of an unchanged arm, {inside} intervals hold 1, and {false} have a verdict"
-    assert words in " ".join(PAGE.split())
+    assert words in EVIDENCE

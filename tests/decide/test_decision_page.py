@@ -1,8 +1,9 @@
-"""docs/deciding.md shows what its reference runs say, to the letter, and what was simulated."""
+"""docs/deciding.md shows what its reference runs say, to the letter; docs/evidence/deciding.md, what was simulated."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from datetime import date
 from io import StringIO
@@ -13,11 +14,13 @@ from rich.console import Console, Group
 
 from shootout.decide.candidates import read_question
 from shootout.decide.decision import decide
+from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.report.decision import render
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "deciding.md").read_text()
+EVIDENCE = (ROOT / "docs" / "evidence" / "deciding.md").read_text()
 EXAMPLES = re.findall(r"<!-- decide (results/\S+) -->\n```toml\n(.*?)\n```\n```\n(.*?)\n```", PAGE, re.DOTALL)
 
 
@@ -39,11 +42,19 @@ def test_there_are_three_needs():
     assert len(EXAMPLES) == 3
 
 
-def test_the_page_tells_what_was_simulated():
+def test_the_table_of_limits_has_each_limit():
+    table = PAGE[PAGE.index("## The limits") :]
+    rows = "\n".join(re.findall(r"^\| (`.*?) \|", table, re.MULTILINE))
+    assert re.findall(r"`(\S+?)`", rows) == list(Limit)
+
+
+def test_the_pages_tell_what_was_simulated():
     found = json.loads((ROOT / "results" / "reference" / "decisions.json").read_text())
     (rows,) = found["sections"]["decisions"]["tables"].values()
+    least = 100 * min(row["within 5 % of the best"] for row in rows)
+    assert f"at least {math.floor(least)} % of the choices were right" in PAGE
     for row in rows:
         shares = (row[name] for name in ("chosen", "tied", "undecided", "within 5 % of the best"))
         told = [f"{100 * one:.1f}".removesuffix(".0") + " %" for one in shares]
-        assert f"| {row['SD']:.0%} | {row['restarts']} | {' | '.join(told)} |" in PAGE
+        assert f"| {row['SD']:.0%} | {row['restarts']} | {' | '.join(told)} |" in EVIDENCE
         assert row["breaks the limit"] == 0.0, "no choice broke the limit"
