@@ -131,7 +131,7 @@ def compare(
         alpha: this comparison's share of the error probability, see `bonferroni`.
         bias_floor: see `judge`.
         same_within: see `judge`.
-        estimate: whether to find out what only people read: `restarts_needed` and the interval of this ratio alone.
+        estimate: whether to find out `restarts_needed`.
     """
     low, high = pair.interval(alpha)
     verdict = judge(low, high, bias_floor=bias_floor, same_within=same_within)
@@ -140,7 +140,7 @@ def compare(
     if estimate and verdict is Verdict.CANT_TELL and sd is not None:
         foresee = partial(foreseen, pair.median, sd, alpha=alpha, bias_floor=bias_floor, same_within=same_within)
         needed = _restarts_needed(pair.n, partial(foresee, log_weights=pair.log_weights))
-    reading_low, reading_high = pair.reading() if estimate else (-math.inf, math.inf)
+    reading_low, reading_high = pair.reading()
     return Comparison(
         value=math.exp(pair.median),
         low=_ratio_of(low),
