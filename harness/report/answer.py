@@ -355,7 +355,7 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
 def _suggest_way_out(*, measured: bool) -> str:
     """Suggest what to do if there is no verdict and the run is over; more time doesn't mend a control that differs."""
     if measured:
-        return "measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
+        return "measure again; `shootout doctor` says what is noisy or missing here"
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
