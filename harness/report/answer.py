@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -360,6 +361,8 @@ def _suggest_way_out(*, measured: bool) -> str:
 
 
 MEASURE, ACCEPT = "measure it:", "or accept it:"
+COMMAND_COLUMN = 16
+"""Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
 RANDOM_INPUTS = "this model draws random inputs, so its accuracy is unknown"
@@ -372,10 +375,16 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     faster = [change for change in answer.would_change if change.when == "looser"]
     if not faster:
         return
-    yield bold(FASTER, len(FASTER))
+    reasons = {tell_refusal(change) for change in faster}
+    is_shared = len(reasons) == 1 < len(faster)
+    if is_shared:  # it is said once
+        yield from labelled(f"{FASTER}:", [reasons.pop().replace("its accuracy", "their accuracy")], width)
+    else:
+        yield bold(FASTER, len(FASTER))
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
-        yield from labelled("", [f"{short(change.arm)}  {told}: {tell_refusal(change)}"], width)
+        why = "" if is_shared else f": {tell_refusal(change)}"
+        yield from labelled("", [f"{short(change.arm)}  {told}{why}"], width)
     if len(faster) > MOST_FASTER:
         yield from labelled("", [f"{len(faster) - MOST_FASTER} more, which the table has"], width)
     measure = next((change.measure for change in faster if change.measure), None)
@@ -388,12 +397,17 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
 
 def _write_command(label: str, command: str, remark: str, width: int) -> Iterator[Text]:
     """Write a command in as many lines as it takes, with its label before it and a remark behind it."""
-    column = label.ljust(16)
-    (first, *more) = labelled("", [typed(command, width - INDENT - 16)], width - 16)
-    yield Text(f"{' ' * INDENT}{column}{first.plain.strip()}")
-    yield from (Text(f"{' ' * (INDENT + 16)}{line.plain.strip()}") for line in more)
+    column, room = label.ljust(COMMAND_COLUMN), width - INDENT - COMMAND_COLUMN
+    lines = [line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT)]
+    if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
+        room = width - INDENT
+        yield Text(f"{' ' * INDENT}{label}")
+        yield from labelled("", [typed(command, room)], width)
+    else:
+        yield Text(f"{' ' * INDENT}{column}{lines[0]}")
+        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in lines[1:])
     if remark:
-        yield from (Text(f"{' ' * 16}{line.plain}") for line in labelled("", [remark], max(width - 16, NARROWEST)))
+        yield Text(f"{' ' * (width - room)}{remark}")
 
 
 def tell_refusal(change: WouldChange) -> str:
@@ -624,9 +638,11 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
     if not groups:
         return
     yield bold(FASTER, len(FASTER))
-    told = (f"{short(arm)} in {counted(len(some), 'group')}: {tell_refusal(some[0])}" for arm, some in groups.items())
-    for line in fold(told, MOST_FASTER):
-        yield from labelled("", [line], width)
+    why: dict[str, list[str]] = {}
+    for arm, some in groups.items():
+        why.setdefault(tell_refusal(some[0]), []).append(f"{short(arm)} in {counted(len(some), 'group')}")
+    for reason, arms in why.items():
+        yield from labelled("", [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}"], width)
     first = next(change for some in groups.values() for change in some)
     if first.measure:
         yield from _write_command(MEASURE, first.measure, SHIPS_IT, width)
