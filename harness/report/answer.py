@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -355,11 +356,13 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
 def _suggest_way_out(*, measured: bool) -> str:
     """Suggest what to do if there is no verdict and the run is over; more time doesn't mend a control that differs."""
     if measured:
-        return "measure again, with --fresh; `shootout doctor` says what is noisy or missing here"
+        return "measure again; `shootout doctor` says what is noisy or missing here"
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
 MEASURE, ACCEPT = "measure it:", "or accept it:"
+COMMAND_COLUMN = 16
+"""Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
 RANDOM_INPUTS = "this model draws random inputs, so its accuracy is unknown"
@@ -372,8 +375,13 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     faster = find_faster(answer)
     if not faster:
         return
-    yield bold(FASTER, len(FASTER))
-    for line in tell_faster(faster):
+    reasons = {tell_refusal(change) for change in faster}
+    is_shared = len(reasons) == 1 < len(faster)
+    if is_shared:  # it is said once
+        yield from labelled(f"{FASTER}:", [reasons.pop().replace("its accuracy", "their accuracy")], width)
+    else:
+        yield bold(FASTER, len(FASTER))
+    for line in tell_faster(faster, with_reasons=not is_shared):
         yield from labelled("", [line], width)
     for way_out in list_ways_out(faster):
         yield from _write_command(way_out, width)
@@ -384,11 +392,12 @@ def find_faster(answer: Answer) -> list[WouldChange]:
     return [change for change in answer.would_change if change.when == "looser"]
 
 
-def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
+def tell_faster(faster: Sequence[WouldChange], *, with_reasons: bool = True) -> Iterator[str]:
     """Tell how much faster each one is, and why it may not be shipped."""
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
-        yield f"{short(change.arm)}  {told}: {tell_refusal(change)}"
+        why = f": {tell_refusal(change)}" if with_reasons else ""
+        yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:
         yield f"{len(faster) - MOST_FASTER} more, which the table has"
 
@@ -411,6 +420,7 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
 
 
+<<<<<<< HEAD
 def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     """Write a command in as many lines as it takes, with its label before it and its remark below it."""
     column = way_out.label.ljust(16)
@@ -420,6 +430,21 @@ def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     if way_out.remark:
         lines = labelled("", [way_out.remark], max(width - 16, NARROWEST))
         yield from (Text(f"{' ' * 16}{line.plain}") for line in lines)
+=======
+def _write_command(label: str, command: str, remark: str, width: int) -> Iterator[Text]:
+    """Write a command in as many lines as it takes, with its label before it and a remark behind it."""
+    column, room = label.ljust(COMMAND_COLUMN), width - INDENT - COMMAND_COLUMN
+    lines = [line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT)]
+    if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
+        room = width - INDENT
+        yield Text(f"{' ' * INDENT}{label}")
+        yield from labelled("", [typed(command, room)], width)
+    else:
+        yield Text(f"{' ' * INDENT}{column}{lines[0]}")
+        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in lines[1:])
+    if remark:
+        yield Text(f"{' ' * (width - room)}{remark}")
+>>>>>>> wt-s
 
 
 def tell_refusal(change: WouldChange) -> str:
@@ -661,6 +686,7 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
     if not lines:
         return
     yield bold(FASTER, len(FASTER))
+<<<<<<< HEAD
     for line in lines:
         yield from labelled("", [line], width)
     for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
@@ -675,3 +701,15 @@ def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:
             groups.setdefault(change.arm, []).append(change)
     told = (f"{short(arm)} in {counted(len(some), 'group')}: {tell_refusal(some[0])}" for arm, some in groups.items())
     return fold(told, MOST_FASTER)
+=======
+    why: dict[str, list[str]] = {}
+    for arm, some in groups.items():
+        why.setdefault(tell_refusal(some[0]), []).append(f"{short(arm)} in {counted(len(some), 'group')}")
+    for reason, arms in why.items():
+        yield from labelled("", [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}"], width)
+    first = next(change for some in groups.values() for change in some)
+    if first.measure:
+        yield from _write_command(MEASURE, first.measure, SHIPS_IT, width)
+    if first.accept:
+        yield from _write_command(ACCEPT if first.measure else ACCEPT.removeprefix("or "), first.accept, "", width)
+>>>>>>> wt-s

@@ -246,7 +246,7 @@ def choose(cell: Cell) -> Answer:
     if not any(row.outcome == "measured" for row in measured):
         return Answer(**told, ship=None, reason="nothing was timed", sure=sure, passed=tuple(unsound))
     if cell.unvouched and cell.control_holds is False:
-        return Answer(**told, ship=None, reason=cell.unvouched, sure=sure)
+        return Answer(**told, ship=None, reason=cell.unvouched, sure=sure, next=_command_again(cell))
     sound = [row for row in measured if row.arm not in faults]
     if sound:
         return _make_answer(cell, sound, unsound, told, sure)
@@ -324,14 +324,19 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
-        return cell.resume(f"{MORE_MINUTES}m") if cell.goes_on else None
+        return cell.resume(f"{MORE_MINUTES}m") if cell.goes_on else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
     return cell.read_by("ship", "-o model-1")
 
 
+def _command_again(cell: Cell) -> str | None:
+    """Return the command that measures the same in a new run; None if that isn't known."""
+    return f"{cell.command} --max-time {MORE_MINUTES}m" if cell.command else None
+
+
 MORE_MINUTES = 5
-"""So long a run without a verdict is told to go on, if nothing tells how long that takes."""
+"""The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 
 
 def _ratios_to(cell: Cell, rows: Iterable[Row], shipped: Row) -> dict[str, Ratio | None]:
