@@ -46,11 +46,31 @@ def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
     if has_answer and len(document.answer) > 1:
         headers, lines = tabulate_answers(document)
         yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
-    is_alone = len(document.groups) == 1
+    lines = table.tell_run(document, full=True)
+    urgent = [line.plain for line in lines if line.style == "yellow"]
+    others = [line.plain for line in lines if line.style != "yellow"]
+    if urgent:
+        yield write_bullets(urgent)
+    if len(document.groups) == 1:
+        yield from _write_only_group(document.groups[0], document, others)
+        return
     for summary in document.groups:
-        yield from _write_group(summary, document, is_alone=is_alone)
-    if lines_below := write_bullets([line.plain for line in table.tell_run(document, full=True)]):
-        yield lines_below
+        grid, told = _write_grid(summary, document), table.tell_group(summary, document, full=True)
+        title = table.title(summary, document.rows_of(summary.name))
+        yield _fold(title, [*grid, "", write_bullets([line.plain for line in told])])
+    if others:
+        yield write_bullets(others)
+
+
+def _write_only_group(summary: GroupSummary, document: Document, others: Sequence[str]) -> Iterator[str]:
+    """Write the table, what its brackets are, and folded how it was measured."""
+    if grid := _write_grid(summary, document):
+        yield "\n".join(grid)
+    found = table.compare_rows(summary, document)
+    if any(ratio for row in found.rows if (ratio := found.ratio(row)) and None not in ratio.reading):
+        yield escape_text(f"{notes.READING} {notes.ERRORS}")
+    told = [line.plain for line in table.tell_group(summary, document, full=True)]
+    yield _fold("How it was measured", [write_bullets([*told, *others])])
 
 
 def _write_headline(headline: Headline) -> Iterator[str]:
@@ -67,8 +87,8 @@ def _write_point_line(line: Line) -> str:
     return " ".join(filter(None, parts))
 
 
-def _write_group(summary: GroupSummary, document: Document, *, is_alone: bool) -> Iterator[str]:
-    """Write a group's table, and folded how it was measured; of several groups the table is folded, too."""
+def _write_grid(summary: GroupSummary, document: Document) -> list[str]:
+    """Write the lines of a group's table; why a target isn't shipped stands below its name."""
     found = table.compare_rows(summary, document)
     headers, lines = table.tabulate(found, full=False)
     shown = [name for name in headers if name]
@@ -79,18 +99,19 @@ def _write_group(summary: GroupSummary, document: Document, *, is_alone: bool) -
         name = f"**{name}**" if row.arm == found.ship else name
         others = (escape_text(str(line[header])) for header in shown[1:])
         cells.append([f"{name}<br>{escape_text(reason)}" if reason else name, *others])
-    grid = [write_line(shown), write_line(["---"] * len(shown), raw=True)] if cells else []
-    grid += [write_line(line, raw=True) for line in cells]
-    told = [line.plain for line in table.tell_group(summary, document, full=True)]
-    title = html.escape(" ".join(table.title(summary, document.rows_of(summary.name)).split()))
-    if not is_alone:
-        yield "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", write_bullets(told), "", "</details>"])
-        return
-    if grid:
-        yield "\n".join(grid)
-    if any(ratio for row in found.rows if (ratio := found.ratio(row)) and None not in ratio.reading):
-        yield escape_text(f"{notes.READING} {notes.ERRORS}")
-    yield "\n".join(["<details><summary>How it was measured</summary>", "", write_bullets(told), "", "</details>"])
+    if not cells:
+        return []
+    return [
+        write_line(shown),
+        write_line(["---"] * len(shown), raw=True),
+        *(write_line(one, raw=True) for one in cells),
+    ]
+
+
+def _fold(title: str, parts: Sequence[str]) -> str:
+    """Write parts that open with a click; the title is HTML, which a blank line would end."""
+    name = html.escape(" ".join(title.split()))
+    return "\n".join([f"<details><summary>{name}</summary>", "", *parts, "", "</details>"])
 
 
 def quote_code(text: str) -> str:
