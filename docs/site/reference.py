@@ -76,6 +76,8 @@ def _study_rows(study: Study) -> Iterator[str]:
         if key == "targets":
             for name, targets in _split_by_device(value).items():
                 yield f"| `targets` {name} | {', '.join(f'`{one}`' for one in targets)} |\n"
+        elif isinstance(value, Mapping):
+            yield from (f"| `{key}.{name}` | {_tell(one)} |\n" for name, one in value.items())
         elif key not in ("name", "description"):
             yield f"| `{key}` | {_tell(value)} |\n"
 
@@ -90,10 +92,10 @@ def _split_by_device(targets: list[str]) -> dict[str, list[str]]:
 def _tell(value: Any) -> str:
     """Return a value of a study as a person would write it in the file."""
     if isinstance(value, Mapping):
-        return "; ".join(f"`{key}`: {_tell(one)}" for key, one in value.items())
-    if isinstance(value, list | tuple):
-        nested = any(isinstance(one, list | tuple | Mapping) for one in value)
-        return ("<br>" if nested else ", ").join(map(_tell, value))
+        return ", ".join(f"{key} {_tell(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        nested = any(isinstance(one, list | Mapping) for one in value)
+        return ("; " if nested else ", ").join(map(_tell, value))
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,10 @@ def test_every_study_tells_all_that_it_sets(pages: dict[str, str]):
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         study = schema.load(name)
         assert all(f"`{target}`" in section for target in study.targets), name
-        assert all(f"| `{key}`" in section for key in study.model_fields_set - {"name", "description"}), name
+        assert all(
+            re.search(rf"^\| `{key}[`.]", section, re.MULTILINE)
+            for key in study.model_fields_set - {"name", "description"}
+        ), name
         assert f"| `goal` | `{study.aims_at}` |" in section
 
 
