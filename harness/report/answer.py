@@ -420,31 +420,19 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
 
 
-<<<<<<< HEAD
 def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     """Write a command in as many lines as it takes, with its label before it and its remark below it."""
-    column = way_out.label.ljust(16)
-    (first, *more) = labelled("", [typed(way_out.command, width - INDENT - 16)], width - 16)
-    yield Text(f"{' ' * INDENT}{column}{first.plain.strip()}")
-    yield from (Text(f"{' ' * (INDENT + 16)}{line.plain.strip()}") for line in more)
-    if way_out.remark:
-        lines = labelled("", [way_out.remark], max(width - 16, NARROWEST))
-        yield from (Text(f"{' ' * 16}{line.plain}") for line in lines)
-=======
-def _write_command(label: str, command: str, remark: str, width: int) -> Iterator[Text]:
-    """Write a command in as many lines as it takes, with its label before it and a remark behind it."""
-    column, room = label.ljust(COMMAND_COLUMN), width - INDENT - COMMAND_COLUMN
-    lines = [line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT)]
-    if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
+    column, room = way_out.label.ljust(COMMAND_COLUMN), width - INDENT - COMMAND_COLUMN
+    lines = [line.plain.strip() for line in labelled("", [typed(way_out.command, room)], room + INDENT)]
+    if any(len(word) > room - len(" \\") for word in shlex.split(way_out.command)):  # no line of that column holds it
         room = width - INDENT
-        yield Text(f"{' ' * INDENT}{label}")
-        yield from labelled("", [typed(command, room)], width)
+        yield Text(f"{' ' * INDENT}{way_out.label}")
+        yield from labelled("", [typed(way_out.command, room)], width)
     else:
         yield Text(f"{' ' * INDENT}{column}{lines[0]}")
         yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in lines[1:])
-    if remark:
-        yield Text(f"{' ' * (width - room)}{remark}")
->>>>>>> wt-s
+    if way_out.remark:
+        yield Text(f"{' ' * (width - room)}{way_out.remark}")
 
 
 def tell_refusal(change: WouldChange) -> str:
@@ -686,7 +674,6 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
     if not lines:
         return
     yield bold(FASTER, len(FASTER))
-<<<<<<< HEAD
     for line in lines:
         yield from labelled("", [line], width)
     for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
@@ -699,17 +686,7 @@ def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:
     for answer in answers:
         for change in find_faster(answer)[:1]:
             groups.setdefault(change.arm, []).append(change)
-    told = (f"{short(arm)} in {counted(len(some), 'group')}: {tell_refusal(some[0])}" for arm, some in groups.items())
-    return fold(told, MOST_FASTER)
-=======
     why: dict[str, list[str]] = {}
     for arm, some in groups.items():
         why.setdefault(tell_refusal(some[0]), []).append(f"{short(arm)} in {counted(len(some), 'group')}")
-    for reason, arms in why.items():
-        yield from labelled("", [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}"], width)
-    first = next(change for some in groups.values() for change in some)
-    if first.measure:
-        yield from _write_command(MEASURE, first.measure, SHIPS_IT, width)
-    if first.accept:
-        yield from _write_command(ACCEPT if first.measure else ACCEPT.removeprefix("or "), first.accept, "", width)
->>>>>>> wt-s
+    return [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}" for reason, arms in why.items()]
