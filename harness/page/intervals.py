@@ -30,7 +30,7 @@ from shootout.page.charts import (
     widen_range,
 )
 from shootout.report.decision import compare_objective, tell_objective
-from shootout.report.table import NOT_SHIPPED, SHIPPED, SO_FAR, Compared, compare_rows
+from shootout.report.table import SHIPPED, SO_FAR, Compared, compare_rows
 from shootout.report.wording import NEVER_TOGETHER, tell_ratio
 from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Standing
@@ -261,7 +261,7 @@ def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> 
         told = "baseline"
     else:
         told = tell_ratio(ratio) if ratio else NEVER_TOGETHER
-    refusal = found.tell_refusal(row).removeprefix(NOT_SHIPPED)
+    refusal = found.tell_refusal(row)
     low, high = ratio.reading if ratio else (None, None)
     return DotLine(
         name=row.arm,

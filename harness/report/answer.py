@@ -303,14 +303,18 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         else:
             yield ["one restart can't distinguish anything"]
     disturbed = max((group.void_share for group in document.groups if group.name == answer.group), default=0.0)
-    yield list(tell_race([sure.restarts], disturbed, [sure.control_holds]))
+    baseline = next((group.baseline for group in document.groups if group.name == answer.group), None)
+    yield list(tell_race([sure.restarts], disturbed, [sure.control_holds], baseline))
 
 
-def tell_race(restarts: Collection[int], disturbed: float, controls: Collection[bool | None]) -> Iterator[str]:
+def tell_race(
+    restarts: Collection[int], disturbed: float, controls: Collection[bool | None], baseline: str | None = None
+) -> Iterator[str]:
     """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
 
     Args:
         disturbed: the largest share of any group.
+        baseline: the arm that the control copies, if it is one alone.
     """
     counts = sorted(set(restarts))
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
@@ -320,7 +324,8 @@ def tell_race(restarts: Collection[int], disturbed: float, controls: Collection[
     )
     found = Counter(controls)
     if len(found) == 1:
-        yield f"control (a hidden copy of the baseline) {CONTROL[next(iter(found))]}"
+        copied = short(baseline) if baseline else "the baseline"
+        yield f"control (a hidden copy of {copied}) {CONTROL[next(iter(found))]}"
     else:
         states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
         yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"
@@ -345,7 +350,7 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
         yield f"faster than none of the {those} yet"
     else:
         each = "each of the" if sure.slower == others else f"{sure.slower} of the"
-        told = f"faster than the only other {kind} target" if others == 1 else f"faster than {each} {those}"
+        told = f"95 %: faster than the only other {kind} target" if others == 1 else f"95 %: faster than {each} {those}"
         if sure.closest and sure.closest.ratio:
             name = short(sure.closest.arm)
             of_these = name if sure.slower == 1 else f"the closest, {name},"
@@ -365,7 +370,7 @@ COMMAND_COLUMN = 16
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
-RANDOM_INPUTS = "this model draws random inputs, so its accuracy is unknown"
+RANDOM_INPUTS = "this model draws random inputs, so its accuracy can't be measured"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
 
@@ -396,6 +401,7 @@ def tell_faster(faster: Sequence[WouldChange], *, with_reasons: bool = True) -> 
     """Tell how much faster each one is, and why it may not be shipped."""
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
+        told += f", {tell_cost(change)}" if change.accept and not (change.metric or change.accuracy_change) else ""
         why = f": {tell_refusal(change)}" if with_reasons else ""
         yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:

@@ -35,8 +35,10 @@ _NEARLY = 0.9
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
-READING = "(a to b): 95 % interval of that row; Sure holds for all rows together."
-READING_OF_SEVERAL = "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together."
+READING = "(a to b): 95 % interval of that row; Sure holds at 95 % for all rows together. ×: may not be shipped."
+READING_OF_SEVERAL = (
+    "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together. ×: may not be shipped."
+)
 ERRORS = "error: relative to the model in float64."
 PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 MOST_OUTPUTS = 8
@@ -439,7 +441,8 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
         False: f"DIFFERENT, {tell_ratio(ratio)}, so all verdicts are withheld",
         None: tell_ratio(ratio) if reach else "can't tell",
     }
-    return f"{told} Control (a hidden copy of the baseline): {states[summary.control.holds]}."
+    copied = short(summary.baseline) if summary.baseline else "the baseline"
+    return f"{told} Control (a hidden copy of {copied}): {states[summary.control.holds]}."
 
 
 def _name_cause(category: str) -> str:

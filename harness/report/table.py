@@ -16,7 +16,7 @@ from shootout.report.columns import BASELINE, BY_HEADER, SHIP, Cell, fits, make_
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.accuracy import MARGIN
-from shootout.results.choice import is_faster, is_judged
+from shootout.results.choice import is_judged
 from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
@@ -318,8 +318,7 @@ class Compared:
         if passed and passed.because == "unsound":
             reason = (passed.reason or "").removeprefix(row.arm).strip()
             return reason if len(reason) <= LONGEST_NOTE else "no sound time"
-        faster = row.end_to_end is not None and is_faster(row.end_to_end.ship_ratio)
-        return f"{NOT_SHIPPED if faster else ''}{_name_refusal(row)}"
+        return _name_refusal(row)
 
     def choose_headers(self, *, full: bool) -> list[str]:
         """Return the headers of all columns, or of the first ones, with no comparison that this group doesn't have."""
@@ -332,7 +331,6 @@ class Compared:
 
 SHIPPED, SO_FAR = "ships", "fastest so far"
 """Stands in place of a comparison of what is shipped."""
-NOT_SHIPPED = "not shipped: "
 LONGEST_NOTE = 40
 """Letters; a longer reason stands in the answer only."""
 
@@ -451,8 +449,8 @@ def _fit_table(found: Compared, headers: Sequence[str], width: int) -> Iterator[
             break
     yield table
     if refused := [row for row in found.rows if found.is_refused(row)] if NOTE in filled and NOTE in taken else []:
-        reasons: dict[str, None] = dict.fromkeys(found.tell_refusal(row).removeprefix(NOT_SHIPPED) for row in refused)
-        yield Text(f"{NOT_ELIGIBLE} not eligible: {', '.join(reasons)}.", style="dim")
+        reasons: dict[str, None] = dict.fromkeys(found.tell_refusal(row) for row in refused)
+        yield Text(f"{NOT_ELIGIBLE} may not be shipped: {', '.join(reasons)}.", style="dim")
     lost = [name for name in taken if name in filled and name != NOTE]
     if lost:
         yield Text(f"Left out in {width} columns: {', '.join(lost)}.", style="dim")
