@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -82,15 +83,17 @@ def _study(name: str, question: str, runs: Mapping[str, page.Section]) -> str:
 
 
 def _shown(section: page.Section) -> str:
-    """A run's answer and its first figures, each for a desktop and for a phone; what is drawn isn't searched."""
-    shown = [_both(f"<pre>{section.screen}</pre>", f"<pre>{section.narrow_screen}</pre>", "screen", "The answer")]
+    """Write a run's answer and its first figures, each for a desktop and for a phone; what is drawn isn't searched."""
+    shown = [f'<div class="answer" data-search-exclude>{page.write_answer(section)}</div>']
     for figure in [one for one in (section.intervals, *section.figures) if one][:OPEN]:
         shown.append(f'<p class="told"><b>{figure.title}.</b> {figure.caption} {figure.left_out}</p>')
-        shown.append(_both(figure.wide, figure.narrow, "drawn", figure.title))
+        shown.append(_both(figure))
     return "\n".join(shown)
 
 
-def _both(wide: str, narrow: str, kind: str, name: str) -> str:
-    role = "img" if kind == "drawn" else "region"
-    told = f'data-search-exclude tabindex="0" role="{role}" aria-label="{name}"'
-    return f'<div class="{kind} wide" {told}>{wide}</div>\n<div class="{kind} narrow" {told}>{narrow}</div>'
+def _both(figure: page.DrawnFigure) -> str:
+    told = f'data-search-exclude tabindex="0" role="img" aria-label="{html.escape(figure.description)}"'
+    return "\n".join(
+        f'<div class="drawn {width}" {told}>{drawn}</div>'
+        for width, drawn in (("wide", figure.wide), ("narrow", figure.narrow))
+    )

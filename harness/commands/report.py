@@ -71,19 +71,11 @@ def render(runs: Sequence[MeasuredRun], ending: str, decided: PolicyAnswer | Non
     """
     if ending == ".md":
         return markdown.render([run.document for run in runs], decided).encode()
-    from shootout.page import charts, intervals, page
+    from shootout.page import page, plots
 
     if ending == ".html":
         return page.render(runs, decided).encode()
-    document = runs[0].document
-    chart = (
-        intervals.draw_decision(decided.decision, narrow=False)
-        if decided
-        else intervals.draw_intervals(document, narrow=False)
-    )
-    if chart is None:
-        raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
-    return charts.to_svg(chart, background="white").encode()
+    return plots.render_svg(runs[0], decided).encode()
 
 
 def check_installed() -> None:

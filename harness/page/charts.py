@@ -5,6 +5,7 @@ Names from a stranger's run are data of a chart, never a field or an expression,
 
 from __future__ import annotations
 
+import html
 import math
 import resource
 import subprocess
@@ -18,6 +19,7 @@ import vl_convert
 from rich.cells import cell_len, set_cell_size
 
 from shootout.errors import UsageError, printable
+from shootout.page.text import clean_text
 
 Chart = alt.LayerChart | alt.VConcatChart | alt.HConcatChart
 INK, SOFT, RULE, SHADE = "#1b1f24", "#6a737d", "#d5dae0", "#e8eef6"
@@ -75,11 +77,17 @@ def marks(values: Sequence[Mapping[str, Any]]) -> alt.Chart:
     return alt.Chart(alt.InlineData(values=[dict(point) for point in values]))
 
 
-def to_svg(chart: Chart, *, background: str | None = None) -> str:
-    """Draw a chart as SVG whose text is text; without a background the page's own shows."""
+def to_svg(chart: Chart, *, background: str | None = None, description: str = "") -> str:
+    """Draw a chart as SVG whose text is text.
+
+    Args:
+        background: its color; None: that of the page shows.
+        description: what a file that stands alone shows, for a reader who can't see it.
+    """
     _check_room()
     svg = vl_convert.vegalite_to_svg(_write_spec(chart, background), allowed_base_urls=[])
-    return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}" ', 1)
+    alone = f' role="img" aria-label="{html.escape(clean_text(description))}"' if description else ""
+    return printable(svg).replace("<svg ", f'<svg style="font-family:{FONT}"{alone} ', 1)
 
 
 @cache
@@ -111,7 +119,7 @@ def complete(chart: Chart) -> Chart:
 def _write_spec(chart: Chart, background: str | None) -> dict[str, Any]:
     spec: dict[str, Any] = chart.to_dict(validate=False)  # the tests do that; it takes as long as drawing
     return {
-        **_strip_control_letters(spec),
+        **_clean_texts(spec),
         "background": background,
         "padding": {"left": 12, "top": 4, "right": 4, "bottom": 4},
         "config": CONFIG,
@@ -154,13 +162,13 @@ def cut(text: str, columns: int) -> str:
     return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1).rstrip()}…"
 
 
-def _strip_control_letters(part: Any) -> Any:
-    """Remove letters that steer a terminal: the renderer ends the whole process on a control character."""
+def _clean_texts(part: Any) -> Any:
+    """Clean all text of a chart: the renderer ends the whole process on a control character."""
     if isinstance(part, dict):
-        return {name: _strip_control_letters(value) for name, value in part.items()}
+        return {name: _clean_texts(value) for name, value in part.items()}
     if isinstance(part, list):
-        return [_strip_control_letters(value) for value in part]
-    return printable(part) if isinstance(part, str) else part
+        return [_clean_texts(value) for value in part]
+    return clean_text(part) if isinstance(part, str) else part
 
 
 def spread_labels(wanted: Mapping[str, float], gap: float, height: float) -> dict[str, float]:

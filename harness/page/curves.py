@@ -1,4 +1,4 @@
-"""Curves of arms: time over batch or size, and p99 over the rate of requests."""
+"""Curves of targets: time over batch or size, and p99 over the rate of requests."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from shootout.report.notes import say_crossings
 from shootout.report.table import Sweep, find_sweeps
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Row
+from shootout.stats.quantiles import CONFIDENCE
 from shootout.study.group import short
 from shootout.units import counted, duration
 
@@ -58,7 +59,7 @@ def tell_brackets(document: Document) -> str:
     ]
     told = [f"Shaded: {'; '.join(brackets)}."] if brackets else []
     more = len(_find_drawn_sweeps(document)) - MOST_SWEEPS
-    told += [f"Not drawn: {counted(more, 'more sweep')}, which the tables have."] if more > 0 else []
+    told += [f"Not drawn: {counted(more, 'more sweep')}; the tables have all."] if more > 0 else []
     return " ".join(told)
 
 
@@ -106,12 +107,15 @@ def _list_size_points(line: Sweep, rows: Sequence[Row]) -> Iterator[dict[str, An
     colours = dict(zip(sorted(arms), SERIES * 2, strict=False))
     for row in rows:
         if row.end_to_end and row.arm in colours:
+            timing = row.end_to_end
+            # few restarts have no 95 % interval, and a bar of another confidence would be read as one
+            ends = (timing.low_ns, timing.high_ns) if timing.confidence >= CONFIDENCE else (timing.median_ns,) * 2
             yield {
                 "arm": short(row.arm),
                 "size": max(size_of[row.group], 1),
-                "ms": row.end_to_end.median_ns / 1e6,
-                "low": row.end_to_end.low_ns / 1e6,
-                "high": row.end_to_end.high_ns / 1e6,
+                "ms": timing.median_ns / 1e6,
+                "low": ends[0] / 1e6,
+                "high": ends[1] / 1e6,
                 "colour": colours[row.arm],
             }
 
@@ -127,7 +131,7 @@ def _draw_sweep(line: Sweep, document: Document, *, narrow: bool) -> alt.LayerCh
     sizes, most = sorted({point["size"] for point in points}), 5 if narrow else 12
     x_axis = alt.Axis(values=sizes[:: math.ceil(len(sizes) / most)], format="~d", grid=False, title=line.axis)
     x_scale = alt.Scale(type="log", domain=[left, right], nice=False)
-    y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="time a call or item, ms")
+    y_axis = alt.Axis(values=choose_ticks(low, high, 6), format="~g", title="time per call or item, ms")
     y_scale = alt.Scale(type="log", domain=[low, high], nice=False)
     y = alt.Y("ms:Q", scale=y_scale, axis=y_axis)
     x = alt.X("size:Q", scale=x_scale, axis=x_axis)
@@ -167,7 +171,7 @@ def draw_serving(run: MeasuredRun, *, narrow: bool) -> Chart | None:
 def tell_undrawn_groups(run: MeasuredRun) -> str:
     """Say what the figure has no room for."""
     more = len(_group_served_rows(run)) - MOST_SERVING
-    return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
+    return f"Not drawn: {counted(more, 'more group')}; the tables have all." if more > 0 else ""
 
 
 def _group_served_rows(run: MeasuredRun) -> list[list[Row]]:

@@ -1,4 +1,4 @@
-"""The arms of an answer, or the candidates of a decision: a line each, with a dot and its interval on one axis."""
+"""The targets of an answer, or the candidates of a decision: a line each, a dot and its interval on one axis."""
 
 from __future__ import annotations
 
@@ -29,32 +29,35 @@ from shootout.page.charts import (
     stack,
     widen_range,
 )
-from shootout.report.answer import name_metric_verdict, tell_cost
-from shootout.report.columns import known
-from shootout.report.decision import tell_objective
-from shootout.report.screen import name_targets
-from shootout.results.document import Answer, Document, Passed, Ratio, Row
+from shootout.report.decision import compare_objective, tell_objective
+from shootout.report.table import NOT_SHIPPED, SHIPPED, SO_FAR, Compared, compare_rows
+from shootout.report.wording import NEVER_TOGETHER, tell_ratio
+from shootout.results.document import Document, Ratio, Row
 from shootout.stats.verdicts import Standing
-from shootout.study.group import short
 from shootout.units import counted, duration
 
-MOST_ARMS = 30
+MOST_TARGETS = 30
 """More would be no figure any more."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
-NAME, TOLD = 34, 50
+NAME, TOLD = 36, 48
 """Most letters of a name at the left, and of the words at the right."""
-FEW, FEW_TOLD = 52, 34
-"""Most letters of both together on a phone, and of the words alone."""
+FEW = 52
+"""Most letters of a line on a phone."""
+TALL, LOW = (54, 15), (24, 0)
+"""Height of a line on a phone and on a desktop, and how far below its middle what is drawn stands, in pixels."""
+LETTER = 6.4
+"""Pixels of a letter, at most on average, in the column of times between the dots and the words."""
 FARTHEST = 40.0
 """A logarithmic axis ends at so many times its farthest dot, or the inverse; a longer interval has an arrow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DotLine:
-    """An arm's line in the figure.
+    """One target's line in the figure.
 
     Attributes:
-        told: its figures, or why it isn't to be shipped.
+        figure: its time, in words; "": the line has none, or `told` has it.
+        told: how it compares, or why it isn't to be shipped.
         value: the place of its dot; None: it has none.
         low, high: the ends of the interval; None: an unknown end.
         is_known: there is an interval.
@@ -63,6 +66,7 @@ class DotLine:
     name: str
     told: str
     colour: str
+    figure: str = ""
     value: float | None = None
     low: float | None = None
     high: float | None = None
@@ -74,7 +78,7 @@ class Axis:
     """The axis of a panel's dots.
 
     Attributes:
-        at: the place of a dashed line; `is_limit`: it is a limit, instead of what all arms are compared with.
+        at: the place of a dashed line; `is_limit`: it is a limit, instead of what all targets are compared with.
         band: a shaded stripe.
         is_log: the axis is logarithmic if all values are above 0.
     """
@@ -87,11 +91,10 @@ class Axis:
 
 
 def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str = "") -> alt.LayerChart:
-    """Draw the first arms in their lines, on one axis; give it a title if there are several panels."""
-    shown = lines[:MOST_ARMS]
+    """Draw the first targets in their lines, on one axis; give it a title if there are several panels."""
+    shown = lines[:MOST_TARGETS]
     low, high, is_log = _find_domain(shown, axis)
-    width, step = (NARROW - 20, 38) if narrow else (400, 24)
-    below = 8 if narrow else 0
+    width, (step, below) = (NARROW - 20, TALL) if narrow else (360, LOW)
     most = 5 if narrow else 7
     steps: dict[str, Any] = {"values": choose_ticks(low, high, most)} if is_log else {"tickCount": most}
     drawn = alt.Axis(format="~g", grid=True, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
@@ -125,31 +128,41 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
         marks(placed)
         .mark_point(filled=True, opacity=1, size=80, yOffset=below)
         .encode(x=x("value"), color=colour, shape=alt.Shape("shape:N", scale=None), **y),
-        *label_rows(found, narrow=narrow, width=width),
+        *label_lines(found, narrow=narrow, width=width),
         width=width,
         height=alt.Step(step),
         **({"title": cut(title, 44 if narrow else 90)} if title else {}),
     )
 
 
-def label_rows(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
-    """Label each `row`: its name at the left, its words at the right; on a phone both in a line above."""
-    y: dict[str, Any] = {"y": alt.Y("row:O", axis=None), "color": alt.Color("ink:N", scale=None)}
-    names, words = marks(found), marks(found)
-    if narrow:
-        names = names.mark_text(align="left", yOffset=-9, fontSize=11.5).encode(x=alt.value(0), text="name:N", **y)
-        words = words.mark_text(align="right", yOffset=-9, fontSize=11.5).encode(x=alt.value(width), text="told:N", **y)
-    else:
-        names = names.mark_text(align="right").encode(x=alt.value(-8), text="name:N", **y)
-        words = words.mark_text(align="left").encode(x=alt.value(width + 8), text="told:N", **y)
-    yield from (names, words)
+def label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
+    """Label each `row` with its name, figure and words; on a phone name and figure stand in a line above the words."""
+    longest = max((cell_len(line["figure"]) for line in found), default=0)
+    room = LETTER * longest + 10 if longest else 0.0
+    names_at, figures_at = (0, width) if narrow else (-8, width + room)
+    told_at = 0 if narrow else width + room + 10
+    rows: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
+    ink, soft = alt.Color("ink:N", scale=None), alt.value(SOFT)
+    above, middle = ({"yOffset": -17, "fontSize": 11.5}, {"yOffset": -3, "fontSize": 11.5}) if narrow else ({}, {})
+    data = marks(found)
+    yield data.mark_text(align="left" if narrow else "right", **above).encode(
+        x=alt.value(names_at), text="name:N", color=ink, **rows
+    )
+    if longest:
+        yield data.mark_text(align="right", **above).encode(x=alt.value(figures_at), text="figure:N", color=ink, **rows)
+    yield data.mark_text(align="left", **middle).encode(
+        x=alt.value(told_at), text="told:N", color=soft if narrow else ink, **rows
+    )
 
 
-def fit_words(name: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
+def fit_words(name: str, figure: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
     """Cut a line's words to the room for them."""
-    shown = cut(told, FEW_TOLD if narrow else TOLD)
-    name = cut(name, FEW - cell_len(shown) if narrow else NAME)
-    return {"name": name, "told": shown, "ink": SOFT if is_soft else INK}
+    return {
+        "name": cut(name, FEW - cell_len(figure) if narrow else NAME),
+        "figure": figure,
+        "told": cut(told, FEW if narrow else TOLD),
+        "ink": SOFT if is_soft else INK,
+    }
 
 
 def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bool]:
@@ -170,7 +183,7 @@ def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow
     ends = (low if line.low is None else line.low, high if line.high is None else line.high)
     return {
         "row": index,
-        **fit_words(line.name, line.told, narrow=narrow, is_soft=line.colour == SOFT),
+        **fit_words(line.name, line.figure, line.told, narrow=narrow, is_soft=line.colour == SOFT),
         "colour": line.colour,
         "shape": SHAPES[line.colour],
         "value": line.value,
@@ -182,108 +195,106 @@ def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow
     }
 
 
-MOST_CELLS = 6
+MOST_GROUPS = 6
 """More would be no figure any more; the tables have them all."""
 
 
-def draw_intervals(document: Document, *, narrow: bool) -> Chart | None:
-    """Draw the intervals of each cell below each other; return None if nothing has a time."""
-    cells = [answer for answer in document.answer if any(line.value for line in find_lines(answer, document.rows))]
-    several = len(document.answer) > 1
-    panels = [_draw_cell(answer, document.rows, narrow=narrow, several=several) for answer in cells[:MOST_CELLS]]
-    if not panels:
-        return None
-    return stack(panels, spacing=18)
-
-
-def tell_undrawn_arms(document: Document) -> str:
-    """Say in a sentence what the figure has no room for; return "" if it has all."""
-    cells = len(document.answer) - MOST_CELLS
-    arms = max(
-        (len(find_lines(answer, document.rows)) - MOST_ARMS for answer in document.answer[:MOST_CELLS]), default=0
-    )
-    told = [counted(cells, "more cell")] if cells > 0 else []
-    told += [f"{'up to ' if len(document.answer) > 1 else ''}{counted(arms, 'more arm')}"] if arms > 0 else []
-    return f"Not drawn: {' and '.join(told)}, which the tables have." if told else ""
-
-
-def find_lines(answer: Answer, rows: Sequence[Row]) -> list[DotLine]:
-    """Return the cell's arms by their ratio, then those without a time.
+def draw_intervals(document: Document, *, narrow: bool, title: str = "") -> Chart | None:
+    """Draw the intervals of each group below each other; return None if nothing has a time.
 
     Args:
-        rows: of the whole run.
+        title: of a single group's figure that stands alone; several groups have their own.
     """
-    times = {row.arm: row.end_to_end.median_ns for row in rows if row.group == answer.group and row.end_to_end}
-    lines = [*_place_timed(answer, times)]
-    raced = sorted((line for line in lines if line.value), key=lambda line: line.value or 0.0)
-    others = [line for line in lines if not line.value]
-    absent = [
-        DotLine(name=name_targets(group.arms), told=f"not raced: {group.reason}", colour=SOFT)
-        for group in answer.not_raced
+    panels = find_group_panels(document)
+    drawn = [
+        draw_panel(lines, axis, narrow=narrow, title=name if len(panels) > 1 else title)
+        for name, lines, axis in panels[:MOST_GROUPS]
     ]
-    return [*raced, *others, *absent]
+    if not drawn:
+        return None
+    return stack(drawn, spacing=18)
 
 
-def _place_timed(answer: Answer, times: Mapping[str, float]) -> Iterator[DotLine]:
-    """Place the arms that have a time; if none is to be shipped, beside the lowest median, without an interval."""
-    ship = answer.ship
-    if ship is None:
-        least = min(times.values(), default=0.0)
-        for arm, ns in times.items():
-            yield DotLine(name=short(arm), told=f"{duration(ns)}, no answer", colour=SOFT, value=ns / least)
-        return
-    so_far = ", fastest so far" if answer.reason else ", to ship"
-    told = f"{duration(ship.median_ns)}{so_far}"
-    yield DotLine(name=short(ship.arm), told=told, colour=CHOSEN, value=1.0, low=1.0, high=1.0)
-    for rival in (*answer.tied, *answer.unsettled):
-        if rival.ratio:
-            told = known(rival.ratio) + (", tied" if rival in answer.tied else ", not distinguished")
-            yield _place_ratio(rival.arm, told, EVEN, rival.ratio)
-    for passed in answer.passed:
-        yield _place_passed(passed, ship.arm, times.get(passed.arm, 0.0) / ship.median_ns)
+def tell_undrawn_targets(document: Document) -> str:
+    """Say in a sentence what the figure has no room for; return "" if it has all."""
+    panels = find_group_panels(document)
+    groups = len(panels) - MOST_GROUPS
+    targets = max((len(lines) - MOST_TARGETS for _, lines, _ in panels[:MOST_GROUPS]), default=0)
+    told = [counted(groups, "more group")] if groups > 0 else []
+    told += [f"{'up to ' if len(panels) > 1 else ''}{counted(targets, 'more target')}"] if targets > 0 else []
+    return f"Not drawn: {' and '.join(told)}; the tables have all." if told else ""
 
 
-def _place_passed(passed: Passed, ship: str, quotient: float) -> DotLine:
-    """Place an arm that is out; if it was never compared with the chosen one, at the quotient of their medians."""
-    if passed.because == "unsound":
-        reason = (passed.reason or "").removeprefix(passed.arm).strip()
-        return DotLine(name=short(passed.arm), told=reason, colour=SOFT, value=quotient or None)
-    if passed.because == "accuracy":
-        ratio = f"{known(passed.ratio)}, " if passed.ratio else ""
-        cost = name_metric_verdict(passed.metric) if passed.metric else tell_cost(passed)
-        return _place_ratio(passed.arm, ratio + cost, SOFT, passed.ratio, quotient)
-    if passed.against != ship:  # what it lost by is a ratio to another arm, and its dot is not
-        other = short(passed.against or "")
-        told = f"{known(passed.ratio)} × {other}'s time" if passed.ratio else f"slower than {other}"
-        return _place_ratio(passed.arm, told, BEHIND, None, quotient)
-    return _place_ratio(passed.arm, f"{known(passed.ratio) if passed.ratio else ''}, slower", BEHIND, passed.ratio)
+def describe_intervals(document: Document) -> str:
+    """Describe the figure to a reader who can't see it: each target's time, and how it compares."""
+    told = []
+    for name, lines, axis in find_group_panels(document)[:MOST_GROUPS]:
+        targets = (f"{line.name} {line.figure}, {line.told}" for line in lines[:MOST_TARGETS])
+        told.append(f"{name}, {axis.title}: {'; '.join(targets)}.")
+    return " ".join(told)
 
 
-def _place_ratio(arm: str, told: str, colour: str, ratio: Ratio | None, quotient: float = 0.0) -> DotLine:
-    if ratio is None:
-        return DotLine(name=short(arm), told=told, colour=colour, value=quotient or None)
+def find_group_panels(document: Document) -> list[tuple[str, list[DotLine], Axis]]:
+    """List name, lines and axis of each group that has an answer and a time."""
+    panels = []
+    for summary in document.groups:
+        found = compare_rows(summary, document)
+        if found.answer and (lines := find_lines(found)):
+            near = 1 + found.answer.same_within
+            reference = cut(found.reference or "the lowest median", NAME)
+            axis = Axis(title=f"time relative to {reference}", at=1.0, band=(1 / near, near))
+            panels.append((summary.name, lines, axis))
+    return panels
+
+
+def find_lines(found: Compared) -> list[DotLine]:
+    """Return a line for each target of a group that has a time: first the eligible ones, both parts by their place."""
+    times = {row.arm: row.end_to_end.median_ns for row in found.rows if row.end_to_end}
+    base_ns = times.get(found.reference or "", min(times.values(), default=0.0))
+    lines = []
+    for row in found.rows:
+        if row.end_to_end:
+            ratio = found.ratio(row)
+            # without a restart in common there is no ratio: the dot is the quotient of the medians, without an interval
+            place = ratio.value if ratio else row.end_to_end.median_ns / base_ns
+            lines.append((found.is_refused(row), place, _place_row(found, row, ratio, place)))
+    return [line for _, _, line in sorted(lines, key=lambda one: one[:2])]
+
+
+def _place_row(found: Compared, row: Row, ratio: Ratio | None, place: float) -> DotLine:
+    assert row.end_to_end is not None, "only rows with a time have a place"
+    if row.arm == found.ship:
+        told = SO_FAR if found.answer and found.answer.reason else SHIPPED
+    elif row.arm == found.reference:
+        told = "baseline"
+    else:
+        told = tell_ratio(ratio) if ratio else NEVER_TOGETHER
+    refusal = found.tell_refusal(row).removeprefix(NOT_SHIPPED)
+    low, high = ratio.reading if ratio else (None, None)
     return DotLine(
-        name=short(arm),
-        told=told,
-        colour=colour,
-        value=ratio.value,
-        low=ratio.reading[0],
-        high=ratio.reading[1],
-        is_known=True,
+        name=row.arm,
+        figure=duration(row.end_to_end.median_ns),
+        told=f"{told}, {refusal}" if refusal else told,
+        colour=_choose_row_colour(found, row),
+        value=place,
+        low=low,
+        high=high,
+        is_known=ratio is not None,
     )
 
 
-def _draw_cell(answer: Answer, rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
-    ship = cut(short(answer.ship.arm), 24) if answer.ship else "the lowest median"
-    near = 1 + answer.same_within
-    axis = Axis(title=f"time ÷ {ship}'s", at=1.0, band=(1 / near, near))
-    return draw_panel(find_lines(answer, rows), axis, narrow=narrow, title=answer.group if several else "")
+def _choose_row_colour(found: Compared, row: Row) -> str:
+    if found.answer is None or found.ship is None or found.is_refused(row):
+        return SOFT
+    if row.arm == found.ship:
+        return CHOSEN
+    return EVEN if row.arm in {rival.arm for rival in (*found.answer.tied, *found.answer.unsettled)} else BEHIND
 
 
 MOST_LIMITS = 5
 WHAT = {
     Objective.LATENCY: "time",
-    Objective.RATE: "time an item",
+    Objective.RATE: "time per item",
     Objective.COST: "cost",
     Objective.SIZE: "size",
     Objective.INSTALL: "installed bytes",
@@ -311,8 +322,17 @@ def draw_decision(decision: Decision, *, narrow: bool) -> Chart | None:
 
 def tell_undrawn_candidates(decision: Decision) -> str:
     """Say what the figure has no room for."""
-    more = len(decision.candidates) - MOST_ARMS
+    more = len(decision.candidates) - MOST_TARGETS
     return f"Not drawn: {counted(more, 'more candidate')}." if more > 0 else ""
+
+
+def describe_decision(decision: Decision) -> str:
+    """Describe the figure to a reader who can't see it: each panel's candidates, and how they stand."""
+    told = []
+    for title, lines, _ in find_panels(decision):
+        candidates = (f"{line.name} {line.figure} {line.told}" for line in lines[:MOST_TARGETS])
+        told.append(f"{title}: {'; '.join(candidates)}.")
+    return " ".join(told)
 
 
 def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]:
@@ -321,9 +341,9 @@ def find_panels(decision: Decision) -> Iterator[tuple[str, list[DotLine], Axis]]
     best = next((judged.objective for judged in candidates if judged.objective), None)
     base = decision.of(decision.chosen).objective if decision.chosen else best
     if base:
-        against = f"{cut(short(decision.chosen), 24)}'s" if decision.chosen else "the least"
+        reference = cut(decision.chosen or "the least", NAME)
         near = 1 + decision.policy.indifferent
-        axis = Axis(title=f"{WHAT[decision.policy.objective]} ÷ {against}", at=1.0, band=(1 / near, near))
+        axis = Axis(title=f"{WHAT[decision.policy.objective]} relative to {reference}", at=1.0, band=(1 / near, near))
         yield (
             f"Objective: {decision.policy.objective}",
             [_place_objective(decision, judged, base) for judged in candidates],
@@ -347,17 +367,20 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
     elif judged.unmeasured and judged.objective:
         why.append(judged.unmeasured)
     place = judged.objective / base if judged.objective else None
-    told = tell_objective(decision, judged) if judged.objective else judged.unmeasured or "not measured"
-    if judged.candidate == decision.chosen:
-        return DotLine(name=short(judged.candidate), told=f"{told}, to ship", colour=colour, value=1.0)
+    figure = tell_objective(decision, judged) if judged.objective else ""
+    name = judged.candidate
+    if name == decision.chosen:
+        return DotLine(name=name, figure=figure, told=SHIPPED, colour=colour, value=1.0)
+    told = compare_objective(decision, judged.ratio) if judged.ratio else ""
     if colour == SOFT and why:
-        told = f"{told}; {why[0]}"
-    elif judged.ratio:
-        told = f"{known(judged.ratio)}{', tied' if colour == EVEN else ''}"
+        told = f"{told}, {why[0]}" if told else why[0]
+    elif not judged.objective:
+        told = judged.unmeasured or "not measured"
     if judged.ratio is None:
-        return DotLine(name=short(judged.candidate), told=told, colour=colour, value=place)
+        return DotLine(name=name, figure=figure, told=told, colour=colour, value=place)
     return DotLine(
-        name=short(judged.candidate),
+        name=name,
+        figure=figure,
         told=told,
         colour=colour,
         value=judged.ratio.value,
@@ -395,7 +418,7 @@ def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, s
         colour = CHOSEN if judged.candidate == decision.chosen else EVEN
     value, low, high = (None if end is None else end * scale for end in (finding.value, finding.low, finding.high))
     return DotLine(
-        name=short(judged.candidate),
+        name=judged.candidate,
         told=f"{told}: {words}",
         colour=colour,
         value=high if value is None else value,

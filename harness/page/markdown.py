@@ -1,16 +1,17 @@
-"""Runs as Markdown for the summary of a CI job: the answer as the terminal has it, tables, and notes."""
+"""Runs as Markdown for the summary of a CI job: the answer in words, a table, and folded what supports it."""
 
 from __future__ import annotations
 
 import html
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 
-from shootout.errors import printable
+from shootout.page.headline import Headline, Line, tell_decision, tell_headline
 from shootout.page.sources import PolicyAnswer
-from shootout.report import decision, table
-from shootout.report.answer import WIDEST, render_answers
-from shootout.report.screen import as_plain
+from shootout.page.text import clean_text
+from shootout.report import notes, table
+from shootout.report.answer import tabulate_answers
 from shootout.results.document import Document, GroupSummary
 
 MOST_BYTES = 900 * 1024
@@ -23,12 +24,10 @@ def render(documents: Sequence[Document], policy_answer: PolicyAnswer | None = N
     """Write the lines in front, a policy's answer, then all runs; what exceeds `MOST_BYTES` is left out."""
     room = MOST_BYTES - len(CUT.encode())
     kept: list[str] = []
-    for part in (
-        *front,
-        *_write_answer(policy_answer),
-        *(part for document in documents for part in _write_run(document)),
-    ):
-        text = printable(part)
+    answer = _write_headline(tell_decision(policy_answer)) if policy_answer else ()
+    runs = (part for document in documents for part in _write_run(document, has_answer=policy_answer is None))
+    for part in (*front, *answer, *runs):
+        text = clean_text(part)
         room -= len(text.encode()) + 2
         if room < 0:
             return "\n\n".join(kept) + CUT
@@ -36,41 +35,101 @@ def render(documents: Sequence[Document], policy_answer: PolicyAnswer | None = N
     return "\n\n".join(kept) + "\n"
 
 
-def _write_answer(policy_answer: PolicyAnswer | None) -> Iterator[str]:
-    if policy_answer:
-        yield "## What to ship, by the policy"
-        screen = decision.render(policy_answer.decision, policy_answer.question, WIDEST)
-        yield fence_text(as_plain(screen, WIDEST))
-
-
-def _write_run(document: Document) -> Iterator[str]:
-    yield f"## {escape_text(document.study)}"
-    yield fence_text(as_plain(render_answers(document, WIDEST), WIDEST))
+def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
+    """Write the run's answer if a policy's doesn't stand in its place, its table, and folded all else."""
+    headline = tell_headline(document)
+    if has_answer:
+        yield from _write_headline(headline)
+    else:
+        yield f"### The run {escape_text(document.study or PurePath(document.run).name)}"
+        yield escape_text(f"{headline.where}. {headline.when}")
+    if has_answer and len(document.answer) > 1:
+        headers, lines = tabulate_answers(document)
+        yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
+    lines = table.tell_run(document, full=True)
+    urgent = [line.plain for line in lines if line.style == "yellow"]
+    others = [line.plain for line in lines if line.style != "yellow"]
+    if urgent:
+        yield write_bullets(urgent)
+    if len(document.groups) == 1:
+        yield from _write_only_group(document.groups[0], document, others)
+        return
     for summary in document.groups:
-        yield _write_group(summary, document)
-    yield write_bullets([line.plain for line in table.tell_run(document, full=True)])
+        grid, told = _write_grid(summary, document), table.tell_group(summary, document, full=True)
+        title = table.title(summary, document.rows_of(summary.name))
+        yield _fold(title, [*grid, "", write_bullets([line.plain for line in told])])
+    if others:
+        yield write_bullets(others)
 
 
-def _write_group(summary: GroupSummary, document: Document) -> str:
-    rows = [row for row in document.rows if row.group == summary.name]
-    headers, lines = table.tabulate(summary, rows)
-    cells = [[str(line[name]) for name in headers] for line in lines]
-    title = html.escape(" ".join(table.title(summary, rows).split()))  # a blank line would end the HTML
-    grid = [write_line(headers), write_line(["---"] * len(headers), raw=True), *map(write_line, cells)] if lines else []
-    told = write_bullets([line.plain for line in table.tell_group(summary, rows, full=True)])
-    return "\n".join([f"<details><summary>{title}</summary>", "", *grid, "", told, "", "</details>"])
+def _write_only_group(summary: GroupSummary, document: Document, others: Sequence[str]) -> Iterator[str]:
+    """Write the table, what its brackets are, and folded how it was measured."""
+    if grid := _write_grid(summary, document):
+        yield "\n".join(grid)
+    found = table.compare_rows(summary, document)
+    if any(ratio for row in found.rows if (ratio := found.ratio(row)) and None not in ratio.reading):
+        yield escape_text(f"{notes.READING} {notes.ERRORS}")
+    told = [line.plain for line in table.tell_group(summary, document, full=True)]
+    yield _fold("How it was measured", [write_bullets([*told, *others])])
 
 
-def fence_text(text: str) -> str:
-    """Fence text so that it stands to the letter; no backticks in it end the block."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
+def _write_headline(headline: Headline) -> Iterator[str]:
+    yield f"## {escape_text(headline.title)}"
+    yield "  \n".join(escape_text(text) for text in (headline.where, headline.facts, headline.when) if text)
+    yield "\n".join(
+        f"- **{escape_text(point.label)}**: {'<br>'.join(map(_write_point_line, point.lines))}"
+        for point in headline.points
+    )
+
+
+def _write_point_line(line: Line) -> str:
+    parts = (escape_text(line.text), quote_code(line.command) if line.command else "", escape_text(line.remark))
+    return " ".join(filter(None, parts))
+
+
+def _write_grid(summary: GroupSummary, document: Document) -> list[str]:
+    """Write the lines of a group's table; why a target isn't shipped stands below its name."""
+    found = table.compare_rows(summary, document)
+    headers, lines = table.tabulate(found, full=False)
+    shown = [name for name in headers if name]
+    cells = []
+    for row, line in zip(found.rows, lines, strict=True):
+        reason = str(line.get("", ""))
+        name = escape_text(str(line[shown[0]]))
+        name = f"**{name}**" if row.arm == found.ship else name
+        others = (escape_text(str(line[header])) for header in shown[1:])
+        cells.append([f"{name}<br>{escape_text(reason)}" if reason else name, *others])
+    if not cells:
+        return []
+    return [
+        write_line(shown),
+        write_line(["---"] * len(shown), raw=True),
+        *(write_line(one, raw=True) for one in cells),
+    ]
+
+
+def _fold(title: str, parts: Sequence[str]) -> str:
+    """Write parts that open with a click; the title is HTML, which a blank line would end."""
+    name = html.escape(" ".join(title.split()))
+    return "\n".join([f"<details><summary>{name}</summary>", "", *parts, "", "</details>"])
+
+
+def quote_code(text: str) -> str:
+    """Quote text as code so that it stands to the letter; no backticks in it end the code."""
+    line = " ".join(text.split())
+    fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
+    room = " " if "`" in line else ""
+    return f"{fence}{room}{line}{room}{fence}"
 
 
 def escape_text(text: str) -> str:
     """Return text as one line that is no Markdown and no HTML."""
     return _STEERING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+
+
+def write_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Write a table of text."""
+    return "\n".join([write_line(headers), write_line(["---"] * len(headers), raw=True), *map(write_line, lines)])
 
 
 def write_line(cells: Sequence[str], *, raw: bool = False) -> str:

@@ -4,36 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
-from rich.console import RenderableType
 from rich.style import Style
 from rich.text import Text
 
-from shootout.errors import printable
 from shootout.page import charts, intervals, plots
+from shootout.page.headline import Headline, list_setup, tell_decision, tell_headline
+from shootout.page.legend import LEGEND
 from shootout.page.sources import MeasuredRun, PolicyAnswer
-from shootout.report import decision, table
-from shootout.report.answer import WIDEST, render_answers
+from shootout.page.text import clean_text
+from shootout.report import table
+from shootout.report.answer import tabulate_answers
 from shootout.report.columns import BY_HEADER, COLUMNS, Cell
-from shootout.report.screen import lines_of
 from shootout.results.document import Document, Row
 
-WIDTH, PHONE_WIDTH = WIDEST, 42
-"""The width of the first screen on a desktop and on a phone, in letters."""
 _LEFT = {column.header for column in COLUMNS if column.left}
+"""Headers whose columns are flush left."""
+OPEN = 3
+"""So many groups have their table open; the others are folded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells for a page; `remarks` stand below it."""
+    """Cells for a page.
+
+    Attributes:
+        left: headers whose columns are flush left.
+        ships: the line of what is shipped; None: there is none.
+    """
 
     title: str
     headers: Sequence[str]
     lines: Sequence[Sequence[Markup]]
-    remarks: Sequence[Markup] = ()
+    left: Sequence[str] = ()
+    ships: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTables:
+    """A group's table of a few columns, the one of all columns, and what is to be said of the group."""
+
+    name: str
+    first: Table
+    full: Table
+    remarks: Sequence[Markup]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +61,13 @@ class DrawnFigure:
     Attributes:
         title: what it shows, in a line.
         caption: how to read it.
+        description: what it shows, for a reader who can't see it.
         left_out: what the figure leaves out; "" if it has all.
     """
 
     title: str
     caption: str
+    description: str
     wide: Markup
     narrow: Markup
     left_out: str = ""
@@ -55,54 +75,83 @@ class DrawnFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """The part that stands before the runs: what a policy says of all of them."""
+    """The part that stands before the runs: what a policy decides on all of them."""
 
-    screen: Markup
-    narrow_screen: Markup
+    headline: Headline
     figure: DrawnFigure | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One run's part of the page."""
+    """One run's part of the page.
+
+    Attributes:
+        name: of the run, in a list of several.
+        answers: a line for each group, of a run with several answers.
+        groups: the others have no table.
+        remarks: how it was measured.
+        setup: the facts of the environment that a reader asks for first; `environment` has all.
+    """
 
     name: str
-    screen: Markup
-    narrow_screen: Markup
+    headline: Headline
+    answers: Table | None
     intervals: DrawnFigure | None
-    tables: Sequence[Table]
+    groups: Sequence[GroupTables]
+    remarks: Sequence[Markup]
     figures: Sequence[DrawnFigure]
     proof: Table
+    setup: Sequence[tuple[str, str]]
     environment: Table
-    remarks: Sequence[Markup]
 
 
 def render(runs: Sequence[MeasuredRun], policy_answer: PolicyAnswer | None = None) -> str:
-    """Render all runs below each other, in the given order; a policy's answer comes first."""
-    return write([lay_out(run) for run in runs], _lay_out_answer(policy_answer) if policy_answer else None)
+    """Render all runs below each other, in the given order; a policy's answer comes first, and is the only one."""
+    return write(list(map(lay_out, runs)), _lay_out_answer(policy_answer) if policy_answer else None)
 
 
 def write(sections: Sequence[Section], front: Front | None = None) -> str:
     """Write the page as HTML."""
+    titles = [front.headline.title] if front else [section.headline.title for section in sections]
+    template = _load_template()
+    return template.render(
+        sections=sections, front=front, dark=charts.DARK, legend=LEGEND, title="; ".join(titles), open=OPEN
+    )
+
+
+def write_answer(section: Section) -> str:
+    """Write a run's headline, as a heading of the third level, and what supports it, for a part of another page."""
+    macros: Any = _load_template().module
+    lines = str(macros.opening(section.headline, "h3")).splitlines()
+    return "\n".join(line for line in lines if line.strip())  # in Markdown a blank line may end HTML
+
+
+def _load_template() -> jinja2.Template:
     loader = jinja2.PackageLoader("shootout.page", ".")
-    templates = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    templates.tests["left"] = lambda header: header in _LEFT
-    page = templates.get_template("page.html").render(sections=sections, front=front, dark=charts.DARK)
-    return printable(page)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
+    )
+    environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND)
+    return environment.get_template("page.html")
+
+
+def _clean_value(value: object) -> object:
+    """Clean what a template writes; what is markup already was cleaned when it was made."""
+    return clean_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _lay_out_answer(answer: PolicyAnswer) -> Front:
-    wide, narrow = (
-        render_html(decision.render(answer.decision, answer.question, width), width) for width in (WIDTH, PHONE_WIDTH)
-    )
     figure = _draw_twice(
         "Objective and limits",
-        "Dots are figures, bars their intervals; the shaded stripe is what counts as equal, a brown line is a limit. "
-        "Blue: to ship; green: tied, or meets the limit; brown: worse, or breaks it; grey: refused, or not known.",
+        "The first panel compares each candidate's objective with the chosen one's; a bar is the 95 % interval, and "
+        "the shaded stripe counts as equal. Below, a brown line is a limit, and a bar reaches from the lowest to the "
+        "highest value that the measurements allow. Blue diamond: ships. Green: tied, or meets the limit. Brown: "
+        "worse, or breaks the limit. Grey: not eligible, or unknown.",
         lambda narrow: intervals.draw_decision(answer.decision, narrow=narrow),
         lambda: intervals.tell_undrawn_candidates(answer.decision),
+        lambda: intervals.describe_decision(answer.decision),
     )
-    return Front(screen=wide, narrow_screen=narrow, figure=figure)
+    return Front(headline=tell_decision(answer), figure=figure)
 
 
 def lay_out(run: MeasuredRun) -> Section:
@@ -110,43 +159,98 @@ def lay_out(run: MeasuredRun) -> Section:
     document = run.document
     others = (_draw_kind(run, name) for name in plots.KINDS if name != plots.FIRST)
     return Section(
-        name=f"{document.study} ({document.run})" if document.study else document.run,
-        screen=render_screen(document, WIDTH),
-        narrow_screen=render_screen(document, PHONE_WIDTH),
+        name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
+        headline=tell_headline(document),
+        answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         intervals=_draw_kind(run, plots.FIRST),
-        tables=list(_tabulate_groups(document)),
+        groups=list(_tabulate_groups(document)),
+        remarks=mark_lines(table.tell_run(document, full=True)),
         figures=[figure for figure in others if figure],
         proof=tabulate_proof(document),
+        setup=[fact for fact in list_setup(document) if fact[1]],
         environment=tabulate_environment(document),
-        remarks=mark_lines(table.tell_run(document, full=True)),
     )
 
 
-def _tabulate_groups(document: Document) -> Iterator[Table]:
+def _tabulate_answers(document: Document) -> Table:
+    headers, lines = tabulate_answers(document)
+    return Table(
+        title="What to ship in each group",
+        headers=headers,
+        lines=[[mark_cell(line[name]) for name in headers] for line in lines],
+        left=[name for name in headers if name not in ("time", "size")],
+    )
+
+
+def _tabulate_groups(document: Document) -> Iterator[GroupTables]:
     for summary in document.groups:
-        rows = [row for row in document.rows if row.group == summary.name]
-        headers, lines = table.tabulate(summary, rows)
-        yield Table(
-            title=table.title(summary, rows),
-            headers=headers,
-            lines=[[mark_cell(line[name]) for name in headers] for line in lines],
-            remarks=mark_lines(table.tell_group(summary, rows, full=True)),
+        found = table.compare_rows(summary, document)
+        if not found.rows:
+            continue
+        rows = document.rows_of(summary.name)
+        ships = next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None)
+        first, full = (
+            _make_group_table(found, title, ships, full=full)
+            for full, title in ((False, "Eligible and rejected targets"), (True, "All columns"))
         )
+        yield GroupTables(
+            name=table.title(summary, rows),
+            first=first,
+            full=full,
+            remarks=mark_lines(table.tell_group(summary, document, full=True)),
+        )
+
+
+def _make_group_table(found: table.Compared, title: str, ships: int | None, *, full: bool) -> Table:
+    """Make a group's table; why a target isn't shipped stands below its name, in place of a column."""
+    headers, lines = table.tabulate(found, full=full)
+    shown = [name for name in headers if name]
+    compared = set(found.titles().values())
+    return Table(
+        title=f"{title} of {found.summary.name}",
+        headers=shown,
+        lines=[[_mark_target(line, shown[0]), *(mark_cell(line[name]) for name in shown[1:])] for line in lines],
+        left=[name for name in shown if name in _LEFT or name in compared],
+        ships=ships,
+    )
+
+
+def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
+    reason = str(line.get("", ""))
+    state = Markup('<span class="state">{}</span>').format(mark_cell(reason)) if reason else ""
+    return mark_cell(line[name]) + state
 
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:
     kind = plots.KINDS[name]
-    return _draw_twice(kind.title, kind.caption, lambda narrow: kind.draw(run, narrow), lambda: kind.tell_left_out(run))
+    return _draw_twice(
+        kind.title,
+        kind.caption,
+        lambda narrow: kind.draw(run, narrow),
+        lambda: kind.tell_left_out(run),
+        lambda: kind.describe(run) if kind.describe else "",
+    )
 
 
 def _draw_twice(
-    title: str, caption: str, draw: Callable[[bool], charts.Chart | None], tell_left_out: Callable[[], str]
+    title: str,
+    caption: str,
+    draw: Callable[[bool], charts.Chart | None],
+    tell_left_out: Callable[[], str],
+    describe: Callable[[], str],
 ) -> DrawnFigure | None:
     """Draw a figure for a desktop and for a phone; return None if there is nothing to show."""
     drawn = [Markup(charts.to_svg(chart)) for narrow in (False, True) if (chart := draw(narrow))]  # noqa: S704
     if not drawn:
         return None
-    return DrawnFigure(title=title, caption=caption, wide=drawn[0], narrow=drawn[1], left_out=tell_left_out())
+    return DrawnFigure(
+        title=title,
+        caption=caption,
+        description=" ".join(filter(None, [f"{title}.", describe()])),
+        wide=drawn[0],
+        narrow=drawn[1],
+        left_out=tell_left_out(),
+    )
 
 
 PROOF = ("target", "library", "device", "threads", "compute layers", "proven", "error", "fallbacks")
@@ -158,7 +262,7 @@ def tabulate_proof(document: Document) -> Table:
     for row in document.rows:
         if row.executed:
             accounts[_list_proof_cells(row, row.executed)] = None
-    return Table(title="Proof", headers=PROOF, lines=[[*map(mark_cell, line)] for line in accounts])
+    return _make_text_table("What ran, and the proof", PROOF, accounts)
 
 
 def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
@@ -177,10 +281,12 @@ def _list_proof_cells(row: Row, executed: Mapping[str, Any]) -> tuple[str, ...]:
 
 def tabulate_environment(document: Document) -> Table:
     """Tabulate every fact of the machine and of the software, by its path in the document."""
-    facts = {"run": document.run, "study": document.study, **document.environment}
-    return Table(
-        title="Environment", headers=("fact", "value"), lines=[[*map(mark_cell, fact)] for fact in _list_facts(facts)]
-    )
+    facts = {"run": PurePath(document.run).name, "study": document.study, **document.environment}
+    return _make_text_table("All facts of the environment", ("fact", "value"), _list_facts(facts))
+
+
+def _make_text_table(title: str, headers: Sequence[str], lines: Iterable[Sequence[str]]) -> Table:
+    return Table(title=title, headers=headers, lines=[[*map(mark_cell, line)] for line in lines], left=headers)
 
 
 def _list_facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -191,20 +297,6 @@ def _list_facts(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield f"{prefix}{name}", ", ".join(map(str, value)) or "none"
         elif value not in (None, ""):
             yield f"{prefix}{name}", str(value)
-
-
-def render_screen(document: Document, width: int) -> Markup:
-    """Render the answer as the terminal has it."""
-    return render_html(render_answers(document, width), width)
-
-
-def render_html(parts: Sequence[RenderableType], width: int) -> Markup:
-    """Render what the terminal shows as HTML for a `pre`: the same letters, escaped; styles become classes."""
-    lines = (
-        Markup().join(_mark_text(segment.text, segment.style) for segment in line).rstrip()
-        for line in lines_of(parts, width)
-    )
-    return Markup("\n").join(lines).strip("\n")
 
 
 def mark_lines(parts: Iterable[Text]) -> list[Markup]:
@@ -218,10 +310,11 @@ def mark_lines(parts: Iterable[Text]) -> list[Markup]:
 
 def mark_cell(value: Cell) -> Markup:
     """Turn one cell of a table into HTML."""
-    return mark_lines([value])[0] if isinstance(value, Text) else escape(value)
+    return mark_lines([value])[0] if isinstance(value, Text) else escape(clean_text(value))
 
 
 def _mark_text(text: str, style: Style | None) -> Markup:
+    text = clean_text(text)
     if style is None or not text.strip():
         return escape(text)
     names = [style.color.name] if style.color else []

@@ -59,7 +59,7 @@ def draw_precisions(document: Document, *, narrow: bool) -> Chart | None:
 def tell_undrawn_groups(document: Document) -> str:
     """Say what the figure has no room for."""
     more = len(_group_steps(document)) - MOST_GROUPS
-    return f"Not drawn: {counted(more, 'more group')}, which the tables have." if more > 0 else ""
+    return f"Not drawn: {counted(more, 'more group')}; the tables have all." if more > 0 else ""
 
 
 def _group_steps(document: Document) -> dict[str, list[PrecisionStep]]:

@@ -99,9 +99,9 @@ def tell_scale(run: MeasuredRun) -> str:
     span = _choose_span([offset for arm in arms for one in _list_rounds(lines[arm]) for offset in one[1]])
     group = next(iter(lines.values()))[0].group
     more, together = len(lines) - len(arms), _count_merged_rounds(_lay_out_rounds(lines)[0])
-    told = f"{group}. From the middle of a strip to its edge: {math.expm1(span):.0%} of the arm's median."
+    told = f"{group}. From the middle of a strip to its edge: {math.expm1(span):.0%} of the target's median."
     told += f" Each point is the median of up to {together} rounds." if together > 1 else ""
-    return told + (f" Not drawn: {counted(more, 'more arm')}." if more > 0 else "")
+    return told + (f" Not drawn: {counted(more, 'more target')}." if more > 0 else "")
 
 
 def _find_restarts(run: MeasuredRun) -> dict[str, list[Played]]:

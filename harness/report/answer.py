@@ -6,7 +6,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -98,14 +98,14 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     words = answer.ship.arm if answer.ship else f"no answer: {answer.reason}"
     if answer.ship and answer.reason:
         words += SO_FAR
-    yield from write_head(words, _write_title(answer, rows, document.environment), width)
-    yield from labelled("", _tell_figures(answer, rows), width)
-    yield from labelled("Tied", _tell_ties(answer), width)
-    yield from labelled("Unsure", _tell_unsettled(answer), width)
-    for number, items in enumerate(filter(None, _tell_trust(answer, rows, document, width - INDENT))):
+    yield from write_head(words, write_title(answer, rows, document.environment), width)
+    yield from labelled("", tell_figures(answer, rows), width)
+    yield from labelled("Tied", tell_ties(answer), width)
+    yield from labelled("Unsure", tell_unsettled(answer), width)
+    for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
         yield from labelled("" if number else "Sure", items, width)
     yield from _write_faster(answer, width)
-    yield from labelled("Not", _tell_unsound(answer), width)
+    yield from labelled("Not", tell_unsound(answer), width)
     yield from labelled("Smaller", map(tell_step, answer.smaller), width)
     yield from labelled("Changes", tell_changes(answer.would_change), width)
     yield from labelled("Skipped", tell_skipped([answer], document.rows), width)
@@ -123,7 +123,7 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
     yield from labelled("", title.split(" · "), width)
 
 
-def _write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
+def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
     """Write model, batch, threads and machine."""
     threads = sorted({row.threads for row in rows})
     count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
@@ -141,7 +141,7 @@ def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from (gpu["name"] for gpu in environment.get("gpus", ()) if "name" in gpu)
 
 
-def _tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
+def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     """List how fast the shipped arm is, and what it takes."""
     ship = answer.ship
     if ship is None:
@@ -264,14 +264,14 @@ def _tell_metric_limit(metric: Metric) -> str:
     return f"{told}, limit {sign}{metric.limit:.2g}: {verdict}"
 
 
-def _tell_ties(answer: Answer) -> Iterator[str]:
+def tell_ties(answer: Answer) -> Iterator[str]:
     """Name the targets that may be equally fast, and what chose among them."""
     yield from fold((compare_rival(rival) for rival in answer.tied), SHOWN)
     if answer.chosen_by:
         yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in answer.chosen_by)}"
 
 
-def _tell_unsettled(answer: Answer) -> Iterator[str]:
+def tell_unsettled(answer: Answer) -> Iterator[str]:
     """Name the targets that measured slower, but aren't significantly slower."""
     yield from fold((compare_rival(rival) for rival in answer.unsettled), SHOWN)
 
@@ -281,7 +281,7 @@ def compare_rival(rival: Rival, words: Words = SPEED) -> str:
     return f"{short(rival.arm)}: {tell_ratio(rival.ratio, words=words) if rival.ratio else NEVER_TOGETHER}"
 
 
-def _tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
+def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: int) -> Iterator[list[str]]:
     """Tell how well founded the answer is, and what would settle what is open; a list is a paragraph.
 
     Args:
@@ -372,40 +372,65 @@ MOST_FASTER = 4
 
 def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     """Write what is faster and may not be shipped: how much, the reason, and what to type."""
-    faster = [change for change in answer.would_change if change.when == "looser"]
+    faster = find_faster(answer)
     if not faster:
         return
+    yield bold(FASTER, len(FASTER))
+    for line in tell_faster(faster):
+        yield from labelled("", [line], width)
+    for way_out in list_ways_out(faster):
+        yield from _write_command(way_out, width)
+
+
+def find_faster(answer: Answer) -> list[WouldChange]:
+    """Return what is faster than the shipped one and may not be shipped."""
+    return [change for change in answer.would_change if change.when == "looser"]
+
+
+def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
+    """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
     reasons = {tell_refusal(change) for change in faster}
     is_shared = len(reasons) == 1 < len(faster)
-    if is_shared:  # it is said once
-        yield from labelled(f"{FASTER}:", [reasons.pop().replace("its accuracy", "their accuracy")], width)
-    else:
-        yield bold(FASTER, len(FASTER))
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
         why = "" if is_shared else f": {tell_refusal(change)}"
-        yield from labelled("", [f"{short(change.arm)}  {told}{why}"], width)
+        yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:
-        yield from labelled("", [f"{len(faster) - MOST_FASTER} more, which the table has"], width)
+        yield f"{len(faster) - MOST_FASTER} more, which the table has"
+    if is_shared:
+        yield f"each: {reasons.pop()}"
+
+
+class WayOut(NamedTuple):
+    """A command that would let a faster target be shipped, with a label before it and a remark behind it."""
+
+    label: str
+    command: str
+    remark: str
+
+
+def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
+    """List what to type: to measure the accuracy, and to accept the error."""
     measure = next((change.measure for change in faster if change.measure), None)
     if measure:
-        yield from _write_command(MEASURE, measure, SHIPS_IT, width)
+        yield WayOut(MEASURE, measure, SHIPS_IT)
     if accept := next((change for change in faster if change.accept), None):
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
-        yield from _write_command(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name, width)
+        yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
 
 
-def _write_command(label: str, command: str, remark: str, width: int) -> Iterator[Text]:
-    """Write a command in as many lines as it takes, with its label before it and a remark behind it."""
-    column, room = label.ljust(COMMAND_COLUMN), width - INDENT - COMMAND_COLUMN
-    lines = [line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT)]
+def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
+    """Write a command in as many lines as it takes, with its label before it and its remark below it."""
+    label, command, remark = way_out
+    room = width - INDENT - COMMAND_COLUMN
     if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
         room = width - INDENT
         yield Text(f"{' ' * INDENT}{label}")
         yield from labelled("", [typed(command, room)], width)
     else:
-        yield Text(f"{' ' * INDENT}{column}{lines[0]}")
-        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in lines[1:])
+        first, *more = (line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT))
+        yield Text(f"{' ' * INDENT}{label.ljust(COMMAND_COLUMN)}{first}")
+        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in more)
     if remark:
         yield Text(f"{' ' * (width - room)}{remark}")
 
@@ -423,7 +448,7 @@ def tell_refusal(change: WouldChange) -> str:
     return NO_LABELS if change.measure else RANDOM_INPUTS
 
 
-def _tell_unsound(answer: Answer) -> Iterator[str]:
+def tell_unsound(answer: Answer) -> Iterator[str]:
     """Name the targets that have no sound time, and why."""
     unsound = [passed for passed in answer.passed if passed.because == "unsound"]
     told = (f"{short(passed.arm)}: {(passed.reason or '').removeprefix(passed.arm).strip()}" for passed in unsound)
@@ -501,39 +526,47 @@ Place = Mapping[str, Value]
 def render_answers(document: Document, width: int) -> list[RenderableType]:
     """Render what to ship, in so many columns; a run without an answer shows nothing."""
     narrow = max(min(width, WIDEST), NARROWEST)
-    rows = {answer.group: [row for row in document.rows if row.group == answer.group] for answer in document.answer}
     if len(document.answer) == 1:
         (answer,) = document.answer
-        return [*render_answer(answer, rows[answer.group], document, narrow), Text()]
-    return [*_render_grid(document, rows, width, narrow), Text()] if document.answer else []
+        return [*render_answer(answer, document.rows_of(answer.group), document, narrow), Text()]
+    return [*_render_grid(document, width, narrow), Text()] if document.answer else []
 
 
-def _render_grid(
-    document: Document, rows: Mapping[str, Sequence[Row]], width: int, narrow: int
-) -> Iterator[RenderableType]:
+def _render_grid(document: Document, width: int, narrow: int) -> Iterator[RenderableType]:
     """Render a line for each group: what to ship, and what may be equally fast; then what holds for all groups."""
     answers = document.answer
-    places = {answer.group: _place_row(rows[answer.group][0]) for answer in answers}
-    axes = varied(list(places.values()))
-    where = _locate_cells(places, axes)
-    yield Text(f"What to ship, in {len(places)} groups", style="bold")
-    yield from _render_cells(answers[:SHOWN_CELLS], rows, where, width)
+    yield Text(f"What to ship, in {len(answers)} groups", style="bold")
+    yield from _render_cells(document, width)
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
-    without = [answer for answer in answers if not answer.ship]
-    yield from labelled("No answer", _tell_reasons(without, where), narrow)
-    yield from labelled("So far", _tell_reasons([answer for answer in answers if answer.ship], where), narrow)
-    for axis in axes:
-        yield from labelled(f"Changes by {axis}", _tell_axis_changes(axis, answers, places), narrow)
-    for answer in answers:
-        yield from labelled(f"Smaller, {_name_cell(where[answer.group])}:", map(tell_step, answer.smaller), narrow)
-    disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
-    restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
-    yield from labelled("Sure", tell_race(restarts, disturbed, controls), narrow)
+    for label, items in tell_all_groups(document):
+        yield from labelled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
     yield from labelled("Skipped", tell_skipped(answers, document.rows), narrow)
     if command := next((answer.next for answer in answers if answer.next), None):
         yield from labelled("Next", [typed(command, narrow - INDENT)], narrow)
+
+
+def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
+    """Tell what holds for all groups together: labels, and the items of each."""
+    answers, (places, axes, where) = document.answer, _place_answers(document)
+    without = [answer for answer in answers if not answer.ship]
+    yield "No answer", list(_tell_reasons(without, where))
+    yield "So far", list(_tell_reasons([answer for answer in answers if answer.ship], where))
+    for axis in axes:
+        yield f"Changes by {axis}", list(_tell_axis_changes(axis, answers, places))
+    for answer in answers:
+        yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
+    disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
+    restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
+    yield "Sure", list(tell_race(restarts, disturbed, controls))
+
+
+def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:
+    """Return the place of each group, the axes along which they differ, and the place in words; by group's name."""
+    places = {answer.group: _place_row(document.rows_of(answer.group)[0]) for answer in document.answer}
+    axes = varied(list(places.values()))
+    return places, axes, _locate_cells(places, axes)
 
 
 def _locate_cells(places: Mapping[str, Place], axes: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -552,22 +585,28 @@ def _name_cell(where: Mapping[str, str]) -> str:
     return where.get("cell") or ", ".join(f"{axis}={value}" for axis, value in where.items() if value)
 
 
-def _render_cells(
-    answers: Sequence[Answer], rows: Mapping[str, Sequence[Row]], where: Mapping[str, Mapping[str, str]], width: int
-) -> Iterator[RenderableType]:
-    """Render a table if it fits, else a paragraph each."""
+def tabulate_answers(document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
+    """Return the headers that have a figure, and a line for each group: where it is, what to ship there."""
+    _, _, where = _place_answers(document)
     lines: list[dict[str, Cell]] = [
-        {**where[answer.group], **_fill_cells(answer, rows[answer.group])} for answer in answers
+        {**where[answer.group], **_fill_cells(answer, document.rows_of(answer.group))} for answer in document.answer
     ]
-    headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
+    return [name for name in lines[0] if any(str(line[name]) for line in lines)], lines
+
+
+def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:
+    """Render a table if it fits, else a paragraph each."""
+    headers, every = tabulate_answers(document)
+    lines = every[:SHOWN_CELLS]
     table = make_table(headers, lines, left=set(headers) - {"time", "size"})
     if fits(table, width):
         yield table
         return
-    for answer, line in zip(answers, lines, strict=True):
+    for line in lines:
         told = [(name, str(line[name])) for name in SHIP if str(line[name])]
         items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
-        yield from labelled(f"{_name_cell(where[answer.group])}:", items, width)
+        place = {name: str(text) for name, text in line.items() if name not in SHIP}
+        yield from labelled(f"{_name_cell(place)}:", items, width)
 
 
 def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
@@ -631,20 +670,23 @@ def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str
 
 def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text]:
     """Name the targets that are faster than what is shipped, and in how many groups; one command for the first."""
-    groups: dict[str, list[WouldChange]] = {}
-    for answer in answers:
-        if change := next((change for change in answer.would_change if change.when == "looser"), None):
-            groups.setdefault(change.arm, []).append(change)
-    if not groups:
+    lines = tell_faster_of_all(answers)
+    if not lines:
         return
     yield bold(FASTER, len(FASTER))
+    for line in lines:
+        yield from labelled("", [line], width)
+    for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
+        yield from _write_command(way_out, width)
+
+
+def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:
+    """Name the targets that are faster than what is shipped, in how many groups, and why they may not be shipped."""
+    groups: dict[str, list[WouldChange]] = {}
+    for answer in answers:
+        for change in find_faster(answer)[:1]:
+            groups.setdefault(change.arm, []).append(change)
     why: dict[str, list[str]] = {}
     for arm, some in groups.items():
         why.setdefault(tell_refusal(some[0]), []).append(f"{short(arm)} in {counted(len(some), 'group')}")
-    for reason, arms in why.items():
-        yield from labelled("", [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}"], width)
-    first = next(change for some in groups.values() for change in some)
-    if first.measure:
-        yield from _write_command(MEASURE, first.measure, SHIPS_IT, width)
-    if first.accept:
-        yield from _write_command(ACCEPT if first.measure else ACCEPT.removeprefix("or "), first.accept, "", width)
+    return [f"{', '.join(fold(arms, MOST_FASTER))}: {reason}" for reason, arms in why.items()]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.text import Text
 
@@ -46,52 +45,69 @@ WORDS = {
     Objective.INSTALL: SMALLNESS,
 }
 """How the directions of an objective are called."""
+BETTER = {objective: f"{words.less.capitalize()}, not shipped" for objective, words in WORDS.items()}
+"""The label of what is better than the chosen one and may not be shipped; it stands on a line of its own."""
+NEXT = "Next"
+"""The label of commands."""
 
 
 def render(decision: Decision, question: Question, width: int) -> list[Text]:
     """Render the screen in so many columns."""
-    chosen = decision.of(decision.chosen) if decision.chosen else None
-    rows = {candidate.label: candidate.row for candidate in question.candidates}
-    environments = {document.environment.get("machine"): document.environment for document in question.documents}
-    title = " · ".join(_list_title_parts(decision, rows, list(environments.values())))
-    lines = [
-        *write_head(_tell_outcome(decision), title, width),
-        *labelled("", _tell_figures(decision, chosen, rows, question), width),
-        *labelled("Met", _tell_met_limits(decision, chosen), width),
-        *labelled("Cost", _tell_chosen_cost(decision, chosen), width),
-        *labelled("Tied", _tell_ties(decision), width),
-        *labelled("Sure", _tell_trust(decision, question), width),
-        *_write_better(decision, width),
-        *labelled("Not", fold(_tell_passed(decision), SHOWN), width),
-        *labelled("Unknown", fold(_tell_unknown(decision), SHOWN), width),
-        *labelled("Nearest", _tell_nearest_miss(decision), width),
-        *labelled("Changes", _tell_changes(decision), width),
-        *labelled(
-            "Skipped",
-            tell_skipped(question.answers, [row for document in question.documents for row in document.rows]),
-            width,
-        ),
-        *labelled("Next", [typed(command, width - INDENT) for command in _list_next(decision, question)], width),
-    ]
+    lines = [*write_head(tell_outcome(decision), " · ".join(list_title_parts(decision, question)), width)]
+    for label, items in tell_parts(decision, question):
+        if label == BETTER[decision.policy.objective]:
+            lines += [bold(label, len(label)), *(line for item in items for line in labelled("", [item], width))]
+        else:
+            shown = [typed(item, width - INDENT) for item in items] if label == NEXT else items
+            lines += labelled(label, shown, width)
     return [
         *lines,
-        *(Text(f"note: {note}") for note in _list_notes_on_rows(decision, rows)),
+        *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
         *(Text(f"warning: {warning}", style="yellow") for warning in decision.warnings),
         Text(),
     ]
 
 
-def _tell_outcome(decision: Decision) -> str:
+def tell_parts(decision: Decision, question: Question) -> Iterator[tuple[str, list[str]]]:
+    """Tell all but the first line: labels, and the items of each, for a screen or a page."""
+    chosen = decision.of(decision.chosen) if decision.chosen else None
+    rows = _rows_by_candidate(question)
+    every = [row for document in question.documents for row in document.rows]
+    parts: list[tuple[str, Iterable[str]]] = [
+        ("", _tell_figures(decision, chosen, rows, question)),
+        ("Met", _tell_met_limits(decision, chosen)),
+        ("Cost", _tell_chosen_cost(decision, chosen)),
+        ("Tied", _tell_ties(decision)),
+        ("Sure", _tell_trust(decision, question)),
+        (BETTER[decision.policy.objective], _tell_better(decision)),
+        ("Not", fold(_tell_passed(decision), SHOWN)),
+        ("Unknown", fold(_tell_unknown(decision), SHOWN)),
+        ("Nearest", _tell_nearest_miss(decision)),
+        ("Changes", _tell_changes(decision)),
+        ("Skipped", tell_skipped(question.answers, every)),
+        (NEXT, _list_next(decision, question)),
+    ]
+    for label, found in parts:
+        if items := list(found):
+            yield label, items
+
+
+def _rows_by_candidate(question: Question) -> dict[str, Row]:
+    return {candidate.label: candidate.row for candidate in question.candidates}
+
+
+def tell_outcome(decision: Decision) -> str:
+    """Tell what to ship, or that nothing meets every limit, or that it is undecided."""
     if decision.chosen:
         return decision.chosen
     return "nothing: no candidate meets every limit" if decision.outcome == "infeasible" else "undecided"
 
 
-def _list_title_parts(
-    decision: Decision, rows: Mapping[str, Row], environments: Sequence[Mapping[str, Any]]
-) -> list[str]:
+def list_title_parts(decision: Decision, question: Question) -> list[str]:
     """List model, batch, threads and machine; or the number of machines."""
-    threads = sorted({row.threads for row in rows.values()})
+    by_machine = {document.environment.get("machine"): document.environment for document in question.documents}
+    environments = list(by_machine.values())
+    threads = sorted({candidate.row.threads for candidate in question.candidates})
     told = [f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"] if threads else []
     machines = [" · ".join(tell_machine(environments[0]))] if len(environments) == 1 else []
     return [*decision.title, *told, *(machines or [counted(len(environments), "machine")])]
@@ -219,26 +235,20 @@ def _list_next(decision: Decision, question: Question) -> Iterator[str]:
             yield candidate.play.cell.read_by("ship", f"--target {target}", "-o model-1")
 
 
-def _write_better(decision: Decision, width: int) -> Iterator[Text]:
-    """Write what is better than the chosen one and may not be shipped: how much, the reason, and what accepts it."""
-    words = WORDS[decision.policy.objective]
+def _tell_better(decision: Decision) -> Iterator[str]:
+    """Tell what is better than the chosen one and may not be shipped: how much, the reason, and what accepts it."""
     better = [
         (judged, judged.ratio)
         for judged in decision.candidates
         if judged.ratio and judged.standing is not Standing.MET and not judged.fault and is_faster(judged.ratio)
     ]
-    if not better or not decision.chosen:
-        return
-    title = f"{words.less.capitalize()}, not shipped"
-    yield bold(title, len(title))
-    for judged, ratio in sorted(better, key=lambda one: one[1].value)[:SHOWN]:
+    for judged, ratio in sorted(better, key=lambda one: one[1].value)[:SHOWN] if decision.chosen else ():
         refused = [finding for finding in judged.limits if finding.standing is judged.standing]
         reasons = [*map(tell_finding, refused), *([judged.unmeasured] if judged.unmeasured else [])]
-        told = f"{short(judged.candidate)}  {_compare(decision, ratio)}: {', '.join(reasons)}"
-        yield from labelled("", [told], width)
+        yield f"{short(judged.candidate)}  {compare_objective(decision, ratio)}: {', '.join(reasons)}"
         options = [option for finding in refused if (option := _accept(finding))]
         if options and len(options) == len(reasons):
-            yield from labelled("", [f"to accept it: the same command with {' '.join(options)}"], width)
+            yield f"to accept it: the same command with {' '.join(options)}"
 
 
 def _accept(finding: Finding) -> str:
@@ -262,10 +272,10 @@ def _tell_passed(decision: Decision) -> Iterator[str]:
             if not (judged.ratio and decision.chosen and is_faster(judged.ratio)):  # else it is told above
                 yield f"{name}: {', '.join(map(tell_finding, broken))}"
         elif judged.ratio and decision.chosen:
-            yield f"{name}: {_compare(decision, judged.ratio)}"
+            yield f"{name}: {compare_objective(decision, judged.ratio)}"
 
 
-def _compare(decision: Decision, ratio: Ratio) -> str:
+def compare_objective(decision: Decision, ratio: Ratio) -> str:
     """Compare a candidate with the chosen one; say so if the two were not measured together."""
     apart = decision.policy.objective in (Objective.LATENCY, Objective.RATE) and not ratio.restarts
     return tell_ratio(ratio, words=WORDS[decision.policy.objective]) + (f", {NEVER_TOGETHER}" if apart else "")
@@ -285,13 +295,14 @@ def _tell_unknown(decision: Decision) -> Iterator[str]:
         yield f"{', '.join(fold(labels, NAMED))}: {reason}"
 
 
-def _list_notes_on_rows(decision: Decision, rows: Mapping[str, Row]) -> list[str]:
+def list_notes_on_rows(decision: Decision, question: Question) -> list[str]:
     """List what the runs say of candidates whose outputs aren't known to be good enough: how many rows judge them."""
     unknown = [
         judged.candidate
         for judged in decision.candidates
         if any(one.limit in FIDELITY and one.standing is Standing.UNKNOWN for one in judged.limits)
     ]
+    rows = _rows_by_candidate(question)
     return list(dict.fromkeys(note for label in unknown for note in rows[label].notes))
 
 

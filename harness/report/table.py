@@ -17,7 +17,7 @@ from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
 from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_faster, is_judged
-from shootout.results.document import Answer, Document, GroupSummary, Row, Timing
+from shootout.results.document import Answer, Document, GroupSummary, Ratio, Row, Timing
 from shootout.stats.verdicts import Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, seconds, size
@@ -300,10 +300,41 @@ class Compared:
         """Tell whether a row with a time may not be shipped."""
         return bool(self.ship and row.end_to_end and self.answer and row.arm not in self.answer.eligible)
 
-    def columns(self, headers: Sequence[str]) -> list[str]:
-        """Return the headers without comparisons that this group doesn't have: one reference if it is enough."""
+    @property
+    def reference(self) -> str | None:
+        """Return the arm that the rows are compared with: what is shipped, else the baseline."""
+        return self.ship or self.summary.baseline
+
+    def ratio(self, row: Row) -> Ratio | None:
+        """Return a row's time over that of the reference; None of the reference, and if they share no restart."""
+        timing = row.end_to_end
+        return (timing.ship_ratio if self.ship else timing.ratio) if timing else None
+
+    def tell_refusal(self, row: Row) -> str:
+        """Tell in a few words why a row may not be shipped; "" if it may, or if the group has no answer."""
+        if not self.is_refused(row) or self.answer is None:
+            return ""
+        passed = next((passed for passed in self.answer.passed if passed.arm == row.arm), None)
+        if passed and passed.because == "unsound":
+            reason = (passed.reason or "").removeprefix(row.arm).strip()
+            return reason if len(reason) <= LONGEST_NOTE else "no sound time"
+        faster = row.end_to_end is not None and is_faster(row.end_to_end.ship_ratio)
+        return f"{NOT_SHIPPED if faster else ''}{_name_refusal(row)}"
+
+    def choose_headers(self, *, full: bool) -> list[str]:
+        """Return the headers of all columns, or of the first ones, with no comparison that this group doesn't have."""
+        if not full:
+            first = COSTS_FIRST if _is_about_costs(self.rows) else RACE_FIRST
+            return list(first) if self.ship else [BASELINE if name == SHIP else name for name in first]
         left_out = {SHIP} if not self.ship else {BASELINE} if self.ship == self.summary.baseline else set()
-        return [name for name in headers if name not in left_out]
+        return [name for name in (COSTS if _is_about_costs(self.rows) else RACE) if name not in left_out]
+
+
+SHIPPED, SO_FAR = "ships", "fastest so far"
+"""Stands in place of a comparison of what is shipped."""
+NOT_SHIPPED = "not shipped: "
+LONGEST_NOTE = 40
+"""Letters; a longer reason stands in the answer only."""
 
 
 LONGEST_TITLE = 40
@@ -321,14 +352,17 @@ def compare_rows(summary: GroupSummary, document: Document) -> Compared:
     return replace(found, rows=[*(row for row in timed if row not in refused), *refused, *others])
 
 
-def tabulate(summary: GroupSummary, document: Document) -> tuple[list[str], list[dict[str, Cell]]]:
-    """Return the columns that have a figure, and the cells of the group's rows by column, as the table has them.
+def tabulate(found: Compared, *, full: bool) -> tuple[list[str], list[dict[str, Cell]]]:
+    """Return the columns that have a figure, and the cells of each row by column, for a page.
 
-    The comparisons' columns have the names of what the rows are compared with.
+    The comparisons' columns have the names of what the rows are compared with; the column of reasons has none. No mark
+    stands before a target's name.
+
+    Args:
+        full: all columns.
     """
-    found = compare_rows(summary, document)
-    headers = found.columns(COSTS if _is_about_costs(found.rows) else RACE)
-    lines = [_fill_cells(found, row, headers) for row in found.rows]
+    headers = found.choose_headers(full=full)
+    lines = [_fill_cells(found, row, headers, marked=False) for row in found.rows]
     titles = found.titles()
     shown = [name for name in headers if any(str(line[name]) for line in lines)]
     return [titles.get(name, name) for name in shown], [
@@ -353,18 +387,12 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
 
 def _render_group(summary: GroupSummary, document: Document, width: int, *, full: bool) -> list[RenderableType]:
     found = compare_rows(summary, document)
-    costs = _is_about_costs(found.rows)
     rows = [row for row in document.rows if row.group == summary.name]
     is_alone = not full and len(document.groups) == len(document.answer) == 1
     parts: list[RenderableType] = [] if is_alone else [Text(title(summary, rows), style="bold")]
     if found.rows:
-        if full:
-            parts += _make_tables(found, found.columns(COSTS if costs else RACE), width)
-        else:
-            headers = list(COSTS_FIRST if costs else RACE_FIRST)
-            if not found.ship:
-                headers = [BASELINE if name == SHIP else name for name in headers]
-            parts += _fit_table(found, headers, width)
+        make = _make_tables if full else _fit_table
+        parts += make(found, found.choose_headers(full=full), width)
     return [*parts, *tell_group(summary, document, full=full)]
 
 
@@ -423,7 +451,7 @@ def _fit_table(found: Compared, headers: Sequence[str], width: int) -> Iterator[
             break
     yield table
     if refused := [row for row in found.rows if found.is_refused(row)] if NOTE in filled and NOTE in taken else []:
-        reasons: dict[str, None] = dict.fromkeys(_tell_refusal(found, row).removeprefix(NOT_SHIPPED) for row in refused)
+        reasons: dict[str, None] = dict.fromkeys(found.tell_refusal(row).removeprefix(NOT_SHIPPED) for row in refused)
         yield Text(f"{NOT_ELIGIBLE} not eligible: {', '.join(reasons)}.", style="dim")
     lost = [name for name in taken if name in filled and name != NOTE]
     if lost:
@@ -442,20 +470,22 @@ def _make_tables(found: Compared, headers: Sequence[str], width: int) -> list[Ta
     return stack_tables(shown, cells, width, first=first, left=[NOTE], titles=titles)
 
 
-def _fill_cells(found: Compared, row: Row, headers: Sequence[str], *, brief: Sequence[str] = ()) -> dict[str, Cell]:
+def _fill_cells(
+    found: Compared, row: Row, headers: Sequence[str], *, brief: Sequence[str] = (), marked: bool = True
+) -> dict[str, Cell]:
     is_baseline = row.arm == found.summary.baseline
     cells = {
-        name: _tell_refusal(found, row)
+        name: found.tell_refusal(row)
         if name == NOTE
         else BY_HEADER[name].of(row, is_baseline=is_baseline, brief=name in brief)
         for name in headers
     }
-    if "target" in cells and found.ship:
+    if marked and "target" in cells and found.ship:
         mark = SHIPS if row.arm == found.ship else NOT_ELIGIBLE if found.is_refused(row) else " "
         # a name that is folded would leave its mark alone on the first line
         cells["target"] = f"{mark}{cells['target']}".lstrip() if MARK in brief else f"{mark} {cells['target']}"
     if row.arm == found.ship and SHIP in cells:
-        cells[SHIP] = Text("fastest so far" if found.answer and found.answer.reason else "ships", style="bold")
+        cells[SHIP] = Text(SO_FAR if found.answer and found.answer.reason else SHIPPED, style="bold")
     if row.serve and "items/s" in cells:
         cells |= dict.fromkeys(cells.keys() & {"items/s", "items/s over restarts"}, "")  # its requests are counted
     if row.end_to_end is None or row.outcome == "failed":
@@ -467,23 +497,6 @@ def _fill_cells(found: Compared, row: Row, headers: Sequence[str], *, brief: Seq
     if row.build_cached and "build" in cells:
         cells["build"] = f"{cells['build']}*"
     return cells
-
-
-NOT_SHIPPED = "not shipped: "
-LONGEST_NOTE = 40
-"""Letters; a longer reason stands in the answer only."""
-
-
-def _tell_refusal(found: Compared, row: Row) -> str:
-    """Tell in a few words why a row may not be shipped; "" if it may, or if the group has no answer."""
-    if not found.is_refused(row) or found.answer is None:
-        return ""
-    passed = next((passed for passed in found.answer.passed if passed.arm == row.arm), None)
-    if passed and passed.because == "unsound":
-        reason = (passed.reason or "").removeprefix(row.arm).strip()
-        return reason if len(reason) <= LONGEST_NOTE else "no sound time"
-    faster = row.end_to_end is not None and is_faster(row.end_to_end.ship_ratio)
-    return f"{NOT_SHIPPED if faster else ''}{_name_refusal(row)}"
 
 
 def _name_refusal(row: Row) -> str:

@@ -637,6 +637,10 @@ class Document(Part):
     pareto: tuple[FrontRow, ...] = ()
     holding: Holding | None = None
 
+    def rows_of(self, group: str) -> list[Row]:
+        """Return the rows of a group, by its name."""
+        return [row for row in self.rows if row.group == group]
+
     def __repr__(self) -> str:
         """Return where it is, and how much is in it."""
         return f"<Document {self.run!r}: {counted(len(self.rows), 'row')} in {counted(len(self.groups), 'group')}>"

@@ -1,7 +1,9 @@
-"""A policy on the page: its screen first, each limit as a line, and who meets it."""
+"""A policy on the page: its answer first, each limit as a line, and which candidates meet it."""
 
 from __future__ import annotations
 
+import html
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,10 @@ from shootout.decide.options import Limit
 from shootout.decide.policy import read_policy
 from shootout.page import intervals
 from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT
+from shootout.page.headline import tell_decision, tell_headline
 from shootout.page.intervals import Axis, DotLine
-from shootout.page.sources import PolicyAnswer
-from shootout.report import decision
-from shootout.report.answer import WIDEST
-from shootout.report.screen import as_plain
+from shootout.page.markdown import escape_text
+from shootout.page.sources import PolicyAnswer, read
 from shootout.results.document import ratio_of
 from shootout.stats.verdicts import Standing
 
@@ -60,34 +61,34 @@ def panels(found: Decision) -> dict[str, tuple[dict[str, DotLine], Axis]]:
     return {title: ({line.name: line for line in lines}, axis) for title, lines, axis in intervals.find_panels(found)}
 
 
-def test_a_limit_is_a_line_with_who_meets_and_who_breaks_it():
+def test_a_limit_is_a_line_with_what_meets_and_what_breaks_it():
     lines, axis = panels(DECISION)["Limit: size at most 9 MB"]
     assert (axis.at, axis.title, axis.is_limit) == (9.0, "MB", True)
     told = {name: (line.colour, line.value, line.told) for name, line in lines.items()}
     assert told == {
-        "best": (CHOSEN, 8.0, "met: 8 MB ≤ 9 MB"),
-        "slow": (EVEN, 4.0, "met: 4 MB ≤ 9 MB"),
-        "wide": (BEHIND, 12.0, "broken: 12 MB > 9 MB"),
-        "new": (EVEN, 8.0, "met: 8 MB ≤ 9 MB"),
+        "best:cpu:fp32": (CHOSEN, 8.0, "met: 8 MB ≤ 9 MB"),
+        "slow:cpu:fp32": (EVEN, 4.0, "met: 4 MB ≤ 9 MB"),
+        "wide:cpu:fp32": (BEHIND, 12.0, "broken: 12 MB > 9 MB"),
+        "new:cpu:fp32": (EVEN, 8.0, "met: 8 MB ≤ 9 MB"),
     }
 
 
-def test_the_objective_is_against_the_chosen_one_and_refused_arms_say_why():
+def test_the_objective_is_against_the_chosen_one_and_refused_candidates_say_why():
     lines, axis = panels(DECISION)["Objective: latency"]
-    assert axis.title == "time ÷ best's"
-    assert {name: (line.colour, line.value, line.told) for name, line in lines.items()} == {
-        "best": (CHOSEN, 1.0, "1 ms, to ship"),
-        "slow": (BEHIND, 2.0, "2 [1.96, 2.04]"),
-        "wide": (SOFT, 0.5, "500 us; size 12 MB > 9 MB"),
-        "new": (SOFT, 0.7, "700 us; ready 500 ms: 2 of 4 starts"),
+    assert axis.title == "time relative to best:cpu:fp32"
+    assert {name: (line.colour, line.value, line.figure, line.told) for name, line in lines.items()} == {
+        "best:cpu:fp32": (CHOSEN, 1.0, "1 ms", "ships"),
+        "slow:cpu:fp32": (BEHIND, 2.0, "2 ms", "2.00x slower (1.96 to 2.04)"),
+        "wide:cpu:fp32": (SOFT, 0.5, "500 us", "2.00x faster (1.96 to 2.04), size 12 MB > 9 MB"),
+        "new:cpu:fp32": (SOFT, 0.7, "700 us", "1.43x faster (1.40 to 1.46), ready 500 ms: 2 of 4 starts"),
     }
 
 
 def test_what_is_unknown_is_grey_and_goes_on_to_both_ends():
     lines, _ = panels(DECISION)["Limit: ready at most 1 s"]
-    assert (lines["best"].low, lines["best"].high) == (400.0, 600.0)
-    assert (lines["new"].colour, lines["new"].low, lines["new"].high) == (SOFT, None, None)
-    assert lines["new"].told == "unknown: 500 ms: 2 of 4 starts"
+    assert (lines["best:cpu:fp32"].low, lines["best:cpu:fp32"].high) == (400.0, 600.0)
+    assert (lines["new:cpu:fp32"].colour, lines["new:cpu:fp32"].low, lines["new:cpu:fp32"].high) == (SOFT, None, None)
+    assert lines["new:cpu:fp32"].told == "unknown: 500 ms: 2 of 4 starts"
 
 
 def test_without_a_chosen_one_all_stand_against_the_least():
@@ -96,19 +97,30 @@ def test_without_a_chosen_one_all_stand_against_the_least():
         update={"candidates": tuple(one.model_copy(update={"ratio": None}) for one in found.candidates)}
     )
     lines, axis = panels(found)["Objective: latency"]
-    assert axis.title == "time ÷ the least"
-    assert {name: line.value for name, line in lines.items()} == {"wide": 1.0, "new": 1.4, "best": 2.0, "slow": 4.0}
+    assert axis.title == "time relative to the least"
+    assert {name.partition(":")[0]: line.value for name, line in lines.items()} == {
+        "wide": 1.0,
+        "new": 1.4,
+        "best": 2.0,
+        "slow": 4.0,
+    }
 
 
-def test_the_policys_screen_comes_first_in_every_form(tmp_path: Path):
+def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
     policy.write_text('[limits]\nsize = "1GB"\n')
     question = read_question([RUN])
     found = PolicyAnswer(decide(read_policy(policy, {}), question, today=date(2026, 11, 22)), question)
-    screen = as_plain(decision.render(found.decision, question, WIDEST), WIDEST)
+    headline = tell_decision(found)
+    assert headline.title == f"Ship {found.decision.chosen}: it meets every limit"
+    assert {"Met", "Sure", "Next"} <= {point.label for point in headline.points}
+    run = read(RUN)
+    page = render([run], ".html", found).decode()
+    assert page.count("<h1>") == 1
+    assert page.index(html.escape(headline.title)) < page.index("Objective and limits") < page.index("The run ")
+    assert html.escape(tell_headline(run.document).title) not in page
     assert report([RUN], tmp_path / "page.md", policy) == 0
     told = (tmp_path / "page.md").read_text()
-    assert screen in told
-    assert told.index("What to ship, by the policy") < told.index(screen) < told.rindex("\n## ")
-    page = render([], ".html", found).decode()
-    assert page.index("What to ship, by the policy") < page.index("<pre>") < page.index("Objective and limits")
+    assert told.startswith(f"## {escape_text(headline.title)}\n")
+    assert told.count("\n- **Met**: ") == 1
+    assert len(re.findall("^## ", told, re.MULTILINE)) == 1

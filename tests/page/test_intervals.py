@@ -1,4 +1,4 @@
-"""The first figure's arms: who stands where, in which colour and with which words."""
+"""The first figure: where each target stands, in which color and with which words."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from support.races.cells import cell, document, fidelity, row
 from shootout.page import intervals
 from shootout.page.charts import BEHIND, CHOSEN, EVEN, SOFT, choose_ticks
 from shootout.page.intervals import DotLine, find_lines
+from shootout.report.table import compare_rows, tabulate
 from shootout.results.document import Document
 
 
 def lines(found: Document) -> dict[str, DotLine]:
-    return {one.name: one for one in find_lines(found.answer[0], found.rows)}
+    return {one.name: one for one in find_lines(compare_rows(found.groups[0], found))}
 
 
 def inline(chart: Any) -> list[dict[str, Any]]:
@@ -22,29 +23,51 @@ def inline(chart: Any) -> list[dict[str, Any]]:
     return [one for values in chart.to_dict()["datasets"].values() for one in values]
 
 
-def test_each_arm_stands_at_its_ratio_to_the_chosen_one():
+def test_each_target_stands_at_its_ratio_to_what_ships_and_has_its_time():
     slow, fast, same, wrong = row("slow", 2e6), row("fast", 5e5), row("same", 5.05e5), row("wrong:cpu:int8", 2e5)
     wrong = wrong.model_copy(update={"fidelity": fidelity(0.2)})
     found = lines(document(cell(slow, fast, same, wrong, row("gone", None))))
-    assert [*found] == ["wrong:cpu:int8", "fast", "same", "slow", "gone"]
-    assert {name: one.colour for name, one in found.items()} == {
-        "wrong:cpu:int8": SOFT, "fast": CHOSEN, "same": EVEN, "slow": BEHIND, "gone": SOFT,
-    }  # fmt: skip
-    assert found["slow"].value == 4.0
-    assert found["slow"].told == "4 [3.92, 4.08], slower"
-    assert found["wrong:cpu:int8"].told == "0.4 [0.392, 0.408], error 2.0e-01"
-    assert (found["gone"].value, found["gone"].told) == (None, "not raced: no GPU")
+    told = {name: (one.colour, one.value, one.figure, one.told) for name, one in found.items()}
+    assert told == {
+        "fast:cpu:fp32": (CHOSEN, 1.0, "500 us", "ships"),
+        "same:cpu:fp32": (EVEN, 1.01, "505 us", "same (within 3.0 %)"),
+        "slow:cpu:fp32": (BEHIND, 4.0, "2 ms", "4.00x slower (3.92 to 4.08)"),
+        "wrong:cpu:int8": (SOFT, 0.4, "200 us", "2.50x faster (2.45 to 2.55), accuracy unknown"),
+    }
+    assert [*found] == [*told], "what may not be shipped comes last, and what was skipped isn't drawn"
 
 
-def test_an_arm_never_beside_the_chosen_one_has_no_interval():
+def test_without_anything_to_ship_the_baseline_is_the_reference():
+    found = document(cell(row("slow", 2e6), row("fast", 5e5), control_holds=False, unvouched="the control differs"))
+    assert found.answer[0].ship is None
+    ((_, drawn, axis),) = intervals.find_group_panels(found)
+    assert axis.title == "time relative to slow:cpu:fp32"
+    assert {one.name: (one.value, one.colour) for one in drawn} == {
+        "slow:cpu:fp32": (1.0, SOFT),
+        "fast:cpu:fp32": (0.25, SOFT),
+    }
+
+
+def test_a_target_that_was_never_measured_with_what_ships_has_no_interval():
     found = document(cell(row("slow", 2e6), row("fast", 5e5)))
-    answer = found.answer[0]
-    (passed,) = answer.passed
-    answer = answer.model_copy(update={"passed": (passed.model_copy(update={"against": "other:cpu:fp32"}),)})
-    by_name = {one.name: one for one in find_lines(answer, found.rows)}
-    assert not by_name["slow"].is_known
-    assert by_name["slow"].value == 4.0  # of the medians
-    assert by_name["slow"].told == "4 [3.92, 4.08] × other's time"
+    alone = found.rows[0].model_copy(
+        update={"end_to_end": found.rows[0].end_to_end.model_copy(update={"ship_ratio": None})}
+    )
+    by_name = lines(found.model_copy(update={"rows": (alone, found.rows[1])}))
+    slow = by_name["slow:cpu:fp32"]
+    assert (slow.is_known, slow.value, slow.told) == (False, 4.0, "not measured together"), "of the medians"
+
+
+def test_the_figure_and_the_table_have_one_reference_and_the_same_words():
+    """The reference is what ships; the words of a target are those of its row."""
+    found = document(cell(row("slow", 2e6), row("fast", 5e5), row("mid", 8e5)))
+    ((_, drawn, axis),) = intervals.find_group_panels(found)
+    headers, cells = tabulate(compare_rows(found.groups[0], found), full=False)
+    assert axis.title == "time relative to fast:cpu:fp32"
+    assert [name for name in headers if name.startswith("against")] == ["against fast:cpu:fp32"]
+    in_table = {str(one["target"]): (str(one["time"]), str(one["against fast:cpu:fp32"])) for one in cells}
+    assert {one.name: (one.figure, one.told) for one in drawn} == in_table
+    assert len(in_table) == 3
 
 
 def test_an_end_that_nothing_is_known_of_goes_to_the_edge():
@@ -56,8 +79,8 @@ def test_an_end_that_nothing_is_known_of_goes_to_the_edge():
 
 def test_what_has_no_room_is_told():
     many = document(cell(*(row(f"arm{index}", 1e6 * (1 + index)) for index in range(35))))
-    assert intervals.tell_undrawn_arms(many) == "Not drawn: 5 more arms, which the tables have."
-    assert intervals.tell_undrawn_arms(document(cell(row("slow", 2e6), row("fast", 5e5)))) == ""
+    assert intervals.tell_undrawn_targets(many) == "Not drawn: 5 more targets; the tables have all."
+    assert intervals.tell_undrawn_targets(document(cell(row("slow", 2e6), row("fast", 5e5)))) == ""
 
 
 def test_a_run_without_a_time_has_no_figure():

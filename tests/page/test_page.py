@@ -1,19 +1,26 @@
-"""A page holds what the terminal shows, asks nobody for anything, and lets no stranger's name steer it."""
+"""A page opens with the answer in words, fetches nothing, and no name steers it."""
 
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.races.cells import cell, document, row
+from support.races.cells import cell, document, fidelity, row
 
 from shootout.commands.report import render
+from shootout.page import curves, sources
+from shootout.page.markdown import quote_code
 from shootout.page.sources import MeasuredRun
-from shootout.report.answer import WIDEST, render_answers
-from shootout.report.screen import as_plain
+from shootout.page.text import clean_text
+from shootout.report.wording import tell_ends
 from shootout.results.document import Document
+from shootout.study import reproduce
+
+REFERENCE = Path(__file__).resolve().parents[2] / "results" / "reference"
 
 HOSTILE = "<script>alert(1)</script>[bold]x[/bold]\x1b[31m\u202e\"'&|`` ``` ](http://evil.example)"
 NAMED = HOSTILE.replace("\x1b", "").replace("\u202e", "")
@@ -62,7 +69,7 @@ def test_a_hostile_name_is_text_on_the_page(hostile_page: str):
     assert not set(hostile_page) & set("\x1b\u202e")
 
 
-def test_the_page_asks_nobody_for_anything(hostile_page: str):
+def test_the_page_fetches_nothing(hostile_page: str):
     found = Tags(hostile_page)
     assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in found.attributes
     assert {value for name, value in found.attributes if name in {"src", "href", "data", "srcset"}} == set()
@@ -76,37 +83,135 @@ def test_the_page_asks_nobody_for_anything(hostile_page: str):
 
 def test_a_hostile_name_steers_no_markdown():
     told = render([MeasuredRun(hostile())], ".md").decode()
-    body, fence = told.split("\n"), "`" * 4
-    assert body.count(f"{fence}text") == body.count(fence) == 1  # the text's own three don't end the block
-    outside = told[told.index(f"\n{fence}\n") :]
-    assert "<script" not in outside
-    listed = re.sub("<summary>.*</summary>", "", outside)  # which is HTML, and no Markdown
-    assert not re.search(r"(?<!\\)\]\(", listed)
+    assert "<script" not in re.sub("(`+).+?\\1", "", told), "outside of code"
+    listed = re.sub("<summary>.*</summary>", "", told)  # which is HTML, and no Markdown
+    assert not re.search(r"(?<!\\)\]\(", re.sub("(`+).+?\\1", "", listed))
     assert "\x1b" not in told
+
+
+def test_no_backtick_ends_a_commands_code():
+    assert quote_code("run --model x") == "`run --model x`"
+    assert quote_code("run `` ``` x") == "```` run `` ``` x ````"
 
 
 def test_a_name_of_several_lines_is_one_in_the_summary_which_a_blank_line_would_end():
     name = "x\n\n![](http://evil.example/p.png)"
-    rows = [row(arm, ns).model_copy(update={"group": name}) for arm, ns in (("slow", 2e6), ("fast", 5e5))]
-    told = render([MeasuredRun(document(cell(*rows, group=name)))], ".md").decode()
+    cells = [
+        cell(*(row(arm, ns, group=group) for arm, ns in (("slow", 2e6), ("fast", 5e5))), group=group)
+        for group in (name, "other")
+    ]
+    told = render([MeasuredRun(document(*cells))], ".md").decode()
     assert "<details><summary>x ![](http://evil.example/p.png), 1 thread</summary>\n" in told
 
 
-def test_the_first_screen_is_the_terminals():
-    found = document(cell(row("slow", 2e6), row("fast", 5e5)), environment={})
+def measured() -> Document:
+    """A run of one group, with a target that is faster and may not be shipped."""
+    wrong = row("fast:cpu:int8", 2e5).model_copy(update={"fidelity": fidelity(2e-3)})
+    environment = {"date_utc": "2026-11-26T14:59:59+00:00", "shootout": {"version": "0.1.0"}, "cpu": {"model": "CPU X"}}
+    return document(cell(row("onnxruntime", 1e6), row("fast", 5e5), wrong), environment=environment)
+
+
+def test_the_page_opens_with_the_answer_in_words():
+    """The same sentence stands in the page's title, in its first heading, and in the summary."""
+    found = measured()
+    title = "Ship fast:cpu:fp32: 2.00x faster than onnxruntime (1.96 to 2.04)"
+    page, told = (render([MeasuredRun(found)], ending).decode() for ending in (".html", ".md"))
+    assert f"<title>{title}</title>" in page
+    assert f"<h1>{title}</h1>" in page
+    assert page.index("<h1>") < page.index("<dt>Sure</dt>") < page.index("<table")
+    assert "Measured on 2026-11-26 with shootout 0.1.0" in page
+    assert told.startswith(f"## {title}\n")
+    assert "Measured on 2026-11-26 with shootout 0.1.0" in told
+    assert "<pre>" not in page, "no screen of a terminal"
+
+
+def test_the_summary_has_one_table_whose_columns_the_page_has_too():
+    found = measured()
+    told = render([MeasuredRun(found)], ".md").decode()
+    (header,) = re.findall(r"^\| (.+) \|\n\| ---", told, re.MULTILINE)
+    assert header.split(" | ") == ["target", "time", "against fast:cpu:fp32", "error"]
+    assert "| **fast:cpu:fp32** | 500 us | ships |" in told
+    assert "| fast:cpu:int8<br>not shipped: accuracy unknown | 200 us | 2.50x faster (2.45 to 2.55) |" in told
     page = render([MeasuredRun(found)], ".html").decode()
-    shown = as_plain(render_answers(found, WIDEST), WIDEST)
-    first = re.search(r"<pre>(.*?)</pre>", page, re.DOTALL)
-    assert first
-    assert "".join(Tags(first[1]).texts) == shown
-    assert shown in render([MeasuredRun(found)], ".md").decode()
+    first = page[page.index("<thead>") : page.index("</thead>")]
+    assert re.findall(r"<th [^>]*>([^<]+)</th>", first) == header.split(" | ")
+
+
+def test_each_reason_of_a_skip_has_a_line():
+    cells = cell(row("a", 1e6), row("b", None), row("c", None, reason="no room"), row("d", None))
+    page = render([MeasuredRun(document(cells))], ".html").decode()
+    skipped = page[page.index("<dt>Skipped</dt>") :]
+    told = [one.strip() for one in re.findall("<dd>(.*?)</dd>", skipped[: skipped.index("</dl>")])]
+    assert {"b, d: no GPU", "c: no room"} <= set(told)
+
+
+def test_no_path_of_the_machine_is_on_the_page():
+    """Where a run, a model or a library lies is shown by its last part; what a user typed relatively is kept."""
+    folder = "/home/alice/secret project/run-7"
+    model = "/home/alice/models/net.onnx"
+    executed = {"library": "lib", "fallbacks": ["/opt/vendor/lib/libx.so is missing"]}
+    rows = [
+        row("slow", 2e6, model=model, group=f"{model}, batch 1", executed=executed, notes=("see '/srv/a b/c.txt'",)),
+        row("fast", 5e5, model=model, group=f"{model}, batch 1"),
+        row("gone", None, model=model, group=f"{model}, batch 1", reason="no ~/drivers/x.so"),
+    ]
+    environment = {"variables": {"PYTHONPATH": "/home/alice/lib:/srv/alice/more"}, "shootout": {"version": "0.1.0"}}
+    run = reproduce.quote([folder])
+    found = document(cell(*rows, group=f"{model}, batch 1", run=run), run=folder, environment=environment)
+    for ending in (".html", ".md", ".svg"):
+        told = html.unescape(render([MeasuredRun(found)], ending).decode())
+        assert not re.findall("alice|secret|/opt|/srv|drivers", told), ending
+        assert ending == ".svg" or "shootout ship run-7 -o model-1" in told.replace("'", ""), ending
+    assert clean_text("results/a/b and 200/s and http://x/y/z") == "results/a/b and 200/s and http://x/y/z"
+
+
+ENDS = re.compile(r"\(([\d.,]+) to ([\d.,]+)\)")
+
+
+@pytest.mark.parametrize("name", ["shootout", "batch-sweep", "quantization"])
+def test_no_interval_on_the_page_has_a_confidence_other_than_95_percent(name: str):
+    """All brackets are intervals to read; a sweep's bars are intervals of medians or have no length."""
+    run = sources.read(REFERENCE / name)
+    timings = [row.end_to_end for row in run.document.rows if row.end_to_end]
+    assert any(timing.confidence < 0.95 for timing in timings), "the run has something to hide"
+    known = {
+        tell_ends(*ends).strip()
+        for timing in timings
+        for ratio in (timing.ratio, timing.ship_ratio, timing.own_fp32_ratio)
+        if ratio
+        for ends in (ratio.reading, ratio.inverse().reading)
+    }
+    page = render([run], ".html").decode()
+    text = "".join(Tags(re.sub("<svg.*?</svg>", "", page, flags=re.DOTALL)).texts)
+    shown = {found[0] for found in ENDS.finditer(text)}
+    assert shown
+    assert shown <= known
+    assert "±" not in text
+    chart = curves.draw_sizes(run.document, narrow=False)
+    bars = [one for values in chart.to_dict()["datasets"].values() for one in values if "ms" in one] if chart else []
+    sure = {timing.median_ns / 1e6 for timing in timings if timing.confidence >= 0.95}
+    assert all(one["low"] == one["high"] == one["ms"] for one in bars if "low" in one and one["ms"] not in sure)
+
+
+def test_tables_name_their_columns_and_rows_and_figures_tell_what_they_show():
+    found = Tags(render([MeasuredRun(measured())], ".html").decode())
+    assert ("scope", "col") in found.attributes
+    assert ("scope", "row") in found.attributes
+    assert "caption" in found.tags
+    (told,) = {value for name, value in found.attributes if name == "aria-label" and "ships" in value}
+    assert "onnxruntime:cpu:fp32 1 ms, 2.00x slower (1.96 to 2.04)" in told
 
 
 def test_several_runs_stand_below_each_other():
     runs = [MeasuredRun(document(cell(row("slow", 2e6), row("fast", 5e5)), study=name)) for name in ("one", "two")]
     page = render(runs, ".html").decode()
     assert [value for name, value in Tags(page).attributes if name == "href"] == ["#run1", "#run2"]
-    assert page.index("<h1>one") < page.index("<h1>two")
+    assert (
+        page.index(">one (made)</a>")
+        < page.index(">two (made)</a>")
+        < page.index('id="run1"')
+        < page.index('id="run2"')
+    )
 
 
 def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.MonkeyPatch):
@@ -117,4 +222,4 @@ def test_markdown_stays_below_what_a_summary_may_hold(monkeypatch: pytest.Monkey
     told = render([MeasuredRun(document(cell(*rows)))], ".md").decode()
     assert len(told.encode()) <= 2_000
     assert told.endswith(markdown.CUT)
-    assert "Ship" in told
+    assert told.startswith("## Ship ")

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from docs.site import studies
 from shootout.page.charts import DARK
+from shootout.page.headline import Headline, Line, Point
 from shootout.page.page import DrawnFigure, Section, Table
 from shootout.study import schema
 
@@ -16,18 +17,22 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def section(*figures: str) -> Section:
-    drawn = [DrawnFigure(title=name, caption="how", wide=Markup("<svg/>"), narrow=Markup("<svg/>")) for name in figures]
-    empty = Table(title="", headers=[], lines=[], remarks=[])
+    drawn = [
+        DrawnFigure(title=name, caption="how", description=name, wide=Markup("<svg/>"), narrow=Markup("<svg/>"))
+        for name in figures
+    ]
+    empty = Table(title="", headers=[], lines=[])
     return Section(
         name="",
-        screen=Markup("Ship  x"),
-        narrow_screen=Markup("Ship x"),
+        headline=Headline(title="Ship x", where="toy", points=[Point(label="Sure", lines=[Line(text="of it")])]),
+        answers=None,
         intervals=drawn[0],
-        tables=[],
+        groups=[],
+        remarks=[],
         figures=drawn[1:],
         proof=empty,
+        setup=[],
         environment=empty,
-        remarks=[],
     )
 
 
@@ -49,7 +54,9 @@ def test_a_study_s_page_has_question_answer_two_figures_and_the_file(monkeypatch
     assert f"| [decoder](decoder.md) | {told} | 1 |" in pages["studies/index.md"]
     assert page.startswith(f"# decoder\n\n{told}\n\n```\nshootout run decoder\n```")
     assert page.count("<svg/>") == 4, "two figures, each for a desktop and for a phone"
-    assert "Ship  x" in page
+    assert "<h3>Ship x</h3>" in page
+    assert "<dd>of it" in page
+    assert "\n\n" not in page[page.index('<div class="answer"') : page.index("</dl>")], "it would end the HTML"
     assert "Order" not in page
     assert "](../runs/decoder.html)" in page
     assert pages["runs/decoder.html"] == "1 run"

@@ -1,0 +1,19 @@
+"""The terms of a page, in plain words."""
+
+from __future__ import annotations
+
+LEGEND = (
+    ("target", "What is measured: backend, device and precision, such as onnxruntime:cpu:fp32."),
+    ("eligible", "May be shipped: plain FP32, or a lower precision that is shown to keep the accuracy."),
+    (
+        "1.7x slower (1.1 to 2.7)",
+        "Takes 1.7 times as long as the target that is named. In brackets: the 95 % interval of this comparison.",
+    ),
+    ("not sure yet", "The interval excludes 1, but not yet for all comparisons together, so there is no verdict."),
+    ("can't tell", "The interval holds 1: either of the two may be faster."),
+    ("restart", "Every process was started afresh. The statistics count restarts, not calls."),
+    ("control", "A hidden copy of the baseline. If the two differ, the page gives no verdict."),
+    ("disturbed", "Rounds in which other work took CPU time."),
+    ("error", "Distance of the outputs from those of the model in float64, relative to these."),
+)
+"""Terms, and what they mean."""
