@@ -274,7 +274,7 @@ def gate(
 ) -> None:
     """Test in CI if a candidate may replace what is shipped.
 
-    Exit codes: 0 it may, 5 it must not, 7 not enough evidence.
+    Exit codes: 0 pass, 5 fail, 7 not enough evidence.
     """
     from shootout.commands.gate import gate
 

@@ -150,7 +150,7 @@ class Preparation:
             return what
         longest_s = max(expected_s(job.arm) for job in jobs)
         builds_s = max(sum(expected_s(job.arm) for job in jobs) / len(lanes(self.plan.placement)), longest_s)
-        takes = f"builds take about {span(builds_s)} where none is kept"
+        takes = f"builds take about {span(builds_s)} if none is cached"
         return f"{what}: {takes}; --max-time leaves {span(max(self.deadline.left_s, 0.0))} for all"
 
     def _find_cached(self, jobs: Sequence[BuildJob], builder: Builder) -> set[BuildJob]:

@@ -51,7 +51,7 @@ def _render_entries(
         return Text(removed if clear else f"{folder} is empty.")
     lines = [_kind_line(kind, some) for kind, some in _by_kind(entries).items() if some]
     held = f"{folder} holds {size(_total_bytes(entries))} of at most {size(limit_bytes())} ({LIMIT}, in GB)."
-    how = "What was used longest ago goes when a run ends above that; `shootout cache --clear` removes all of it."
+    how = "When a run ends above that, what was used longest ago is removed; `shootout cache --clear` removes all."
     return Group(Text(held), make_table(HEADERS, lines, left=("kept",)), Text(how))
 
 

@@ -319,4 +319,4 @@ def undisturbed(figures: OnGpu | None, reasons: Callable[[], tuple[Disturbance, 
     """Leave out an energy that other programs may have a share in: the GPU counts all that it takes."""
     if figures is None or figures.energy is None or not (why := reasons()):
         return figures
-    return replace(figures, energy=None, faults=(*figures.faults, f"energy isn't told: {', '.join(map(str, why))}"))
+    return replace(figures, energy=None, faults=(*figures.faults, f"energy isn't reported: {', '.join(map(str, why))}"))

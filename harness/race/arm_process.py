@@ -218,7 +218,7 @@ class ArmProcess:
         tuned: Tuned = self._ask_in_time("tune", *self._limit_s(self._call_s))
         for of in (tuned.per_reading, tuned.call_ns):
             if set(of) != set(Scope) or min(of.values()) <= 0:
-                raise ArmFailed("it did not tell how long its calls take")
+                raise ArmFailed("it did not report how long its calls take")
         self._call_s = sum(tuned.call_ns.values()) / 1e9
         self._per_reading = tuned.per_reading
         return tuned

@@ -19,11 +19,13 @@ def withheld(group: Group, label: str, other: str | None) -> str | None:
 def unvouched(group: Group) -> str | None:
     """Return why no verdict of a group stands: its control is missing or differs; None if they stand."""
     if why := _why_gone(group, group.rules.control):
-        return f"the copy of the baseline that vouches for this group {_tell_fate(why)}: {why.reason}"
+        return f"the control (a hidden copy of the baseline) {_tell_fate(why)}: {why.reason}"
     if group.rules.control and (why := _why_gone(group, group.rules.baseline)):
-        return f"the baseline {_tell_fate(why)}, so no copy of it vouches for this group"
+        return f"the baseline {_tell_fate(why)}, so no control checks this group"
     copy = against(group, Scope.END_TO_END, group.rules.control, group.rules.baseline, estimate=False)
-    return "the baseline came out different from a copy of itself" if copy_holds(group, copy) is False else None
+    return (
+        "the baseline came out different from its control, a hidden copy" if copy_holds(group, copy) is False else None
+    )
 
 
 def copy_holds(group: Group, found: Comparison | None) -> bool | None:

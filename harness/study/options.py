@@ -263,7 +263,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
         Flag(
             group=HelpGroup.SCENARIO,
             word="NAME",
-            help="What to measure: latency (default), throughput, train-step or serve.",
+            help="Scenario: latency (default), throughput, train-step or serve.",
             read=axes.read_names,
         ),
     ]
@@ -321,7 +321,7 @@ class StudyOptions(TargetOptions, MetricOptions, total=False):
             read=lambda _, text: str(read_goal(text)),
             help="What to find out. `best` (default): the fastest target, or several that are as good. `baseline`: a "
             "verdict for each target against the baseline (most named studies). `resolve 3%`: every speed-up to "
-            "within 3 %. `limit 5%`: for each target, if it is more than 5 % slower than the baseline.",
+            "within 3%. `limit 5%`: for each target, if it is more than 5% slower than the baseline.",
         ),
     ]
     energy: Annotated[bool, Flag(group=HelpGroup.MORE, help="GPU: also measure the energy of a call.", kind=bool)]

@@ -212,7 +212,7 @@ def test_without_a_baseline_no_copy_vouches_for_the_other_arms():
     one.played["c:cpu:fp32"] = other
     assert withheld(one, "c:cpu:fp32", B.label) is None
     one.setbacks[A.label] = NotRun(NotRunKind.FAILED, "it broke")
-    reason = "the baseline failed, so no copy of it vouches for this group"
+    reason = "the baseline failed, so no control checks this group"
     assert withheld(one, "c:cpu:fp32", B.label) == reason
     assert crossovers.at(one, 4, ("c:cpu:fp32", B.label), Scope.END_TO_END).verdict is Verdict.CANT_TELL
 

@@ -366,7 +366,7 @@ def test_an_energy_that_others_had_a_part_in_is_not_told(disturbed: bool) -> Non
     found = undisturbed(mine, lambda: (Disturbance(DisturbanceKind.FOREIGN_GPU, 1),) if disturbed else ())
     assert found is not None
     assert (found.energy is None) == disturbed
-    assert found.faults == (("energy isn't told: 1 foreign GPU process",) if disturbed else ())
+    assert found.faults == (("energy isn't reported: 1 foreign GPU process",) if disturbed else ())
 
 
 def test_the_watch_knows_how_many_cuda_processes_are_ours() -> None:

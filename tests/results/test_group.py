@@ -26,8 +26,8 @@ def group(folder: Path, *lines: Line) -> Group:
 @pytest.mark.parametrize(
     ("arm", "told"),
     [
-        (COPY, "the copy of the baseline that vouches for this group had no time yet: too long"),
-        (A, "the baseline had no time yet, so no copy of it vouches for this group"),
+        (COPY, "the control (a hidden copy of the baseline) had no time yet: too long"),
+        (A, "the baseline had no time yet, so no control checks this group"),
         (B, f"{B.label} had no time yet: too long"),
     ],
 )
@@ -44,7 +44,7 @@ def test_who_had_no_time_yet_is_not_said_to_have_failed(tmp_path: Path, arm: Arm
 def test_who_is_never_timed_is_not_said_to_have_failed(tmp_path: Path) -> None:
     found = group(tmp_path, *(played(one, 0, 1_000.0) for one in (COPY, B)), rounds(0))
     found.setbacks[A.label] = NotRun(NotRunKind.SOFTWARE, "software device: not timed")
-    assert withheld(found, B.label, A.label) == "the baseline is never timed, so no copy of it vouches for this group"
+    assert withheld(found, B.label, A.label) == "the baseline is never timed, so no control checks this group"
 
 
 def test_who_was_killed_is_out_until_it_has_played_again(tmp_path: Path) -> None:
