@@ -209,7 +209,52 @@ def _instructions() -> list[str]:
     return write_table(heads, cells)
 
 
-RECORDS: Mapping[str, Callable[[], list[str]]] = {"overhead": _overhead, "instructions": _instructions}
+def _repeated() -> list[str]:
+    """Write how long each of ten default runs took, and how sure it was."""
+    runs = _read_record("repeated.json", "repeated", "the default run")
+    said = _read_record("repeated.json", "repeated", "what each run said")
+    heads = ["run", "next to", "seconds", "first answer after", "restarts", "verdicts", "flagged rounds", "SD", "ships"]
+    cells = [
+        [
+            f"{number}{' (cold)' if row['built'] else ''}",
+            row["beside"],
+            f"{row['wall_s']:.0f}",
+            f"{answer['after_s']:.0f} s",
+            str(row["restarts"]),
+            f"{row['verdicts']} of {row['arms'] - 1}",
+            f"{row['flagged_percent']:.0f} %",
+            f"{row['sd_percent']:.0f} %",
+            f"`{row['ship']}`",
+        ]
+        for number, (row, answer) in enumerate(zip(runs, said, strict=True), 1)
+    ]
+    return write_table(heads, cells)
+
+
+def _same() -> list[str]:
+    """Write how often one target under five names was called faster or slower than itself."""
+    runs = _read_record("same.json", "same", "onnxruntime 5 times")
+    heads = ["run", "next to", "restarts", "SD between restarts", "verdicts", "false", "pairs", "false pairs", "control"]
+    cells = [
+        [
+            str(number),
+            row["beside"],
+            str(row["restarts"]),
+            f"{row['sd_percent']:.1f} %",
+            *(str(row[one]) for one in ("verdicts", "false", "pairs", "false pairs")),
+            "equal" if row["control holds"] else "can't tell" if row["control holds"] is None else "different",
+        ]
+        for number, row in enumerate(runs, 1)
+    ]
+    return write_table(heads, cells)
+
+
+RECORDS: Mapping[str, Callable[[], list[str]]] = {
+    "overhead": _overhead,
+    "instructions": _instructions,
+    "repeated": _repeated,
+    "same": _same,
+}
 
 
 def fill(text: str) -> str:

@@ -32,7 +32,7 @@ def test_a_policy_says_the_same_in_every_form(run: shootout.Run, tmp_path: Path)
     assert found.chosen == "openvino:cpu:int8"
     assert repr(found) == "<Decided chosen: openvino:cpu:int8>"
     assert found.decision == run.decide(file).decision == run.decide(found.decision.policy).decision
-    assert str(found).startswith("Ship  openvino:cpu:int8 ")
+    assert str(found).startswith("Ship    openvino:cpu:int8 ")
     assert "<span" in found._repr_html_()
     assert repr(run.decide({"limits": {"size": "1kB"}})) == "<Decided infeasible: no candidate meets every limit>"
 

@@ -43,6 +43,8 @@ NAME, TOLD = 36, 48
 """Most letters of a name at the left, and of the words at the right."""
 FEW = 52
 """Most letters of a line on a phone."""
+TALL, LOW = (54, 15), (24, 0)
+"""Height of a line on a phone and on a desktop, and how far below its middle what is drawn stands, in pixels."""
 LETTER = 6.4
 """Pixels of a letter, at most on average, in the column of times between the dots and the words."""
 FARTHEST = 40.0
@@ -92,8 +94,7 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
     """Draw the first targets in their lines, on one axis; give it a title if there are several panels."""
     shown = lines[:MOST_TARGETS]
     low, high, is_log = _find_domain(shown, axis)
-    width, step = (NARROW - 20, 54) if narrow else (360, 24)
-    below = 15 if narrow else 0
+    width, (step, below) = (NARROW - 20, TALL) if narrow else (360, LOW)
     most = 5 if narrow else 7
     steps: dict[str, Any] = {"values": choose_ticks(low, high, most)} if is_log else {"tickCount": most}
     drawn = alt.Axis(format="~g", grid=True, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
@@ -127,15 +128,15 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
         marks(placed)
         .mark_point(filled=True, opacity=1, size=80, yOffset=below)
         .encode(x=x("value"), color=colour, shape=alt.Shape("shape:N", scale=None), **y),
-        *_label_lines(found, narrow=narrow, width=width),
+        *label_lines(found, narrow=narrow, width=width),
         width=width,
         height=alt.Step(step),
         **({"title": cut(title, 44 if narrow else 90)} if title else {}),
     )
 
 
-def _label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
-    """Label each line with name, time and words; on a phone name and time stand in a line above the words."""
+def label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: float) -> Iterator[alt.Chart]:
+    """Label each `row` with its name, figure and words; on a phone name and figure stand in a line above the words."""
     longest = max((cell_len(line["figure"]) for line in found), default=0)
     room = LETTER * longest + 10 if longest else 0.0
     names_at, figures_at = (0, width) if narrow else (-8, width + room)
@@ -152,6 +153,16 @@ def _label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: flo
     yield data.mark_text(align="left", **middle).encode(
         x=alt.value(told_at), text="told:N", color=soft if narrow else ink, **rows
     )
+
+
+def fit_words(name: str, figure: str, told: str, *, narrow: bool, is_soft: bool = False) -> dict[str, str]:
+    """Cut a line's words to the room for them."""
+    return {
+        "name": cut(name, FEW - cell_len(figure) if narrow else NAME),
+        "figure": figure,
+        "told": cut(told, FEW if narrow else TOLD),
+        "ink": SOFT if is_soft else INK,
+    }
 
 
 def _find_domain(lines: Sequence[DotLine], axis: Axis) -> tuple[float, float, bool]:
@@ -172,10 +183,7 @@ def _describe_line(index: int, line: DotLine, low: float, high: float, *, narrow
     ends = (low if line.low is None else line.low, high if line.high is None else line.high)
     return {
         "row": index,
-        "name": cut(line.name, FEW - cell_len(line.figure) if narrow else NAME),
-        "figure": line.figure,
-        "told": cut(line.told, FEW if narrow else TOLD),
-        "ink": SOFT if line.colour == SOFT else INK,
+        **fit_words(line.name, line.figure, line.told, narrow=narrow, is_soft=line.colour == SOFT),
         "colour": line.colour,
         "shape": SHAPES[line.colour],
         "value": line.value,

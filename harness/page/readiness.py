@@ -9,10 +9,9 @@ from typing import Any
 import altair as alt
 
 from shootout.page.charts import BEHIND, CHOSEN, NARROW, WIDE, Chart, can_show, cut, layer, marks, stack
-from shootout.page.intervals import fit_words, label_rows
+from shootout.page.intervals import LOW, TALL, fit_words, label_lines
 from shootout.results.document import Document, Row
 from shootout.results.rows import BY_CALL
-from shootout.study.group import short
 from shootout.units import counted, seconds
 
 MOST_GROUPS, MOST_ARMS = 2, 24
@@ -61,18 +60,16 @@ def _median_ns(row: Row) -> float:
     return row.end_to_end.median_ns if row.end_to_end else 0.0
 
 
-def _tell_readiness(row: Row, soonest: Row) -> str:
-    ready = seconds(_ready_s(row))
+def _tell_pay_back(row: Row, soonest: Row) -> str:
     if row is soonest:
-        return f"{ready}, the soonest"
+        return "ready first"
     calls = pay_back_calls(row, soonest)
-    return f"{ready}, ahead after {counted(calls, 'call')}" if calls is not None else f"{ready}, never ahead"
+    return f"ahead after {counted(calls, 'call')}" if calls is not None else "never ahead"
 
 
 def _draw_group(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.LayerChart:
     soonest = rows[0]
-    width, step = (NARROW - 20, 38) if narrow else (WIDE - 500, 24)
-    below = 8 if narrow else 0
+    width, (step, below) = (NARROW - 20, TALL) if narrow else (WIDE - 500, LOW)
     bars: list[dict[str, Any]] = []
     texts: list[dict[str, Any]] = []
     for index, row in enumerate(rows):
@@ -81,12 +78,13 @@ def _draw_group(rows: Sequence[Row], *, narrow: bool, several: bool) -> alt.Laye
         for name, taken in parts.items():
             bars.append({"row": index, "from": begin, "to": begin + taken, "colour": STEPS[name]})
             begin += taken
-        texts.append({"row": index, **fit_words(short(row.arm), _tell_readiness(row, soonest), narrow=narrow)})
+        words = fit_words(row.arm, seconds(_ready_s(row)), _tell_pay_back(row, soonest), narrow=narrow)
+        texts.append({"row": index, **words})
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     axis = alt.Axis(title="seconds", tickCount=5 if narrow else 8, format="~g")
     x = alt.X("from:Q", axis=axis, scale=alt.Scale(domain=[0, 1.02 * max(bar["to"] for bar in bars)], nice=False))
     drawn = (
         marks(bars).mark_bar(size=9, yOffset=below).encode(x=x, x2="to:Q", color=alt.Color("colour:N", scale=None), **y)
     )
-    chart = layer(drawn, *label_rows(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
+    chart = layer(drawn, *label_lines(texts, narrow=narrow, width=width), width=width, height=alt.Step(step))
     return chart.properties(title=cut(rows[0].group, 44 if narrow else 110)) if several else chart

@@ -380,13 +380,8 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     faster = find_faster(answer)
     if not faster:
         return
-    reasons = {tell_refusal(change) for change in faster}
-    is_shared = len(reasons) == 1 < len(faster)
-    if is_shared:  # it is said once
-        yield from labelled(f"{FASTER}:", [reasons.pop().replace("its accuracy", "their accuracy")], width)
-    else:
-        yield bold(FASTER, len(FASTER))
-    for line in tell_faster(faster, with_reasons=not is_shared):
+    yield bold(FASTER, len(FASTER))
+    for line in tell_faster(faster):
         yield from labelled("", [line], width)
     for way_out in list_ways_out(faster):
         yield from _write_command(way_out, width)
@@ -397,15 +392,19 @@ def find_faster(answer: Answer) -> list[WouldChange]:
     return [change for change in answer.would_change if change.when == "looser"]
 
 
-def tell_faster(faster: Sequence[WouldChange], *, with_reasons: bool = True) -> Iterator[str]:
-    """Tell how much faster each one is, and why it may not be shipped."""
+def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
+    """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
+    reasons = {tell_refusal(change) for change in faster}
+    is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
         told += f", {tell_cost(change)}" if change.accept and not (change.metric or change.accuracy_change) else ""
-        why = f": {tell_refusal(change)}" if with_reasons else ""
+        why = "" if is_shared else f": {tell_refusal(change)}"
         yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:
         yield f"{len(faster) - MOST_FASTER} more, which the table has"
+    if is_shared:
+        yield f"each: {reasons.pop()}"
 
 
 class WayOut(NamedTuple):
@@ -428,17 +427,18 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
 
 def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     """Write a command in as many lines as it takes, with its label before it and its remark below it."""
-    column, room = way_out.label.ljust(COMMAND_COLUMN), width - INDENT - COMMAND_COLUMN
-    lines = [line.plain.strip() for line in labelled("", [typed(way_out.command, room)], room + INDENT)]
-    if any(len(word) > room - len(" \\") for word in shlex.split(way_out.command)):  # no line of that column holds it
+    label, command, remark = way_out
+    room = width - INDENT - COMMAND_COLUMN
+    if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
         room = width - INDENT
         yield Text(f"{' ' * INDENT}{way_out.label}")
         yield from labelled("", [typed(way_out.command, room)], width)
     else:
-        yield Text(f"{' ' * INDENT}{column}{lines[0]}")
-        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in lines[1:])
-    if way_out.remark:
-        yield Text(f"{' ' * (width - room)}{way_out.remark}")
+        first, *more = (line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT))
+        yield Text(f"{' ' * INDENT}{label.ljust(COMMAND_COLUMN)}{first}")
+        yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in more)
+    if remark:
+        yield Text(f"{' ' * (width - room)}{remark}")
 
 
 def tell_refusal(change: WouldChange) -> str:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from shootout.contract import BoundStanding, Value
+from shootout.contract import BoundStanding, Device, NotRunKind, Value
 from shootout.report import notes
 from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_why
 from shootout.report.columns import BASELINE, BY_HEADER, SHIP, Cell, fits, make_table, stack_tables
@@ -519,8 +519,9 @@ def _tell_setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
 
 
 def _is_told_above(row: Row) -> bool:
-    """Return whether the line `Skipped` of the only answer tells why a row was skipped."""
-    return row.outcome == "skipped" and len(tell_why(row.reason or "")) <= LONGEST_REASON
+    """Return whether the line `Skipped` of the only answer tells all that helps: other hardware is no fix to type."""
+    is_brief = row.outcome == "skipped" and len(tell_why(row.reason or "")) <= LONGEST_REASON
+    return is_brief and (row.device != Device.CPU or row.cause is NotRunKind.NOT_INSTALLED or not row.fix)
 
 
 def _tell_built(row: Row) -> str:

@@ -135,7 +135,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_end_of_a_name_says_which_format(run: Path, tmp_path: Path):
     names = [f"new/X{end.upper()}" for end in FORMATS]
     told = here("show", run, *(word for name in names for word in ("--to", name)), cwd=tmp_path)
-    assert told.out.startswith("Ship  b:cpu:fp32")
+    assert told.out.startswith("Ship    b:cpu:fp32")
     found = {end: (tmp_path / name).read_bytes() for end, name in zip(FORMATS, names, strict=True)}
     assert "latency" in next(iter(json.loads(found["bencher.json"]).values()))
     assert json.loads(found[".json"]) == here("show", run, "--json", cwd=tmp_path).data

@@ -108,18 +108,18 @@ def test_the_later_start_pays_back_after_what_it_gains_a_call():
     assert readiness.pay_back_calls(late, soon) == 1000
     assert readiness.pay_back_calls(slow, soon) is None
     texts = holding(readiness.draw_readiness(document(cell(slow, late, soon)), narrow=False), "told")
-    assert [one["told"] for one in texts] == [
-        "0.1 s, the soonest",
-        "1.1 s, ahead after 1,000 calls",
-        "3 s, never ahead",
+    assert [(one["figure"], one["told"]) for one in texts] == [
+        ("0.1 s", "ready first"),
+        ("1.1 s", "ahead after 1,000 calls"),
+        ("3 s", "never ahead"),
     ]
 
 
-def test_who_failed_or_has_no_time_of_a_call_is_never_the_soonest():
+def test_what_failed_or_has_no_time_of_a_call_is_never_ready_first():
     good = row("good", 2e6, load_s=0.1), row("fine", 1e6, load_s=1.0)
     failed = row("failed", 1e5, load_s=0.0, outcome="failed", reason="it gave NaN")
     texts = holding(readiness.draw_readiness(document(cell(*good, failed)), narrow=False), "told")
-    assert [one["name"] for one in texts] == ["good", "fine"]
+    assert [one["name"] for one in texts] == ["good:cpu:fp32", "fine:cpu:fp32"]
     by_item = [one.model_copy(update={"scenario": "throughput"}) for one in good]
     assert readiness.draw_readiness(document(cell(*by_item)), narrow=False) is None
 

@@ -51,8 +51,8 @@ def paragraphs(found: Document, width: int = 100) -> dict[str, str]:
     return told
 
 
-def screen(*rows: Any, run: dict[str, Any] | None = None, **changes: Any) -> dict[str, str]:
-    return paragraphs(document(cell(*rows, **changes), **(run or {})))
+def screen(*rows: Any, **changes: Any) -> dict[str, str]:
+    return paragraphs(document(cell(*rows, **changes)))
 
 
 def test_the_first_line_says_what_to_ship_of_what():
@@ -69,7 +69,7 @@ def test_the_first_line_says_what_to_ship_of_what():
 def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such():
     assert "500 us a call · model" in screen(FAST, SLOW)["Ship"], "there is nothing else to compare it with"
     near = screen(row("base", 505, artifact_bytes=9_000_000), row("fast", 500), within=0.1)
-    assert "may be as fast as base (1.1x faster to 1.09x slower)" in near["Ship"]
+    assert "may be as fast as base (1.1x faster to 1.1x slower)" in near["Ship"]
 
 
 def scored(value: float, reach: float, **more: Any) -> Metric:
@@ -114,14 +114,11 @@ AGREED: dict[str, Any] = {"against": "outputs", "change": None, "low": 0.88, "hi
     ids=["more rows", "no rows tell", "broken", "agreement", "no limit", "no limit on an error", "alone"],
 )  # fmt: skip
 def test_a_target_that_its_metric_does_not_admit_has_a_line_of_its_own(metric: Metric, told: str):
-    rows = [row(f"{name}:cpu:int8", 4e5, fidelity=fidelity(metric=metric)) for name in ("a", "b")]
-    found = document(cell(SLOW, row("slower", 3e6), *rows))
+    found = document(cell(SLOW, row("slower", 3e6), row("a:cpu:int8", 4e5, fidelity=fidelity(metric=metric))))
     assert found.answer[0].ship
     assert found.answer[0].ship.arm == SLOW.arm
-    lines = shown(found, 150)
-    assert [line for line in lines if told in line] == [
-        f"        {name}:cpu:int8  5.00x faster (4.90 to 5.10): {told}" for name in ("a", "b")
-    ]
+    text = " ".join(" ".join(shown(found)).split())
+    assert text.count(told) == text.count(f"a:cpu:int8 5.00x faster (4.90 to 5.10): {told}") == 1
     assert max(map(len, shown(found, 80))) <= 80
 
 
@@ -165,7 +162,7 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure"].startswith(
         "faster than 1 of the 2 other FP32 targets; slow is 4.0x slower (3.3 to 4.8) "
         "about 32 restarts would settle it with near: "
-        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 \\ --threads 1 --goal best --max-time 5m 5 "
+        "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
     alone = screen(FAST, control_holds=None)["Sure"]
     assert alone.startswith("no other target was measured 5 restarts")
@@ -195,7 +192,7 @@ def test_a_verdict_that_is_withheld_is_not_called_a_tie():
 
 
 def test_who_is_not_to_be_shipped_and_why():
-    int8 = row("fast:cpu:int8", 2.5e5, fidelity=fidelity(6.4e-2))
+    int8 = row("fast:cpu:int8", 2.5e5, fidelity=fidelity(6.4e-2), model="residual_mlp")
     found = screen(
         SLOW, FAST, int8, row("odd", 6e5), withheld=lambda label: "no steady state" if "odd" in label else None
     )
@@ -218,9 +215,8 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     rows = [one.model_copy(update=mine) for one in (SLOW, FAST)]
     command = "shootout run --model net.onnx"
     told = screen(*rows, *rough, command=command, run="results/x", of_several=True)["Faster, not shipped"]
-    assert told.startswith(": no labels, so their accuracy is unknown a:cpu:int8  5.00x faster (4.90 to 5.10) b:cpu"), (
-        "two targets share the reason"
-    )
+    assert told.startswith("a:cpu:int8  5.00x faster (4.90 to 5.10) b:cpu:int8  2.50x faster (2.45 to 2.55) each: no ")
+    assert told.count("no labels, so its accuracy is unknown") == 1
     assert f"measure it:     {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
     accept = "shootout decide results/x --group 'toy, batch 1' --max-error 2e-3"
     assert f"or accept it:   {accept} (a:cpu:int8)" in told
@@ -354,7 +350,7 @@ def test_where_no_verdict_stands_the_fastest_so_far_is_named_and_what_to_do(
 @pytest.mark.parametrize(("complete", "says"), [(True, "and the fix, is below"), (False, "0 restarts of")])
 def test_where_nothing_was_measured_the_first_line_says_so(complete: bool, says: str):
     found = document(cell(row("a:cuda:fp32", None), restarts=0, control_holds=None), complete=complete)
-    assert shown(found)[0].startswith("Ship  no answer: nothing was timed")
+    assert shown(found)[0].startswith("Ship    no answer: nothing was timed")
     assert says in paragraphs(found)["Sure"]
     assert "a:cuda:fp32: no GPU" in paragraphs(found)["Skipped"]
 
@@ -386,7 +382,7 @@ def test_no_width_cuts_a_value(width: int):
 def test_no_width_breaks_a_word(width: int):
     rows = [*CROWDED, row("a-rather-long-name-of-a-backend", 5.05e5)]
     one, several = document(cell(*rows, within=0.1)), document(*(at(n, *rows, within=0.1) for n in (1, 2)))
-    for found, whole in ((one, ("restarts", "backend-3")), (several, ("tied",))):
+    for found, whole in ((one, ("restarts", "disturbed")), (several, ("tied",))):
         lines = shown(found, width)
         for words in ("a-rather-long-name-of-a-backend", "torch-compile", *whole):
             assert any(words in line for line in lines), words

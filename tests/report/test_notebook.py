@@ -35,7 +35,7 @@ def test_a_notebook_shows_the_answer_and_the_tables_and_names_are_text():
     rows = cells.row("a", 1e6), cells.row("b", 5e5), cells.row("c", None, reason=evil)
     page = Page(shootout.Run(cells.document(cells.cell(*rows)))._repr_html_())
     assert page.tags == {"pre", "span", "details", "summary"}
-    assert page.text.startswith("Ship  b:cpu:fp32")
+    assert page.text.startswith("Ship    b:cpu:fp32")
     assert "3 rows" in page.text
     assert "2x faster" in page.text
     assert "not timed: c: <script>alert(1)</script>[31m</pre>[bold]" in page.text

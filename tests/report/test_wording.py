@@ -15,8 +15,8 @@ from shootout.stats.verdicts import Comparison, Verdict
 def ratio(value: float, low: float | None, high: float | None, verdict: Verdict, restarts: int = 5) -> Comparison:
     return Comparison(
         value=value,
-        low=None,
-        high=None,
+        low=low,
+        high=high,
         verdict=verdict,
         restarts_needed=None,
         sd=None,

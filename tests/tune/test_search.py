@@ -397,7 +397,7 @@ def test_people_and_programs_are_told_the_gain_and_how_to_get_it(machine: Machin
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(table.render(found, 200))
     text = console.export_text()
-    assert "x faster [2." in text
+    assert "x faster (2." in text
     assert "--threads 1 --option openvino.PERFORMANCE_HINT=THROUGHPUT" in text
     data = json.loads(json.dumps(table.as_data(found), allow_nan=False))
     first = data["targets"][0]
