@@ -367,7 +367,7 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
     elif judged.unmeasured and judged.objective:
         why.append(judged.unmeasured)
     place = judged.objective / base if judged.objective else None
-    figure = tell_objective(decision, judged) if judged.objective else ""
+    figure = tell_objective(decision, judged).removesuffix(" a call") if judged.objective else ""
     name = judged.candidate
     if name == decision.chosen:
         return DotLine(name=name, figure=figure, told=SHIPPED, colour=colour, value=1.0)
