@@ -161,7 +161,7 @@ def scored_by_class(rows: Sequence[float]) -> Scores:
         ((), "m.py:cost gave no scores"),
         ((1.0, 1e200), "m.py:cost gave 1e+200 for a row, which is not a score"),
         ((float("inf"), float("-inf")), "m.py:cost gave inf for a row, which is not a score"),
-        ((float("nan"), 1.0), "m.py:cost gave nan for a row, which is no score"),
+        ((float("nan"), 1.0), "m.py:cost gave nan for a row, which is not a score"),
     ],
 )
 def test_scores_that_no_mean_is_of_are_a_note(tmp_path: Path, rows: tuple[float, ...], said: str):
