@@ -50,17 +50,17 @@ _FENCE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1`*~* *$", re.MULTILINE | re.DOTALL
 _CODE = "\0"
 _MARKED = re.compile(r"<!--(?:(?!-->).)*-->\n\n?(?:[|\0][^\n]*(?:\n|\Z))+", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_GOAL = re.compile(r"(?<=\])\([^)\s]*\)")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)\s]*\)")
 _NUMBER = r"\d[\d.,]*x?"
-_INTERVAL = re.compile(rf"\({_NUMBER} to {_NUMBER}\)|\[{_NUMBER}, {_NUMBER}\](?!\()")
+_INTERVAL = re.compile(rf"\({_NUMBER} to {_NUMBER}\)|\[{_NUMBER}, {_NUMBER}\]")
 
 
 def strip_made(markdown: str) -> str:
     """Return the text that a person wrote as prose: no code, no block below a mark, no goals of links."""
     text = _FENCE.sub(_CODE, markdown)
-    for pattern in (_MARKED, _COMMENT, _GOAL):
+    for pattern in (_MARKED, _COMMENT):
         text = pattern.sub("", text)
-    return text
+    return _LINK.sub(r"\1", text)
 
 
 def count_words(markdown: str) -> int:
