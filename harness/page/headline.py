@@ -69,17 +69,23 @@ def tell_decision(answer: PolicyAnswer) -> Headline:
     """Tell what a policy decides."""
     decision, question = answer.decision, answer.question
     parts = dict(decided.tell_parts(decision, question))
-    title = f"Ship {decision.chosen}: it meets every limit" if decision.chosen else ""
-    if not decision.chosen:
-        title = decided.tell_outcome(decision).capitalize()
+    facts = parts.get("", [])
+    if decision.chosen:
+        title = f"Ship {decision.chosen}: it meets every limit"
+    else:
+        title, facts = ": ".join([decided.tell_outcome(decision).capitalize(), *facts]), []
     notes = [f"note: {note}" for note in decided.list_notes_on_rows(decision, question)]
     warnings = [f"warning: {warning}" for warning in decision.warnings]
     dates = {_tell_date(document.environment) for document in question.documents}
-    points = [_make_point(label, items, are_commands=label == decided.NEXT) for label, items in parts.items() if label]
+    points = [
+        _make_point(label, _join_trust(label, items), are_commands=label == decided.NEXT)
+        for label, items in parts.items()
+        if label
+    ]
     return Headline(
         title=title,
         where=" · ".join(decided.list_title_parts(decision, question)),
-        facts=" · ".join(parts.get("", ())),
+        facts=" · ".join(facts),
         when=dates.pop() if len(dates) == 1 else "",
         points=[*points, *_keep_points([_make_point("Notes", [*notes, *warnings])])],
     )
@@ -96,7 +102,7 @@ def _tell_one_group(answer: Answer, document: Document) -> Headline:
         when=_tell_date(document.environment),
         points=_keep_points(
             [
-                _make_point("Sure", sure, command=answer.sure.command),
+                _make_point(words.SURE, sure, command=answer.sure.command),
                 _make_point("Tied", words.tell_ties(answer)),
                 _make_point("Unsure", words.tell_unsettled(answer)),
                 _tell_faster([answer], words.tell_faster(words.find_faster(answer))),
@@ -125,13 +131,18 @@ def _tell_groups(document: Document) -> Headline:
     arm = ships.pop() if len(ships) == 1 else None
     models = {name_model(row.model) for row in document.rows}
     command = next((answer.next for answer in answers if answer.next), None)
+    told = {label: items for label, items in words.tell_all_groups(document) if items}
+    changes = [label for label in told if label.startswith(words.CHANGES_BY)]
+    title = f"Ship {arm} in all {len(answers)} groups" if arm else f"What to ship, in {len(answers)} groups"
+    if len(changes) == len(told[changes[0]]) == 1 if changes else False:
+        title = f"By {changes[0].removeprefix(words.CHANGES_BY)}: ship {told.pop(changes[0])[0]}"
     return Headline(
-        title=f"Ship {arm} in all {len(answers)} groups" if arm else f"What to ship, in {len(answers)} groups",
+        title=title,
         where=" · ".join([*(models if len(models) == 1 else ()), *words.tell_machine(document.environment)]),
         when=_tell_date(document.environment),
         points=_keep_points(
             [
-                *(_make_point(label.rstrip(":"), items) for label, items in words.tell_all_groups(document)),
+                *(_make_point(label.rstrip(":"), _join_trust(label, items)) for label, items in told.items()),
                 _tell_faster(answers, words.tell_faster_of_all(answers)),
                 _make_point("Skipped", words.tell_skipped(answers, document.rows)),
                 _make_point("Next", [command] if command else (), are_commands=True),
@@ -163,6 +174,11 @@ def _make_point(label: str, items: Iterable[str], *, command: str | None = None,
         else:
             lines.append(Line(text=text))
     return Point(label=label, lines=lines)
+
+
+def _join_trust(label: str, items: Sequence[str]) -> Sequence[str]:
+    """Return the short items of how it was measured in one line."""
+    return [" · ".join(items)] if label == words.SURE else items
 
 
 def _keep_points(points: Iterable[Point]) -> list[Point]:

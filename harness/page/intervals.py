@@ -39,7 +39,7 @@ from shootout.units import counted, duration
 MOST_TARGETS = 30
 """More would be no figure any more."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
-NAME, TOLD = 36, 48
+NAME, TOLD = 44, 54
 """Most letters of a name at the left, and of the words at the right."""
 FEW = 52
 """Most letters of a line on a phone."""
@@ -94,10 +94,10 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
     """Draw the first targets in their lines, on one axis; give it a title if there are several panels."""
     shown = lines[:MOST_TARGETS]
     low, high, is_log = _find_domain(shown, axis)
-    width, (step, below) = (NARROW - 20, TALL) if narrow else (360, LOW)
+    width, (step, below) = (NARROW - 20, TALL) if narrow else (430, LOW)
     most = 5 if narrow else 7
     steps: dict[str, Any] = {"values": choose_ticks(low, high, most)} if is_log else {"tickCount": most}
-    drawn = alt.Axis(format="~g", grid=True, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
+    drawn = alt.Axis(format="~g", grid=not narrow, title=f"{axis.title}{' (log)' if is_log else ''}", **steps)
     scale = alt.Scale(type="log" if is_log else "linear", domain=[low, high], nice=False)
     y: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     colour = alt.Color("colour:N", scale=None)
@@ -115,10 +115,19 @@ def draw_panel(lines: Sequence[DotLine], axis: Axis, *, narrow: bool, title: str
         if line[side]
     ]
     band = [{"from": max(axis.band[0], low), "to": min(axis.band[1], high)}] if axis.band else []
-    at = marks([{"at": axis.at}]).encode(x=x("at"))
+    # on a phone the words stand over the dots, where a line from top to bottom would strike them through
+    rules = marks([{"row": index, "at": axis.at} for index in range(len(shown))] if narrow else [{"at": axis.at}])
+    colour_at = BEHIND if axis.is_limit else SOFT
+    at = (
+        rules.mark_tick(color=colour_at, thickness=1.5, size=16, yOffset=below).encode(x=x("at"), **y)
+        if narrow
+        else rules.mark_rule(
+            color=colour_at, strokeWidth=2 if axis.is_limit else 1, strokeDash=[1, 0] if axis.is_limit else [3, 3]
+        ).encode(x=x("at"))
+    )
     return layer(
         marks(band).mark_rect(color=SHADE).encode(x=x("from"), x2="to:Q"),
-        at.mark_rule(color=BEHIND, strokeWidth=2) if axis.is_limit else at.mark_rule(color=SOFT, strokeDash=[3, 3]),
+        at,
         marks(stretches)
         .mark_rule(strokeWidth=2.5, yOffset=below, y2Offset=below)
         .encode(x=x("from"), x2="to:Q", color=colour, **y),
@@ -143,14 +152,17 @@ def label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: floa
     told_at = 0 if narrow else width + room + 10
     rows: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     ink, soft = alt.Color("ink:N", scale=None), alt.value(SOFT)
-    above, middle = ({"yOffset": -17, "fontSize": 11.5}, {"yOffset": -3, "fontSize": 11.5}) if narrow else ({}, {})
+    above, middle = (-17, -3) if narrow else (0, 0)
+    font = 11.5 if narrow else 12
     data = marks(found)
-    yield data.mark_text(align="left" if narrow else "right", **above).encode(
+    yield data.mark_text(align="left" if narrow else "right", yOffset=above, fontSize=font).encode(
         x=alt.value(names_at), text="name:N", color=ink, **rows
     )
     if longest:
-        yield data.mark_text(align="right", **above).encode(x=alt.value(figures_at), text="figure:N", color=ink, **rows)
-    yield data.mark_text(align="left", **middle).encode(
+        yield data.mark_text(align="right", yOffset=above, fontSize=font).encode(
+            x=alt.value(figures_at), text="figure:N", color=ink, **rows
+        )
+    yield data.mark_text(align="left", yOffset=middle, fontSize=font).encode(
         x=alt.value(told_at), text="told:N", color=soft if narrow else ink, **rows
     )
 

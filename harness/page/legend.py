@@ -1,4 +1,4 @@
-"""The terms of a page, in plain words."""
+"""The terms and the method of a page, in plain words."""
 
 from __future__ import annotations
 
@@ -17,3 +17,9 @@ LEGEND = (
     ("error", "Distance of the outputs from those of the model in float64, relative to these."),
 )
 """Terms, and what they mean."""
+METHOD = (
+    "Before anything was timed, each target's outputs were compared with those of the model in float64.",
+    "The targets took turns in short rounds on the same CPUs, so a disturbance met all of them alike.",
+    "Every process was started afresh several times. The statistics compare whole restarts.",
+)
+"""How every run is measured."""

@@ -46,9 +46,9 @@ def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
     if has_answer and len(document.answer) > 1:
         headers, lines = tabulate_answers(document)
         yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
-    lines = table.tell_run(document, full=True)
-    urgent = [line.plain for line in lines if line.style == "yellow"]
-    others = [line.plain for line in lines if line.style != "yellow"]
+    below = table.tell_run(document, full=True)
+    urgent = [line.plain for line in below if line.style == "yellow"]
+    others = [line.plain for line in below if line.style != "yellow"]
     if urgent:
         yield write_bullets(urgent)
     if len(document.groups) == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from shootout.page import charts, intervals, plots
 from shootout.page.headline import Headline, list_setup, tell_decision, tell_headline
-from shootout.page.legend import LEGEND
+from shootout.page.legend import LEGEND, METHOD
 from shootout.page.sources import MeasuredRun, PolicyAnswer
 from shootout.page.text import clean_text
 from shootout.report import table
@@ -25,7 +26,7 @@ from shootout.results.document import Document, Row
 _LEFT = {column.header for column in COLUMNS if column.left}
 """Headers whose columns are flush left."""
 OPEN = 3
-"""So many groups have their table open; the others are folded."""
+"""So many groups with an answer have their table open; the others are folded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +47,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTables:
-    """A group's table of a few columns, the one of all columns, and what is to be said of the group."""
+    """A group's table of a few columns, the one of all columns, and what is to be said of it; `more` is folded."""
 
     name: str
+    is_open: bool
     first: Table
     full: Table
     remarks: Sequence[Markup]
+    more: Sequence[Markup]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,7 @@ class Section:
         name: of the run, in a list of several.
         answers: a line for each group, of a run with several answers.
         groups: the others have no table.
-        remarks: how it was measured.
+        remarks: how it was measured; `more` is folded.
         setup: the facts of the environment that a reader asks for first; `environment` has all.
     """
 
@@ -99,6 +102,7 @@ class Section:
     intervals: DrawnFigure | None
     groups: Sequence[GroupTables]
     remarks: Sequence[Markup]
+    more: Sequence[Markup]
     figures: Sequence[DrawnFigure]
     proof: Table
     setup: Sequence[tuple[str, str]]
@@ -114,16 +118,14 @@ def write(sections: Sequence[Section], front: Front | None = None) -> str:
     """Write the page as HTML."""
     titles = [front.headline.title] if front else [section.headline.title for section in sections]
     template = _load_template()
-    return template.render(
-        sections=sections, front=front, dark=charts.DARK, legend=LEGEND, title="; ".join(titles), open=OPEN
-    )
+    return template.render(sections=sections, front=front, title="; ".join(titles))
 
 
 def write_answer(section: Section) -> str:
     """Write a run's headline, as a heading of the third level, and what supports it, for a part of another page."""
     macros: Any = _load_template().module
-    lines = str(macros.opening(section.headline, "h3")).splitlines()
-    return "\n".join(line for line in lines if line.strip())  # in Markdown a blank line may end HTML
+    text = f"{macros.opening(section.headline, 'h3')}\n{macros.support(section.headline)}"
+    return "\n".join(line for line in text.splitlines() if line.strip())  # in Markdown a blank line may end HTML
 
 
 def _load_template() -> jinja2.Template:
@@ -131,7 +133,7 @@ def _load_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_clean_value
     )
-    environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND)
+    environment.globals.update(sections=(), dark=charts.DARK, legend=LEGEND, method=METHOD)
     return environment.get_template("page.html")
 
 
@@ -158,13 +160,15 @@ def lay_out(run: MeasuredRun) -> Section:
     """Lay out what a run shows, and draw its figures."""
     document = run.document
     others = (_draw_kind(run, name) for name in plots.KINDS if name != plots.FIRST)
+    shown, every = (table.tell_run(document, full=full) for full in (False, True))
     return Section(
         name=f"{document.study} ({PurePath(document.run).name})" if document.study else PurePath(document.run).name,
         headline=tell_headline(document),
         answers=_tabulate_answers(document) if len(document.answer) > 1 else None,
         intervals=_draw_kind(run, plots.FIRST),
         groups=list(_tabulate_groups(document)),
-        remarks=mark_lines(table.tell_run(document, full=True)),
+        remarks=mark_lines(shown),
+        more=mark_lines(line for line in every if line not in shown),
         figures=[figure for figure in others if figure],
         proof=tabulate_proof(document),
         setup=[fact for fact in list_setup(document) if fact[1]],
@@ -178,26 +182,27 @@ def _tabulate_answers(document: Document) -> Table:
         title="What to ship in each group",
         headers=headers,
         lines=[[mark_cell(line[name]) for name in headers] for line in lines],
-        left=[name for name in headers if name not in ("time", "size")],
+        left=[name for name in headers if name not in ("time", "size", "accuracy", "error")],
     )
 
 
 def _tabulate_groups(document: Document) -> Iterator[GroupTables]:
-    for summary in document.groups:
+    answered = [answer.group for answer in document.answer][:OPEN]
+    for summary in sorted(document.groups, key=lambda summary: summary.name not in answered):
         found = table.compare_rows(summary, document)
         if not found.rows:
             continue
         rows = document.rows_of(summary.name)
         ships = next((index for index, row in enumerate(found.rows) if row.arm == found.ship), None)
-        first, full = (
-            _make_group_table(found, title, ships, full=full)
-            for full, title in ((False, "Eligible and rejected targets"), (True, "All columns"))
-        )
+        name = table.title(summary, rows)
+        shown, every = (table.tell_group(summary, document, full=full) for full in (False, True))
         yield GroupTables(
-            name=table.title(summary, rows),
-            first=first,
-            full=full,
-            remarks=mark_lines(table.tell_group(summary, document, full=True)),
+            name=name,
+            is_open=summary.name in answered,
+            first=_make_group_table(found, name, ships, full=False),
+            full=_make_group_table(found, f"{name}: all columns", ships, full=True),
+            remarks=mark_lines(shown),
+            more=mark_lines(line for line in every if line not in shown),
         )
 
 
@@ -207,7 +212,7 @@ def _make_group_table(found: table.Compared, title: str, ships: int | None, *, f
     shown = [name for name in headers if name]
     compared = set(found.titles().values())
     return Table(
-        title=f"{title} of {found.summary.name}",
+        title=title,
         headers=shown,
         lines=[[_mark_target(line, shown[0]), *(mark_cell(line[name]) for name in shown[1:])] for line in lines],
         left=[name for name in shown if name in _LEFT or name in compared],
@@ -218,7 +223,9 @@ def _make_group_table(found: table.Compared, title: str, ships: int | None, *, f
 def _mark_target(line: Mapping[str, Cell], name: str) -> Markup:
     reason = str(line.get("", ""))
     state = Markup('<span class="state">{}</span>').format(mark_cell(reason)) if reason else ""
-    return mark_cell(line[name]) + state
+    # a narrow window breaks a name between its parts
+    parts = (mark_cell(part) for part in re.split("(?<=[:+{])", str(line[name])))
+    return Markup("<wbr>").join(parts) + state
 
 
 def _draw_kind(run: MeasuredRun, name: str) -> DrawnFigure | None:

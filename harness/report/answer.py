@@ -80,6 +80,10 @@ SHOWN_REASONS = 4
 LONGEST_REASON = 60
 """Letters; a longer reason stands below the table only."""
 _IN_BRACKETS = re.compile(r" \([^()]*\)$")
+_OUTSIDE = re.compile(r", (?![^()]*\))")
+"""What stands between the parts of a group's name."""
+SURE, CHANGES_BY = "Sure", "Changes by "
+"""Labels of what an answer rests on, and of what changes along an axis, which follows."""
 SO_FAR = ", fastest so far"
 """Follows the name of an arm that has no verdict yet."""
 CHOICES = {
@@ -127,7 +131,7 @@ def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, A
     """Write model, batch, threads and machine."""
     threads = sorted({row.threads for row in rows})
     count = f"{'/'.join(map(str, threads))} thread{'' if threads == [1] else 's'}"
-    return " · ".join([*answer.group.split(", "), *([count] if threads else []), *tell_machine(environment)])
+    return " · ".join([*_OUTSIDE.split(answer.group), *([count] if threads else []), *tell_machine(environment)])
 
 
 def tell_machine(environment: Mapping[str, Any]) -> Iterator[str]:
@@ -560,12 +564,12 @@ def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
     yield "No answer", list(_tell_reasons(without, where))
     yield "So far", list(_tell_reasons([answer for answer in answers if answer.ship], where))
     for axis in axes:
-        yield f"Changes by {axis}", list(_tell_axis_changes(axis, answers, places))
+        yield f"{CHANGES_BY}{axis}", list(_tell_axis_changes(axis, answers, places))
     for answer in answers:
         yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
     disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
     restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
-    yield "Sure", list(tell_race(restarts, disturbed, controls))
+    yield SURE, list(tell_race(restarts, disturbed, controls))
 
 
 def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:

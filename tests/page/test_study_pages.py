@@ -29,6 +29,7 @@ def section(*figures: str) -> Section:
         intervals=drawn[0],
         groups=[],
         remarks=[],
+        more=[],
         figures=drawn[1:],
         proof=empty,
         setup=[],
