@@ -398,7 +398,7 @@ def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
     is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
         told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
-        told += f", {tell_cost(change)}" if change.accept and not (change.metric or change.accuracy_change) else ""
+        told += f", {tell_cost(change)}" if change.accept and tell_refusal(change) in (NO_LABELS, RANDOM_INPUTS) else ""
         why = "" if is_shared else f": {tell_refusal(change)}"
         yield f"{short(change.arm)}  {told}{why}"
     if len(faster) > MOST_FASTER:

@@ -57,9 +57,11 @@ def render(decision: Decision, question: Question, width: int) -> list[Text]:
     for label, items in tell_parts(decision, question):
         if label == BETTER[decision.policy.objective]:
             lines += [bold(label, len(label)), *(line for item in items for line in labelled("", [item], width))]
+        elif label == NEXT:  # each command begins a line, so that it can be pasted
+            for number, item in enumerate(items):
+                lines += labelled("" if number else label, [typed(item, width - INDENT)], width)
         else:
-            shown = [typed(item, width - INDENT) for item in items] if label == NEXT else items
-            lines += labelled(label, shown, width)
+            lines += labelled(label, items, width)
     return [
         *lines,
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),

@@ -79,7 +79,7 @@ def test_an_arrow_goes_from_each_backends_own_fp32():
         for one in values
         if "side" in one
     }
-    assert {"a", "a:cpu:int8, +0.0 points", "a:cpu:bf16, error 2.0e-03"} <= names
+    assert {"a", "a:cpu:int8, +0.0 points", "a:cpu:bf16, error 2.0e-3"} <= names
     assert precisions.draw_precisions(PLAIN, narrow=False) is None
 
 

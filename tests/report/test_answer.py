@@ -149,24 +149,24 @@ def test_an_arm_that_only_measured_slower_is_not_called_slower():
 
 
 def test_how_sure_it_is_and_what_would_make_it_surer():
-    race = "5 restarts of every process · 0 % of the rounds disturbed · control (a hidden copy of the baseline) equal"
+    race = "5 restarts of every process · 0 % of the rounds disturbed · control (a hidden copy of slow) equal"
     assert screen(SLOW, FAST)["Sure"] == (
-        f"faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
+        f"95 %: faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
     )
     assert screen(SLOW, FAST, row("slower", 3e6))["Sure"].startswith(
-        "faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower (3.92 to 4.08) 5 restarts"
+        "95 %: faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower (3.92 to 4.08) 5 restarts"
     )
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure"].startswith(
-        "faster than 1 of the 2 other FP32 targets; slow "
+        "95 %: faster than 1 of the 2 other FP32 targets; slow "
     )
     assert screen(SLOW, FAST, row("near", 5.15e5), within=0.2)["Sure"].startswith(
-        "faster than 1 of the 2 other FP32 targets; slow is 4.0x slower (3.3 to 4.8) "
+        "95 %: faster than 1 of the 2 other FP32 targets; slow is 4.0x slower (3.3 to 4.8) "
         "about 32 restarts would settle it with near: "
         "shootout run --model toy --backends fast:cpu:fp32,near:cpu:fp32 --threads 1 --goal best \\ --max-time 5m 5 "
     )
     alone = screen(FAST, control_holds=None)["Sure"]
     assert alone.startswith("no other target was measured 5 restarts")
-    assert alone.endswith("control (a hidden copy of the baseline) can't tell")
+    assert alone.endswith("control (a hidden copy of fast) can't tell")
     int8 = row("fast:cpu:int8", 5.1e5, fidelity=fidelity(6.4e-2))
     slow8 = row("fast:cpu:int8", 9e5, fidelity=fidelity(6.4e-2))
     assert screen(FAST, slow8)["Sure"].startswith("no other target is eligible 5"), "it is slower, but might not be"
@@ -179,7 +179,7 @@ def test_the_share_of_disturbed_rounds_and_a_control_that_differs_are_told():
         update={"groups": tuple(group.model_copy(update={"void_share": 0.85}) for group in found.groups)}
     )
     told = paragraphs(noisy)["Sure"]
-    assert "85 % of the rounds disturbed · control (a hidden copy of the baseline) DIFFERENT" in told
+    assert "85 % of the rounds disturbed · control (a hidden copy of slow) DIFFERENT" in told
 
 
 def test_a_verdict_that_is_withheld_is_not_called_a_tie():
@@ -198,7 +198,8 @@ def test_who_is_not_to_be_shipped_and_why():
     )
     assert found["Not"] == "odd: no steady state"
     assert found["Faster, not shipped"] == (
-        "fast:cpu:int8  2.00x faster (1.96 to 2.04): this model draws random inputs, so its accuracy is unknown "
+        "fast:cpu:int8  2.00x faster (1.96 to 2.04), error 6.4e-2: this model draws random inputs, "
+        "so its accuracy can't be measured "
         "accept it:      shootout decide RUN --max-error 7e-2"
     )
 
@@ -215,7 +216,10 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     rows = [one.model_copy(update=mine) for one in (SLOW, FAST)]
     command = "shootout run --model net.onnx"
     told = screen(*rows, *rough, command=command, run="results/x", of_several=True)["Faster, not shipped"]
-    assert told.startswith("a:cpu:int8  5.00x faster (4.90 to 5.10) b:cpu:int8  2.50x faster (2.45 to 2.55) each: no ")
+    assert told.startswith(
+        "a:cpu:int8  5.00x faster (4.90 to 5.10), error 1.9e-3 "
+        "b:cpu:int8  2.50x faster (2.45 to 2.55), error 1.9e-3 each: no "
+    )
     assert told.count("no labels, so its accuracy is unknown") == 1
     assert f"measure it:     {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
     accept = "shootout decide results/x --group 'toy, batch 1' --max-error 2e-3"
@@ -231,7 +235,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
     unsure, compare = replace(sure, verdict=Verdict.CANT_TELL), found.compare
     unsettled = replace(found, compare=lambda a, b: unsure if (a, b) == ("q:cpu:int8", FAST.arm) else compare(a, b))
     told = paragraphs(document(unsettled))["Faster, not shipped"]
-    assert told.startswith("q:cpu:int8  1.09x faster (1.07 to 1.11), not sure yet: ")
+    assert told.startswith("q:cpu:int8  1.09x faster (1.07 to 1.11), not sure yet, error 1.0e-2: ")
 
 
 def test_what_comes_next_is_a_command():
@@ -375,7 +379,7 @@ def test_no_width_cuts_a_value(width: int):
     for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "7e-2", "model-1"):
         assert any(value in word for word in words), value
     if width >= 100:
-        assert len(lines) <= 19, "the last one is empty"
+        assert len(lines) <= 20, "the last one is empty"
 
 
 @pytest.mark.parametrize("width", range(45, 105, 5))

@@ -121,8 +121,8 @@ def test_a_control_without_an_interval_has_not_passed(tmp_path: Path, copy_ns: f
     found = document(tmp_path, *first, *second, ended())
     assert found.control.holds is found.answer[0].sure.control_holds is holds
     text = " ".join(printed(found).split())
-    assert f"control (a hidden copy of the baseline) {told}" in text
-    assert f"Control (a hidden copy of the baseline): {told}" in " ".join(printed(found, full=True).split())
+    assert f"control (a hidden copy of a) {told}" in text
+    assert f"Control (a hidden copy of a): {told}" in " ".join(printed(found, full=True).split())
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_the_table_shows_all_three_outcomes(tmp_path: Path):
     assert any(A.label in line and "1.25x slower (1." in line for line in lines)
     assert "failed: c: load raised OSError: [red]no[/red]" in lines
     assert "skipped: d: not installed. Fix: pip install d" in lines
-    assert "control (a hidden copy of the baseline) equal" in text
+    assert "control (a hidden copy of a) equal" in text
     assert "#control" not in text, "the hidden copy is never a row"
 
 
@@ -416,7 +416,7 @@ def test_a_row_that_was_only_built_says_what(tmp_path: Path):
 
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):
     text = printed(document(tmp_path, *race(control=1.05)))
-    assert "control (a hidden copy of the baseline) DIFFERENT" in text
+    assert "control (a hidden copy of a) DIFFERENT" in text
     assert "This run is unfinished. The same command continues it" in text
 
 
