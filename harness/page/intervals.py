@@ -143,6 +143,8 @@ def label_lines(found: Sequence[Mapping[str, Any]], *, narrow: bool, width: floa
     told_at = 0 if narrow else width + room + 10
     rows: dict[str, Any] = {"y": alt.Y("row:O", axis=None)}
     ink, soft = alt.Color("ink:N", scale=None), alt.value(SOFT)
+    above: dict[str, Any]
+    middle: dict[str, Any]
     above, middle = ({"yOffset": -17, "fontSize": 11.5}, {"yOffset": -3, "fontSize": 11.5}) if narrow else ({}, {})
     data = marks(found)
     yield data.mark_text(align="left" if narrow else "right", **above).encode(

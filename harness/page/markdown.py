@@ -44,8 +44,8 @@ def _write_run(document: Document, *, has_answer: bool) -> Iterator[str]:
         yield f"### The run {escape_text(document.study or PurePath(document.run).name)}"
         yield escape_text(f"{headline.where}. {headline.when}")
     if has_answer and len(document.answer) > 1:
-        headers, lines = tabulate_answers(document)
-        yield write_table(headers, [[str(line[name]) for name in headers] for line in lines])
+        headers, answers = tabulate_answers(document)
+        yield write_table(headers, [[str(answer[name]) for name in headers] for answer in answers])
     lines = table.tell_run(document, full=True)
     urgent = [line.plain for line in lines if line.style == "yellow"]
     others = [line.plain for line in lines if line.style != "yellow"]
