@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distributions
 
 _SPACES = "\n\t\xa0\u202f"
 MOST_WORDS = 4_000
@@ -234,12 +234,11 @@ def install(extra: str, options: str = "") -> str:
 @lru_cache
 def _find_wheel_version() -> str:
     """Return the version of the wheel that this package was installed from; "" if it is run from a clone."""
-    try:
-        found = distribution("shootout")
-    except PackageNotFoundError:  # a clone that isn't installed
-        return ""
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
-    return "" if origin.get("dir_info", {}).get("editable") else found.version
+    # Started in a clone's folder, Python finds its `shootout.egg-info` first, which doesn't say how it was installed.
+    found = list(distributions(name="shootout"))
+    origins = [json.loads(one.read_text("direct_url.json") or "{}") for one in found]
+    is_clone = any(origin.get("dir_info", {}).get("editable") for origin in origins)
+    return "" if is_clone or not found else found[0].version
 
 
 def pip_install(*packages: str, options: str = "", pip: str = "pip") -> str:

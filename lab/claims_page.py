@@ -92,7 +92,12 @@ def rows_of(name: str, arm: str, where: Where) -> list[Row]:
 
 def place_of(row: Row) -> dict[str, Value]:
     """Return where a row stands: its model's parameters and what else tells rows of a run apart."""
-    more = {"model": row.model, "batch": row.batch, "scenario": row.scenario, "precision": row.precision}
+    more: dict[str, Value] = {
+        "model": row.model,
+        "batch": row.batch,
+        "scenario": row.scenario,
+        "precision": row.precision,
+    }
     return {**row.parameters, **more}
 
 

@@ -234,7 +234,17 @@ def _repeated() -> list[str]:
 def _same() -> list[str]:
     """Write how often one target under five names was called faster or slower than itself."""
     runs = _read_record("same.json", "same", "onnxruntime 5 times")
-    heads = ["run", "next to", "restarts", "SD between restarts", "verdicts", "false", "pairs", "false pairs", "control"]
+    heads = [
+        "run",
+        "next to",
+        "restarts",
+        "SD between restarts",
+        "verdicts",
+        "false",
+        "pairs",
+        "false pairs",
+        "control",
+    ]
     cells = [
         [
             str(number),

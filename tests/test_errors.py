@@ -39,14 +39,26 @@ WHEEL = json.dumps({"url": "file:///dist/shootout-1.2.whl", "archive_info": {}})
         ),
     ],
 )
+@pytest.mark.parametrize("in_clone", [True, False])
 def test_an_extra_is_installed_from_the_clone_or_the_wheel(
-    monkeypatch: pytest.MonkeyPatch, origin: str | None, commands: list[str]
+    monkeypatch: pytest.MonkeyPatch, origin: str | None, commands: list[str], in_clone: bool
 ):
-    """No package index has the package: its name there may become another's."""
+    """No package index has the package: its name there may become another's.
 
-    def distribution(_: str) -> Any:
-        return SimpleNamespace(version="1.2", read_text=lambda _: origin)
+    In a clone's folder Python finds `shootout.egg-info` first, which has no origin.
+    """
 
-    monkeypatch.setattr(errors, "distribution", distribution)
+    def distributions(name: str) -> list[Any]:
+        assert name == "shootout"
+        origins = [None, origin] if in_clone else [origin]
+        return [SimpleNamespace(version="1.2", read_text=lambda _, origin=origin: origin) for origin in origins]
+
+    monkeypatch.setattr(errors, "distributions", distributions)
     monkeypatch.setattr(errors, "_find_wheel_version", errors._find_wheel_version.__wrapped__)
     assert [install("torch,jax"), install("tensorrt", NVIDIA_INDEX), install("")] == commands
+
+
+def test_a_package_that_is_not_installed_is_installed_from_its_clone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(errors, "distributions", lambda name: [])
+    monkeypatch.setattr(errors, "_find_wheel_version", errors._find_wheel_version.__wrapped__)
+    assert install("report") == ".venv/bin/pip install -e '.[report]'"

@@ -176,12 +176,14 @@ def _when_to_stop() -> Iterator[str]:
 
 def _parameter_lines(study: Study, model: str) -> Iterator[str]:
     if study.shapes:
-        yield "\n[shapes]  # of inputs that leave sizes open"
+        yield _comment_lines("Sizes that the file leaves open.")
+        yield "[shapes]"
         yield from (f"{_toml_key(name)} = {_toml_value(shape)}" for name, shape in study.shapes.items())
     known = {} if is_file(model) else models.get(model).parameters
     if known or study.parameters:
         words = "axes" if is_file(model) else "parameters"
-        yield f"\n[parameters]  # the model's {words}; several values are measured one after the other"
+        yield _comment_lines(f"The model's {words}. Several values are measured one after the other.")
+        yield "[parameters]"
     yield from (f"{_toml_key(name)} = {_toml_value(values)}" for name, values in study.parameters.items())
     for name, parameter in known.items():
         if name not in study.parameters:

@@ -234,7 +234,9 @@ def _checked_place(model: Path, info: ExternalDataInfo) -> Path:
         file = (folder / location).resolve()  # an absolute location replaces the folder, and links are followed
         found = file.is_file()
     except (OSError, ValueError):  # too long, or with a letter that no name may have
-        raise ModelError(f"{model.name} reads its weights from {location[:100]!r}, which is not a file name") from None
+        raise ModelError(
+            f"{model.name} reads its weights from {location[:100]!r}, which is not a file name; export it again"
+        ) from None
     if not file.is_relative_to(folder) or ".." in Path(location).parts:
         raise ModelError(f"{model.name} reads its weights from {location!r}, outside its own folder: refused")
     if not found:

@@ -186,7 +186,7 @@ def _keep_points(points: Iterable[Point]) -> list[Point]:
 
 
 def _tell_date(environment: Mapping[str, Any]) -> str:
-    """Write `Measured on 2026-11-26 with shootout 0.1.0`, as far as the run tells."""
+    """Write `Measured on 2026-11-26 with shootout VERSION`, as far as the run tells."""
     date = str(environment.get("date_utc", ""))[:10]
     version = _find_version(environment)
     told = [*([f"on {date}"] if date else []), *([f"with shootout {version}"] if version else [])]

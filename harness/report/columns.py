@@ -243,8 +243,8 @@ def make_table(
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1), collapse_padding=True)
     for name in headers:
         may_fold = name == headers[0] or name in long
-        title, side = (titles or {}).get(name, name), "left" if name in flush else "right"
-        table.add_column(title, justify=side, no_wrap=not may_fold, overflow="fold")
+        title = (titles or {}).get(name, name)
+        table.add_column(title, justify="left" if name in flush else "right", no_wrap=not may_fold, overflow="fold")
     for line in lines:
         table.add_row(*(line[name] for name in headers))
     return table

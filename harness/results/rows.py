@@ -178,7 +178,7 @@ def _single_calls(
     return list(found.values())
 
 
-def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, float | None]:
+def _bound_percentiles(restarts: Sequence[Array]) -> dict[str, Any]:
     """Return the bounds of each percentile, from the calls of each restart, and the highest restart's p99."""
     figures: dict[str, float | None] = {}
     bounds = None

@@ -76,7 +76,9 @@ def test_its_row_is_that_of_its_own_cell(exported: ExportedModel, tmp_path: Path
     (tmp_path / "out" / DOCUMENT).write_text(json.dumps({"rows": rows}))
     assert read_row(shipped)["model"] == "second"
     assert read_row(replace(shipped, group=""))["model"] == "first", "an older folder doesn't know its cell"
-    with pytest.raises(UsageError, match=r"document\.json.* doesn't tell what numpy:cpu:fp32 was measured on"):
+    with pytest.raises(
+        UsageError, match=r"document\.json.* doesn't say what numpy:cpu:fp32 was measured on: ship it again"
+    ):
         read_row(replace(shipped, group="third"))
 
 

@@ -176,7 +176,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path):
         ("run --set n_layers", "--set 'n_layers' is not of the form"),
         ("run --batch 0", "batch must be from 1 to 1048576, got 0"),
         ("run --batch 1,1", "is asked for 2 times"),
-        ("run --threads 0", "threads 0 can't be"),
+        ("run --threads 0", "invalid threads 0: this process may use "),
         ("run --goal resolve 3%", "goal 'resolve' doesn't say how closely: write 'resolve 3%', in quotes"),
         ("run --max-time 0s", "--max-time '0s' leaves no time to measure anything"),
         ("run --max-time soon", "--max-time 'soon' is not a time"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import resource
 import subprocess
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shootout.commands.report import report
-from shootout.errors import UsageError
+from shootout.errors import UsageError, install
 from shootout.page import charts
 
 RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
@@ -32,7 +33,7 @@ def test_another_ending_is_refused(tmp_path: Path):
 def test_without_the_extra_the_command_to_install_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "altair" else found(name))
-    with pytest.raises(UsageError, match=r"altair: pip install 'shootout\[report\]'"):
+    with pytest.raises(UsageError, match=re.escape(f"altair: {install('report')}")):
         report([RUN], tmp_path / "page.html")
     assert report([RUN], tmp_path / "page.md") == 0
 
@@ -52,7 +53,7 @@ def test_where_it_is_written_is_looked_at_before_and_made_where_it_is_not_there(
 
 
 def test_a_group_is_asked_of_a_policy_alone(tmp_path: Path):
-    with pytest.raises(UsageError, match="give --policy FILE as well"):
+    with pytest.raises(UsageError, match="--group 'toy' chooses the group that a policy decides on: add --policy FILE"):
         report([RUN], tmp_path / "page.md", group="toy")
 
 

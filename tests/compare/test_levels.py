@@ -249,7 +249,7 @@ def test_the_command_shows_a_screen_or_json(tmp_path: Path, monkeypatch: pytest.
     assert ended.code == 0, ended.err
     for words in (
         "One machine, two sessions",
-        "Changed  nothing that",
+        "Changed nothing in versions, system, processor and options",
         "against",
         "10.0 %",
         "0 of --history",

@@ -116,7 +116,7 @@ def test_the_notebook_is_a_page_with_what_it_showed():
     assert page.startswith("# ")
     assert page.count('<div class="picture"') == page.count("<svg") == 3
     assert "```python\nrun.plot()\n```" in page
-    assert "Ship  litert:cpu:fp32" in page
+    assert "Ship    litert:cpu:fp32" in page
 
 
 def test_the_first_page_shows_what_two_others_are_held_to():

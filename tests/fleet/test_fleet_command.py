@@ -199,7 +199,7 @@ def test_where_no_node_can_plan_the_study_the_first_says_why(use: Use, tmp_path:
     with pytest.raises(UsageError, match="a1: no such model"):
         run(tmp_path / "out")
     use().fleet = []
-    with pytest.raises(UsageError, match="no node that gives out CPUs"):
+    with pytest.raises(UsageError, match="no node of the cluster offers CPUs: start one with `ray start`"):
         run(tmp_path / "out")
 
 

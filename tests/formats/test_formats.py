@@ -51,7 +51,7 @@ def test_junit_has_a_case_for_each_arm_and_no_letter_that_xml_has_not():
     assert said["control"] == "equal"
     a, b, c, d = suite.iterfind("testcase")
     assert (a.get("name"), a.get("classname"), a.get("time")) == ("a:cpu:fp32", cells.GROUP, "0.001000000")
-    assert "against the baseline: 2.00x faster (" in (b.findtext("system-out") or "")
+    assert "against the baseline: 2.00x faster (1.96 to 2.04)" in (b.findtext("system-out") or "")
     assert c.find("skipped").attrib == {"type": "unavailable", "message": "no GPU"}
     assert c.findtext("skipped") == "no GPU. Fix: get one"
     assert d.find("failure").get("message") == SEEN

@@ -101,7 +101,7 @@ def test_in_ci_no_earlier_evidence_answers_for_a_later_command(
     if fresh:
         command.gate(tmp_path, options, as_json=True)
     else:
-        with pytest.raises(UsageError, match=r"holds the gate of an earlier command, .* in CI .*: add --fresh"):
+        with pytest.raises(UsageError, match=r"holds an earlier gate, .* in CI .*: add --fresh"):
             command.gate(tmp_path, options, as_json=True)
     monkeypatch.setenv("CI", "false")
     command.gate(tmp_path, {"out": out}, as_json=True)

@@ -253,8 +253,8 @@ def test_a_slowdown_is_held_to_its_limit_as_the_race_holds_it(
     ("options", "says"),
     [
         ({"slower": "5"}, "--slower is '5': write a share with its unit as 95%"),
-        ({"slower": "0.1%"}, "--slower 0.1% can't be told"),
-        ({"slower": "80%"}, "--slower 80% can't be told"),
+        ({"slower": "0.1%"}, "invalid --slower 0.1%: use a value from 0.5%, "),
+        ({"slower": "80%"}, "invalid --slower 80%: use a value from 0.5%, "),
         ({"accuracy_drop": "0.5%"}, "--accuracy-drop is '0.5%': write percentage points"),
         ({"size": "10"}, "--size is '10': write a share"),
         ({"policy": {"limits": {"p98": "5ms"}}}, "unknown limit 'p98': did you mean 'p99'?"),

@@ -121,7 +121,9 @@ def test_a_folder_that_no_gate_made_is_neither_raced_nor_removed(
     folder = tmp_path / "candidate" / "numpy-cpu-fp32"
     make_shipped(folder, bare_exported({}, model="digits"))
     monkeypatch.setenv("CI", ci)
-    with pytest.raises(UsageError, match=r"candidate/numpy-cpu-fp32' was made by no gate, .*: choose another --out"):
+    with pytest.raises(
+        UsageError, match=r"candidate/numpy-cpu-fp32' was not made by `shootout gate`, .*: choose another --out"
+    ):
         pack_for(contest(), tmp_path, fresh=fresh)
     assert (folder / "load.py").exists()
     assert not packed

@@ -113,7 +113,9 @@ class TestChoosing:
 
     def test_one_number_is_not_taken_for_two_things(self, monkeypatch: pytest.MonkeyPatch):
         install(monkeypatch, FakeDriver(), FakeNvml(gpus=IDS))
-        with pytest.raises(UsageError, match=r"--gpu 1: CUDA and Vulkan count GPUs .*: run their targets apart"):
+        with pytest.raises(
+            UsageError, match=r"--gpu 1: CUDA and Vulkan count GPUs .*: run their targets one kind at a time"
+        ):
             gpu.choose_gpu(1, {Device.CUDA, Device.VULKAN})
         with pytest.raises(UsageError, match=r"--gpu 1: Vulkan and OpenVINO count GPUs each in its own way"):
             gpu.choose_gpu(1, {Device.VULKAN, Device.XPU})

@@ -215,7 +215,7 @@ def test_figures_of_older_journals_have_words_too():
 
 
 def test_words_that_no_version_wrote_are_refused():
-    with pytest.raises(ValueError, match="no reason that flags"):
+    with pytest.raises(ValueError, match="'bad luck' is not a reason that flags a round"):
         recalled("bad luck")
 
 

@@ -51,7 +51,7 @@ def test_all_gives_the_arms_every_cpu_and_says_that_the_parent_shares():
 
 @pytest.mark.parametrize("threads", [0, -1, 5, 10**9])
 def test_impossible_thread_counts_are_refused_with_the_range(threads: int):
-    with pytest.raises(UsageError, match=rf"threads {threads} .*4 CPUs; use 1 to 4"):
+    with pytest.raises(UsageError, match=rf"invalid threads {threads}: .*4 CPUs; use 1 to 4"):
         place(threads, (0, 1, 2, 3))
 
 
@@ -138,7 +138,7 @@ def test_the_widest_of_several_counts_that_can_be_holds_all_others():
     assert widest((1, "all"), cpus) == place(4, cpus)
     assert widest((None,), cpus) == place(None, cpus)
     for wrong in ((64,), (1, 0), (64, 65)):
-        with pytest.raises(UsageError, match="give 1 to 4"):
+        with pytest.raises(UsageError, match="use 1 to 4"):
             widest(wrong, cpus)
 
 

@@ -53,12 +53,12 @@ def test_a_folder_has_them_in_one_file_or_in_several_that_an_index_names(tmp_pat
     (tmp_path / "loop.bin").symlink_to(tmp_path)
     refused = {
         **dict.fromkeys(("", ".", "..", "../p.bin"), "outside its folder"),
-        index.name: "no file of weights",
+        index.name: "not a file of weights",
         "loop.bin": "no such file",
-        1: "no index of weights",
+        1: "not an index of weights",
     }
     texts = {json.dumps({"weight_map": {"a": name}}): says for name, says in refused.items()}
-    for text, says in (texts | {"[]": "no index of weights"}).items():
+    for text, says in (texts | {"[]": "not an index of weights"}).items():
         index.write_text(text)
         with pytest.raises(UsageError, match=says):
             hfconfig.weight_files(index)

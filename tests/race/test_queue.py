@@ -16,6 +16,7 @@ from support.races.planted import TRUTH, Budget, ByBatch, here, on_stage, run, s
 from shootout import budget
 from shootout.clock import Deadline
 from shootout.constants import FORESEEING
+from shootout.errors import NotRunKind
 from shootout.journal import journal
 from shootout.journal.records import Added, Rounds
 from shootout.race import queue, runner, stopping
@@ -214,7 +215,7 @@ def test_the_standing_is_who_leads_and_how_many_still_play():
     players = [fakes.arm("a"), fakes.arm("b"), fakes.arm("a", control=True)]
     one = ScheduledGroup(index=0, place=0.0, group=unused, race=raced, known=unused, players=players)
     assert one.standing == "b leads, 2 targets open"
-    raced.out.add("b:cpu:fp32")
+    raced.out["b:cpu:fp32"] = NotRunKind.FAILED
     assert one.standing == "a leads, 2 targets open"
     raced.blocks.clear()
     assert one.standing == ""

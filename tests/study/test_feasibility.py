@@ -160,7 +160,7 @@ def test_native_is_for_files_and_for_devices_that_can():
         "torch-eager:cuda:native": "torch-eager has no native on cuda"
     }
     shipped = group("onnxruntime", "onnxruntime:cpu:native")
-    assert "residual_mlp is no file" in shipped.skips["onnxruntime:cpu:native"].reason
+    assert "residual_mlp is not a file" in shipped.skips["onnxruntime:cpu:native"].reason
 
 
 def test_a_library_of_trees_is_skipped_where_it_has_no_file_of_its_own():

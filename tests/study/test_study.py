@@ -75,7 +75,10 @@ def test_a_file_is_a_study_named_after_it(tmp_path: Path):
         (GOOD + 'l2 = "cold"\nscenario = "serve"\n', r"l2 cold times one call .* scenario serve does not"),
         (GOOD + 'goal = "bset"\n', r"unknown goal 'bset': did you mean 'best'\?"),
         (GOOD + 'goal = "resolve 3"\n', r"doesn't say how closely: write 'resolve 3%'"),
-        (GOOD + 'goal = "best"\n[crossover]\naxis = "batch"\n', r"goal best is no way to look for a crossover"),
+        (
+            GOOD + 'goal = "best"\n[crossover]\naxis = "batch"\n',
+            r"goal best doesn't find a crossover, .*: leave one of the two out",
+        ),
         (GOOD + 'energy = "much"\n', r"energy is 'much': .*valid boolean"),
         (GOOD + "max_call_s = -1\n", r"max_call_s is -1: .*greater than or equal to 0"),
         ('model = "identiti"\ntargets = ["spin"]\n', r"model\.0: unknown model 'identiti'"),
@@ -243,7 +246,7 @@ def test_another_model_starts_without_the_old_ones_parameters(tmp_path: Path):
         ({"l2": "cold", "scenario": "throughput"}, "^l2 cold times one call at a time, and scenario"),
         ({"p99_limit_ms": "5ms"}, "p99_limit_ms \\(--p99\\) is for requests .*: add scenario serve"),
         ({"rate": "10/s", "scenario": "throughput"}, r"^rate \(--rate\) is for requests that arrive"),
-        ({"goal": "resolve 0.1%"}, "goal 'resolve 0.1%' can't be"),
+        ({"goal": "resolve 0.1%"}, "^invalid goal 'resolve 0.1%': .*; use a value from 0.5% to 50%"),
         ({"threads": "many"}, "--threads takes whole numbers, got 'many'"),
     ],
 )

@@ -64,7 +64,7 @@ def test_a_file_in_its_own_precisions_promises_none_but_its_place():
 
 def test_integers_that_the_runtime_says_nothing_of_are_a_fault():
     for precision in (Precision.INT8, Precision.INT8_DYNAMIC, Precision.INT4, Precision.FP8):
-        assert "tells of no compute node" in (executed_fault(executed(), arm(precision)) or "")
+        assert "reports no compute node at all" in (executed_fault(executed(), arm(precision)) or "")
 
 
 def test_tf32_that_kept_every_bit_is_caught_by_the_probe():

@@ -165,7 +165,10 @@ def test_accuracy_is_counted_in_a_slot_of_its_own():
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "check_place": ({"strayed": "has threads elsewhere"}, "has threads elsewhere"),
     "check_account": ({"session": Session(executed=replace(ACCOUNT, threads=2))}, "asked for 1 threads"),
-    "check_error": ({"session": Session(off_by(0.1))}, "relative L2 error 0.1 is above the 0.001"),
+    "check_error": (
+        {"session": Session(off_by(0.1))},
+        "relative L2 error 0.1 is above the error bound of this precision, 0.001",
+    ),
     "check_reference": ({"exported": exported(off_by(0.1))}, "off the shared model's own"),
     "check_instances": ({"together": lambda: [[RIGHT, RIGHT], [RIGHT, off_by(0.1)]]}, "of 2 instances at once: relat"),
 }
@@ -241,6 +244,8 @@ def test_a_file_beside_its_original_is_judged_by_what_it_gives_itself():
     assert (found.fault, found.fidelity.shared_l2) == (None, 0.0)
     assert found.fidelity.standing is BoundStanding.MET, "no tolerance was given, and none was needed"
     assert found.fidelity.relative_l2 == pytest.approx(0.3, rel=1e-3)
-    assert "above the 0.001" in (verify(claim(exported=beside), with_accuracy=False).fault or ""), "the original's own"
+    assert "above the error bound of this precision, 0.001" in (
+        verify(claim(exported=beside), with_accuracy=False).fault or ""
+    ), "the original's own"
     together = claim(Session(quantized), exported=beside, together=lambda: [[quantized, quantized]])
     assert verify(together, with_accuracy=False).fault is None

@@ -139,7 +139,7 @@ def _try(device: Device) -> str:
     import tract
 
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "graph.nnef").write_text(TINY)
+        (Path(folder) / "graph.nnef").write_text(TINY, encoding="utf-8")
         (made,) = tract.nnef().load(folder).into_runnable().run([np.ones(2, np.float32)])
     if not np.array_equal(made.to_numpy(), [2, 2]):
         raise ArithmeticError("1 + 1 came out wrong")

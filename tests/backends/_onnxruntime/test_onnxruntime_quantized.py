@@ -309,7 +309,7 @@ def test_no_cpu_kernel_has_a_half_rest(tmp_path: Path):
 
 def test_a_float_model_is_no_shared_model(tmp_path: Path):
     (exported,) = exported_models(DIGITS)
-    with pytest.raises(ValueError, match="is no quantized model"):
+    with pytest.raises(ValueError, match="is not a quantized model: none of its activations has a Q/DQ pair"):
         recode(exported.path(Artifact.ONNX), tmp_path)
 
 
