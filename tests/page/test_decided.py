@@ -25,7 +25,7 @@ from shootout.page.sources import PolicyAnswer, read
 from shootout.results.document import ratio_of
 from shootout.stats.verdicts import Standing
 
-RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "gap-after"
+RUN = Path(__file__).resolve().parents[2] / "results" / "reference" / "decide-digits"
 
 
 def judged(arm: str, ns: float, size: Finding, ready: Finding) -> Judged:
@@ -108,7 +108,7 @@ def test_without_a_chosen_one_all_stand_against_the_least():
 
 def test_the_policys_answer_comes_first_and_is_the_only_one(tmp_path: Path):
     policy = tmp_path / "deploy.toml"
-    policy.write_text('[limits]\nsize = "1GB"\n')
+    policy.write_text('[limits]\nsize = "1GB"\nready = "3s"\n')
     question = read_question([RUN])
     found = PolicyAnswer(decide(read_policy(policy, {}), question, today=date(2026, 11, 22)), question)
     headline = tell_decision(found)
