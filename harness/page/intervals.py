@@ -39,7 +39,7 @@ from shootout.units import counted, duration
 MOST_TARGETS = 30
 """More would be no figure any more."""
 SHAPES = {CHOSEN: "diamond", EVEN: "circle", BEHIND: "circle", SOFT: "cross"}
-NAME, TOLD = 44, 54
+NAME, TOLD = 44, 60
 """Most letters of a name at the left, and of the words at the right."""
 FEW = 52
 """Most letters of a line on a phone."""

@@ -181,9 +181,18 @@ def _tabulate_answers(document: Document) -> Table:
     return Table(
         title="What to ship in each group",
         headers=headers,
-        lines=[[mark_cell(line[name]) for name in headers] for line in lines],
+        lines=[[_keep_wide(mark_cell(line[name])) for name in headers] for line in lines],
         left=[name for name in headers if name not in ("time", "size", "accuracy", "error")],
     )
+
+
+def _keep_wide(cell: Markup) -> Markup:
+    """Keep a sentence in a cell from being squeezed to a word a line; its table scrolls instead."""
+    return Markup('<span class="wide-cell">{}</span>').format(cell) if len(cell) > SENTENCE else cell
+
+
+SENTENCE = 30
+"""Letters; a longer cell is a sentence."""
 
 
 def _tabulate_groups(document: Document) -> Iterator[GroupTables]:
