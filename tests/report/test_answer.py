@@ -154,7 +154,8 @@ def test_how_sure_it_is_and_what_would_make_it_surer():
         f"95 %: faster than the only other FP32 target; slow is 4.00x slower (3.92 to 4.08) {race}"
     )
     assert screen(SLOW, FAST, row("slower", 3e6))["Sure"].startswith(
-        "95 %: faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower (3.92 to 4.08) 5 restarts"
+        "95 %: faster than each of the 2 other FP32 targets; the closest, slow, is 4.00x slower (3.92 to 4.08) "
+        "5 restarts"
     )
     assert screen(SLOW, FAST, row("near", 5.05e5))["Sure"].startswith(
         "95 %: faster than 1 of the 2 other FP32 targets; slow "
