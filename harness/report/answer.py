@@ -374,7 +374,7 @@ COMMAND_COLUMN = 16
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
-RANDOM_INPUTS = "this model draws random inputs, so its accuracy can't be measured"
+RANDOM_INPUTS = "accuracy unknown, since this model's inputs are random; with your own model give --labels"
 MOST_FASTER = 4
 """So many targets that are faster than the shipped one are named."""
 

@@ -35,9 +35,9 @@ _NEARLY = 0.9
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
-READING = "(a to b): 95 % interval of that row; Sure holds at 95 % for all rows together. ×: may not be shipped."
+READING = "(a to b): 95 % interval of that row; Sure holds at 95 % for all rows together. ×: not shipped by default."
 READING_OF_SEVERAL = (
-    "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together. ×: may not be shipped."
+    "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together. ×: not shipped by default."
 )
 ERRORS = "error: relative to the model in float64."
 PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."

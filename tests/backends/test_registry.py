@@ -11,7 +11,7 @@ import pytest
 from support.adapters.third_party import install
 from support.console import TESTS
 
-from shootout import backends
+from shootout import backends, errors
 from shootout.backends.adapter import Fixture
 from shootout.contract import Device, Precision
 from shootout.errors import NotRunKind, SkippedArm, UsageError
@@ -39,7 +39,7 @@ def test_every_row_leads_to_an_adapter_of_its_name_that_has_the_default_target()
         adapter = backends.get(name)
         assert adapter.name == name
         assert backends.entry(name).default in adapter.capabilities.targets
-        assert backends.entry(name).fix.startswith("pip install")
+        assert backends.entry(name).fix == errors.install(backends.entry(name).extra)
     assert backends.baseline() == "torch-eager"
 
 

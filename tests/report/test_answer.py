@@ -199,8 +199,8 @@ def test_who_is_not_to_be_shipped_and_why():
     )
     assert found["Not"] == "odd: no steady state"
     assert found["Faster, not shipped"] == (
-        "fast:cpu:int8  2.00x faster (1.96 to 2.04), error 6.4e-2: this model draws random inputs, "
-        "so its accuracy can't be measured "
+        "fast:cpu:int8  2.00x faster (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this model's "
+        "inputs are random; with your own model give --labels "
         "accept it:      shootout decide RUN --max-error 7e-2"
     )
 

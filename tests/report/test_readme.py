@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from io import StringIO
 from pathlib import Path
@@ -26,7 +27,8 @@ def read_screen(page: str) -> tuple[str, str]:
 
 def render_screen(run: str) -> str:
     page = StringIO()
-    Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(ROOT / run), 100))
+    with contextlib.chdir(ROOT):  # the pages name folders from here
+        Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(Path(run)), 100))
     return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
 
 
