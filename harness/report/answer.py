@@ -16,7 +16,7 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import NEVER_TOGETHER, SPEED, Words, tell_ratio
+from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, SPEED, Words, tell_ratio
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -92,7 +92,11 @@ CHOICES = {
     "shorter start": "faster start",
     "lower time": "lower time",
 }
-CONTROL = {True: "equal", False: "DIFFERENT", None: "can't tell"}
+CONTROL = {
+    True: "equal",
+    False: "DIFFERENT",
+    None: CONTROL_OPEN,
+}
 """How the control came out, compared with the baseline."""
 FASTER = "Faster, not shipped"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shootout.constants import CONTROL_WITHIN
 from shootout.results.document import Ratio
 from shootout.stats.verdicts import Comparison, Verdict
 
@@ -19,6 +20,8 @@ NOT_SURE = ", not sure yet"
 
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
+CONTROL_OPEN = f"not different, but not yet known to {100 * CONTROL_WITHIN:g} %"
+"""Of a control whose interval is wider than what it must lie within."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
