@@ -21,7 +21,7 @@ from shootout.results.analysis import analyse_cells
 from shootout.results.choice import Cell
 from shootout.results.document import Answer, Document, Row
 from shootout.results.group import Group
-from shootout.study.group import family
+from shootout.study.group import family, find_named
 from shootout.units import counted
 
 _Key = tuple[Machine, str, int, int, int]
@@ -119,7 +119,10 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
         UsageError: a folder holds no run, or the runs ask different things; names what differs.
     """
     runs = [analyse_cells(folder) for folder in expand_merged(folders)]
-    cells = [(run, cell) for run in runs for cell in run.cells.values() if group is None or _is_named(cell, group)]
+    cells = [(run, cell) for run in runs for cell in run.cells.values()]
+    if group is not None:
+        named = find_named((cell.group for _, cell in cells), group)
+        cells = [(run, cell) for run, cell in cells if cell.group in named]
     if not cells and group is not None:
         known = ", ".join(repr(name) for run in runs for name in run.cells)
         raise UsageError(f"unknown group {group!r}: known: {known}")
@@ -145,10 +148,6 @@ def read_question(folders: Sequence[Path], group: str | None = None) -> Question
 
 def _foremost_play(plays: Sequence[Play]) -> Play:
     return max(plays, key=lambda one: (one.row.scenario == Scenario.LATENCY, one.restarts))
-
-
-def _is_named(cell: Cell, group: str) -> bool:
-    return cell.group == group or cell.group.startswith(f"{group}, ")
 
 
 def _title_of(group: str) -> tuple[str, ...]:

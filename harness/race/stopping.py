@@ -154,7 +154,7 @@ class GroupState:
 
         An arm that can't be the answer owes none, unless its first starts were unsteady: the next may be steady.
         """
-        hopeless = self.evidence.out_of_question - {*self.unsteady}
+        hopeless = {*self.evidence.unsound} - {*self.unsteady} | {*self.evidence.barred}
         return {one for one in self.parked - hopeless if len(self.evidence.blocks[one]) < self.fewest}
 
     @property

@@ -16,7 +16,7 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, SPEED, Words, tell_ratio
+from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -164,7 +164,7 @@ def tell_figures(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     if row.artifact_bytes:
         yield f"model {size(row.artifact_bytes)}"
     if ship.ready_s is not None:
-        yield f"loads in {seconds(ship.ready_s)}"
+        yield f"ready in {seconds(ship.ready_s)}"
     yield from _tell_fidelity(row, ship)
 
 
@@ -333,7 +333,8 @@ def tell_race(
     found = Counter(controls)
     if len(found) == 1:
         copied = short(baseline) if baseline else "the baseline"
-        yield f"control (a hidden copy of {copied}) {CONTROL[next(iter(found))]}"
+        state = CONTROL[next(iter(found))] if counts[-1] > 1 or None not in found else NOT_COMPARED
+        yield f"control (a hidden copy of {copied}) {state}"
     else:
         states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
         yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"
@@ -676,7 +677,7 @@ def _tell_axis_changes(axis: str, answers: Sequence[Answer], places: Mapping[str
         stretches: list[tuple[str, int]] = []
         for at, answer in sorted(cells, key=lambda cell: cell[0]):
             may_be_best = {rival.arm for rival in (answer.ship, *answer.tied, *answer.unsettled) if rival}
-            if answer.ship and not (stretches and stretches[-1][0] in may_be_best):
+            if answer.ship and not answer.reason and not (stretches and stretches[-1][0] in may_be_best):
                 stretches.append((answer.ship.arm, at))
         if len(stretches) > 1:
             yield ", ".join(f"{short(arm)} from {at} on" for arm, at in stretches)

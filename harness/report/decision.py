@@ -136,7 +136,7 @@ def _tell_figures(
     if row.install_bytes:
         yield f"runtime {size(row.install_bytes)}"
     if row.ready_s is not None:
-        yield f"loads in {seconds(row.ready_s)}"
+        yield f"ready in {seconds(row.ready_s)}"
     if row.fidelity and row.fidelity.metric:
         yield tell_metric(row.fidelity.metric)
     elif row.fidelity and row.fidelity.accuracy is not None:
@@ -151,7 +151,8 @@ def _tell_against_usual(decision: Decision, chosen: Judged, rows: Mapping[str, R
         if judged.machine == chosen.machine and not judged.fault
     }
     baselines = {group.baseline for document in question.documents for group in document.groups}
-    baseline = next((judged.candidate for judged in decision.candidates if judged.arm in baselines), None)
+    mine = [judged for judged in decision.candidates if judged.candidate in here]
+    baseline = next((judged.candidate for judged in mine if judged.arm in baselines), None)
     usual = find_usual(here.values(), here[chosen.candidate], baseline)
     ratio = decision.of(usual.arm).ratio if usual else None
     if usual is None or ratio is None:

@@ -19,7 +19,7 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, tell_direction, tell_ratio
+from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
@@ -439,7 +439,7 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
     states = {
         True: f"equal{reach}",
         False: f"DIFFERENT, {tell_ratio(ratio)}, so all verdicts are withheld",
-        None: f"{CONTROL_OPEN}{reach}",
+        None: f"{CONTROL_OPEN}{reach}" if reach else NOT_COMPARED,
     }
     copied = short(summary.baseline) if summary.baseline else "the baseline"
     return f"{told} Control (a hidden copy of {copied}): {states[summary.control.holds]}."

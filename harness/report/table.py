@@ -159,7 +159,7 @@ def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
     span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
     void = max(group.void_share for group in groups)
     size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[group.name]) for group in groups if group.control.holds is False]
+    broken = [str(size_of[group.name]) for group in groups if group.control.holds is False and group.control.ratio]
     passed = [group.control.holds for group in groups].count(True)
     controls = "equal" if passed == len(groups) else f"equal at {passed} of {len(groups)} sizes, can't tell elsewhere"
     if broken:
@@ -322,11 +322,14 @@ class Compared:
 
     def choose_headers(self, *, full: bool) -> list[str]:
         """Return the headers of all columns, or of the first ones, with no comparison that this group doesn't have."""
-        if not full:
-            first = COSTS_FIRST if _is_about_costs(self.rows) else RACE_FIRST
-            return list(first) if self.ship else [BASELINE if name == SHIP else name for name in first]
-        left_out = {SHIP} if not self.ship else {BASELINE} if self.ship == self.summary.baseline else set()
-        return [name for name in (COSTS if _is_about_costs(self.rows) else RACE) if name not in left_out]
+        costs, baseline = _is_about_costs(self.rows), self.summary.baseline
+        missing = {name for name, to in ((SHIP, self.ship), (BASELINE, baseline)) if not to}
+        if full:
+            missing |= {BASELINE} if self.ship == baseline else set()
+            return [name for name in (COSTS if costs else RACE) if name not in missing]
+        first = COSTS_FIRST if costs else RACE_FIRST
+        shown = first if self.ship else [BASELINE if name == SHIP else name for name in first]
+        return [name for name in shown if name not in missing]
 
 
 SHIPPED, SO_FAR = "ships", "fastest so far"

@@ -22,6 +22,8 @@ NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
 CONTROL_OPEN = f"not different, but not yet known to {100 * CONTROL_WITHIN:g} %"
 """Of a control whose interval is wider than what it must lie within."""
+NOT_COMPARED = "not compared yet"
+"""Of a control that shares no two restarts with its baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,9 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
         opening = f"may be {words.even} as {than}" if than else "can't tell"
         told = f"{opening} ({tell_direction(low, words, high / low)} to {tell_direction(high, words, high / low)})"
         return f"{told}, no verdict" if withheld else told
+    if ratio.verdict is Verdict.CANT_TELL and holds_one and (end := high or low):
+        opening = f"may be {words.even} as {than}" if than else "can't tell"
+        return f"{opening} (at most {tell_direction(end, words)})" + (", no verdict" if withheld else "")
     told = tell_direction(ratio.value, words, high / low if low and high else 1.0)
     told += f" than {than}" if than else ""
     if low != high or low is None:

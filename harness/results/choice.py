@@ -70,6 +70,7 @@ class Cell:
         of_several: whether the run has an answer for other groups too, so that a command has to name this one.
         given: the run's options that no arm tells, names and values in turn.
         by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
+        complete: whether the same command would measure no more.
     """
 
     group: str
@@ -91,6 +92,7 @@ class Cell:
     of_several: bool = False
     given: Sequence[str] = ()
     by_metric: bool = False
+    complete: bool = True
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
@@ -120,7 +122,9 @@ class Cell:
     def ratio(self, arm: str, other: str) -> Ratio | None:
         """Return the same, as the document shows it."""
         found = self.compare(arm, other)
-        return ratio_of(found, self.unvouched) if found else None
+        if found is None:
+            return None
+        return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
 
 
 def is_plain(row: Row) -> bool:
@@ -201,6 +205,7 @@ def _make_cell(
         withheld=lambda label: unfit_for(group, label),
         again=partial(_race_again_options, group, ()),
         by_metric=any(line.scores for line in group.checked.values()),
+        complete=complete,
     )
 
 
@@ -324,7 +329,8 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
-        return cell.resume(f"{MORE_MINUTES}m") if cell.goes_on else _command_again(cell)
+        is_open = (cell.goes_on or not cell.complete) and cell.control_holds is not False
+        return cell.resume(f"{MORE_MINUTES}m") if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
     return cell.read_by("ship", "-o model-1")
@@ -591,8 +597,12 @@ def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
 
 
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
-    """Return the command that accepts what a row is known to lose, a tenth above it, in two digits."""
-    fidelity = row.fidelity
+    """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
+    fidelity, objective = row.fidelity, ""
+    if row.scenario == Scenario.THROUGHPUT or (row.serve and row.serve.searched):
+        objective = "--objective rate "
+    elif row.scenario != Scenario.LATENCY:  # a step can't be shipped, and a given rate needs a load
+        return None
     if fidelity is None:
         return None
     if fidelity.metric:
@@ -600,12 +610,13 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
         if fidelity.metric.limits == "agreement" or change is None:
             return None
         lost = change.high if fidelity.metric.lower_is_better else -change.low
-        return cell.read_by("decide", f"--max-metric-drop {_round_up(lost)}") if lost > 0 else None
+        return cell.read_by("decide", f"{objective}--max-metric-drop {_round_up(lost)}") if lost > 0 else None
     if fidelity.accuracy_change:
-        return cell.read_by("decide", f"--max-accuracy-drop {math.ceil(-110 * fidelity.accuracy_change.low)}pp")
+        points = math.ceil(-110 * fidelity.accuracy_change.low)
+        return cell.read_by("decide", f"{objective}--max-accuracy-drop {points}pp") if points > 0 else None
     if not fidelity.relative_l2 or not is_judged(row):  # an error that proves little is no ground to accept
         return None
-    return cell.read_by("decide", f"--max-error {_round_up(fidelity.relative_l2)}")
+    return cell.read_by("decide", f"{objective}--max-error {_round_up(fidelity.relative_l2)}")
 
 
 def _round_up(value: float) -> str:

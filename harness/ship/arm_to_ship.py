@@ -18,7 +18,8 @@ from shootout.journal.records import Prepared
 from shootout.page.sources import PolicyAnswer
 from shootout.results.analysis import analyse
 from shootout.results.document import Answer, Document, Row
-from shootout.study.group import GroupRecord, short
+from shootout.study.group import GroupRecord, find_named, short
+from shootout.study.reproduce import quote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,12 @@ def find_arm_to_ship(
     if name and policy:
         raise UsageError("pass only one of --target and --policy: either names what is shipped")
     document, decided = analyse(folder), None
-    rows = [row for row in document.rows if group is None or row.group == group or row.group.startswith(f"{group}, ")]
+    groups = {row.group for row in document.rows}
+    if group is not None:
+        groups = find_named(groups, group)
+    elif name:  # groups that selected settings have no answer of their own
+        groups = groups & {answer.group for answer in document.answer} or groups
+    rows = [row for row in document.rows if row.group in groups]
     if policy:
         question = read_question([folder], group)
         decided = PolicyAnswer(decide(read_policy(policy, {}), question, today=date.today()), question)
@@ -112,7 +118,7 @@ def _require_answer(answers: Sequence[Answer]) -> Answer:
         raise Undecided(f"the run has no answer: {why}; name what to ship with --target")
     if answers[0].reason:
         arm = short(answers[0].ship.arm)
-        way_out = f"continue the run, or name it: --target {arm}"
+        way_out = f"continue the run, or name it: {quote(('--target', arm))}"
         raise Undecided(f"{arm} is only the best so far: {answers[0].reason}; {way_out}")
     return answers[0]
 

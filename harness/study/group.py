@@ -122,6 +122,12 @@ def scopes_of(scenario: Scenario) -> tuple[Scope, ...]:
     return (Scope.END_TO_END,) if scenario is Scenario.SERVE else tuple(Scope)
 
 
+def find_named(names: Iterable[str], asked: str) -> set[str]:
+    """Return the groups that a name stands for: the one of exactly that name, else all whose names begin with it."""
+    every = {*names}
+    return {asked} if asked in every else {name for name in every if name.startswith(f"{asked}, ")}
+
+
 def family(label: str) -> str:
     """Return a label without its setting: what is alike in all settings of a target."""
     head, brace, rest = label.partition("{")

@@ -63,7 +63,7 @@ def test_the_first_line_says_what_to_ship_of_what():
         *["Intel", "Xeon", "with", "AMX,", "2", "CPUs", "(VM)"],
     ]
     assert len(first) == 100
-    assert second == "        500 us a call · 4.00x faster than slow (3.92 to 4.08) · model 1 MB · loads in 1.5 s"
+    assert second == "        500 us a call · 4.00x faster than slow (3.92 to 4.08) · model 1 MB · ready in 1.5 s"
 
 
 def test_a_baseline_that_is_shipped_and_one_that_is_not_beaten_are_told_as_such():

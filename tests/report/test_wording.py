@@ -66,6 +66,18 @@ def test_a_ratio_is_told_in_its_direction_with_its_interval(found: Comparison, t
     assert tell_ratio(found, "b") == compared
 
 
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (ratio(0.5, None, 1.3, OPEN), "can't tell (at most 1.30x slower)"),
+        (ratio(2.0, 0.8, None, OPEN), "can't tell (at most 1.25x faster)"),
+        (ratio(0.5, None, 0.9, OPEN), "2.00x faster (over 1.1), not sure yet"),
+    ],
+)
+def test_with_one_known_end_nothing_is_faster_that_may_be_slower(found: Comparison, told: str):
+    assert tell_ratio(found) == told
+
+
 def test_turned_over_it_is_the_same_in_the_other_direction():
     assert tell_ratio(WIDE.inverse(), "a") == "1.7x faster than a (1.1 to 2.7)"
     assert WIDE.inverse().verdict is Verdict.FASTER

@@ -400,3 +400,14 @@ def test_a_loss_of_accuracy_is_accepted_by_its_worse_end():
     rough = row("fast:cpu:int8", 250, fidelity=fidelity(0.1, (-0.018, 0.015, SLOW.arm)))
     (change,) = choose(cell(SLOW, FAST, rough)).would_change
     assert change.accept == "shootout decide RUN --max-accuracy-drop 4pp"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "accept"),
+    [(Scenario.THROUGHPUT, "shootout decide RUN --objective rate --max-error 7e-2"), (Scenario.TRAIN_STEP, None)],
+)
+def test_what_accepts_an_error_decides_by_what_was_measured(scenario: Scenario, accept: str | None):
+    rows = [row(name, ns).model_copy(update={"scenario": scenario}) for name, ns in (("slow", 1_000), ("fast", 500))]
+    int8 = row("fast:cpu:int8", 250, fidelity=fidelity(6e-2)).model_copy(update={"scenario": scenario})
+    (change,) = choose(cell(*rows, int8)).would_change
+    assert change.accept == accept

@@ -6,6 +6,7 @@ import pytest
 
 from shootout.contract import Artifact, Capabilities, Device, Precision, Target
 from shootout.errors import UsageError, unknown
+from shootout.study.group import find_named
 from shootout.study.points import describe
 from shootout.study.target import parse_targets
 
@@ -86,3 +87,10 @@ def test_a_bare_shipped_backend_means_fp32_on_the_cpu(backend: str):
 def test_the_nearest_shipped_backend_is_named():
     with pytest.raises(UsageError, match="unknown backend 'onxruntime': did you mean 'onnxruntime'"):
         parse_targets("onxruntime", describe)
+
+
+def test_a_whole_group_name_stands_for_its_group_alone_and_its_beginning_for_several():
+    names = ["net, batch 1", "net, batch 1, train-step", "net, batch 16"]
+    assert find_named(names, "net, batch 1") == {"net, batch 1"}
+    assert find_named(names, "net") == {*names}
+    assert find_named(names, "other") == set()
