@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.races.cells import cell, comparison, fidelity, row, timing
 
-from shootout.contract import BoundStanding, NotRunKind
+from shootout.contract import BoundStanding, NotRunKind, Scenario
 from shootout.results.choice import UNCHECKED, UNJUDGED, choose
 from shootout.results.crossovers import Kind
 from shootout.results.document import Answer, Crossover, Rate, Serving, Shipped, ratio_of
