@@ -16,12 +16,13 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio
+from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio, tell_reach
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
     Answer,
     Document,
+    GroupSummary,
     Metric,
     MetricChange,
     NotRaced,
@@ -311,18 +312,18 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
         else:
             yield ["one restart can't distinguish anything"]
     disturbed = max((group.void_share for group in document.groups if group.name == answer.group), default=0.0)
-    baseline = next((group.baseline for group in document.groups if group.name == answer.group), None)
-    yield list(tell_race([sure.restarts], disturbed, [sure.control_holds], baseline))
+    mine = next((group for group in document.groups if group.name == answer.group), None)
+    yield list(tell_race([sure.restarts], disturbed, [sure.control_holds], mine))
 
 
 def tell_race(
-    restarts: Collection[int], disturbed: float, controls: Collection[bool | None], baseline: str | None = None
+    restarts: Collection[int], disturbed: float, controls: Collection[bool | None], group: GroupSummary | None = None
 ) -> Iterator[str]:
     """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
 
     Args:
         disturbed: the largest share of any group.
-        baseline: the arm that the control copies, if it is one alone.
+        group: whose control it is, if the answer is of one group.
     """
     counts = sorted(set(restarts))
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
@@ -332,9 +333,10 @@ def tell_race(
     )
     found = Counter(controls)
     if len(found) == 1:
-        copied = short(baseline) if baseline else "the baseline"
+        copied = short(group.baseline) if group and group.baseline else "the baseline"
+        reach = tell_reach(group.control.ratio) if group else ""
         state = CONTROL[next(iter(found))] if counts[-1] > 1 or None not in found else NOT_COMPARED
-        yield f"control (a hidden copy of {copied}) {state}"
+        yield f"control (a hidden copy of {copied}) {state}{reach}"
     else:
         states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
         yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"

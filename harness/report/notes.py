@@ -19,7 +19,7 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio
+from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
@@ -356,7 +356,7 @@ def tell_noise(summaries: Sequence[GroupSummary]) -> list[str]:
     sd = max((summary.sd for summary in summaries if summary.sd is not None), default=0.0)
     if sd < NOISY_SD:
         return []
-    return [f"Noise: restarts differ by {100 * sd:.0f} % (SD): raise --max-time, or use a quieter machine."]
+    return [f"Noise: restarts differ by {100 * sd:.0f} % (SD), which widens the intervals."]
 
 
 def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
@@ -434,8 +434,7 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
     told = told.replace("%", " %")
     if (ratio := summary.control.ratio) is None:
         return told
-    low, high = ratio.reading
-    reach = f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+    reach = tell_reach(ratio)
     states = {
         True: f"equal{reach}",
         False: f"DIFFERENT, {tell_ratio(ratio)}, so all verdicts are withheld",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shootout.constants import CONTROL_WITHIN
 from shootout.results.document import Ratio
 from shootout.stats.verdicts import Comparison, Verdict
 
@@ -20,8 +19,8 @@ NOT_SURE = ", not sure yet"
 
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
-CONTROL_OPEN = f"not different, but not yet known to {100 * CONTROL_WITHIN:g} %"
-"""Of a control whose interval is wider than what it must lie within."""
+CONTROL_OPEN = "not different"
+"""Of a control whose interval holds 1 and is wider than what it must lie within to be equal."""
 NOT_COMPARED = "not compared yet"
 """Of a control that shares no two restarts with its baseline."""
 
@@ -95,6 +94,12 @@ def tell_close_ratio(ratio: Comparison, than: str) -> str:
         return f"{1 / value:.3f}x {SPEED.less}" if value < 1 else f"{value:.3f}x {SPEED.more}"
 
     return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
+
+
+def tell_reach(ratio: Comparison | None) -> str:
+    """Write how far from 1 a control's ratio may lie: ` (within 6 %)`; "" if that isn't known."""
+    low, high = ratio.reading if ratio else (None, None)
+    return f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
 
 
 def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:

@@ -54,7 +54,7 @@ def group(*, void_share: float = 0.0, sd: float | None = 0.03, **void_reasons: i
             [group(void_share=0.65, canary=9)],
             "Noise: 65 % of the rounds were thrown away by the older version that made this run.",
         ),
-        ([group(sd=0.12)], "Noise: restarts differ by 12 % (SD): raise --max-time, or use a quieter machine."),
+        ([group(sd=0.12)], "Noise: restarts differ by 12 % (SD), which widens the intervals."),
         ([group(sd=None)], None),
     ],
     ids=["little", "others", "groups", "most", "older", "unseen", "one restart"],
