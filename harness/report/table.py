@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -98,7 +98,8 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
         parts.append(Text("* the lowest median of its column; crossovers and --json tell whether it is significant."))
     size_of = {name: size for size, name in line.groups.items()}
     parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
-    parts += _tell_reasons_by_size(line, [row for row in document.rows if row.group in {*names, *line.selecting}])
+    mine = [row for row in document.rows if row.group in {*names, *line.selecting}]
+    parts += _tell_reasons_by_size(line, [row for row in mine if not _is_told_above(row, document.answer)])
     groups = [group for group in document.groups if group.name in names]
     return [*parts, *map(Text, (_tell_trust_by_size(line, groups), *notes.tell_noise(groups)))]
 
@@ -379,7 +380,9 @@ def tell_group(summary: GroupSummary, document: Document, *, full: bool) -> list
     parts = [*_tell_whys(measured, full=full), *map(Text, notes.tell_gpu(measured))]
     parts += map(Text, notes.tell_errors_by_output(rows) if full else ())
     is_told = not full and len(answers) == len(document.answer) == 1
-    parts += _tell_setbacks([row for row in rows if row.reason and not (is_told and _is_told_above(row))], full=full)
+    parts += _tell_setbacks(
+        [row for row in rows if row.reason and (full or not _is_told_above(row, answers))], full=full
+    )
     if measured:
         has_ship = bool(answers and answers[0].ship)
         parts += map(Text, notes.tell_trust(summary, measured, full=full, is_told=is_told, has_ship=has_ship))
@@ -521,8 +524,10 @@ def _tell_setbacks(rows: Sequence[Row], *, full: bool) -> list[Text]:
     return [Text(line, style=STYLES[outcome]) for outcome, line in fold_reasons(reasons, full=full)]
 
 
-def _is_told_above(row: Row) -> bool:
-    """Return whether the line `Skipped` of the only answer tells all that helps: other hardware is no fix to type."""
+def _is_told_above(row: Row, answers: Collection[Answer]) -> bool:
+    """Return whether the line `Skipped` of the answers tells all that helps: other hardware is no fix to type."""
+    if all(answer.group != row.group for answer in answers):
+        return False
     is_brief = row.outcome == "skipped" and len(tell_why(row.reason or "")) <= LONGEST_REASON
     return is_brief and (row.device != Device.CPU or row.cause is NotRunKind.NOT_INSTALLED or not row.fix)
 

@@ -129,3 +129,10 @@ def test_an_80_column_terminal_sees_every_figure_too(run: str, figures: tuple[st
     assert "…" not in page.getvalue()
     for figure in (*figures, "against", "build"):
         assert figure in page.getvalue()
+
+
+def test_a_sweep_says_once_why_its_gpu_targets_were_skipped():
+    """Beside the crossovers that such a target has no part in."""
+    shown = render_screen("results/reference/batch-sweep")
+    table, _, crossovers = shown.partition("\nCrossovers\n")
+    assert table.count("no NVIDIA driver") == crossovers.count("no NVIDIA driver") == 1
