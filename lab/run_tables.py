@@ -39,7 +39,7 @@ LAYERS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a mark asks for; the module's words say what each key means."""
+    """Hold what a mark asks for; the module's words say what each key means."""
 
     runs: tuple[str, ...]
     against: str

@@ -95,11 +95,6 @@ def write_schemes() -> str:
     return SCHEMES_HEAD + "".join(rows)
 
 
-def list_offered() -> set[str]:
-    """Return the words that adapters offer; one may end in `*`."""
-    return {word for can in list_shipped().values() for words in can.schemes.values() for word in words}
-
-
 def _offered_by(word: str) -> str:
     if word.startswith("pruned"):
         return "every backend"

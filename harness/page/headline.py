@@ -28,7 +28,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What supports a headline: a label and its lines."""
+    """Support a headline by a label and its lines."""
 
     label: str
     lines: Sequence[Line]

@@ -22,4 +22,4 @@ METHOD = (
     "The targets took turns in short rounds on the same CPUs, so a disturbance met all of them alike.",
     "Every process was started afresh several times. The statistics compare whole restarts.",
 )
-"""How every run is measured."""
+"""Sentences that hold for the measurement of every run."""

@@ -311,9 +311,8 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
             yield ["one restart can't distinguish anything"]
-    disturbed = max((group.void_share for group in document.groups if group.name == answer.group), default=0.0)
     mine = next((group for group in document.groups if group.name == answer.group), None)
-    yield list(tell_race([sure.restarts], disturbed, [sure.control_holds], mine))
+    yield list(tell_race([sure.restarts], mine.void_share if mine else 0.0, [sure.control_holds], mine))
 
 
 def tell_race(

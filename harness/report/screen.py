@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from io import StringIO
 
-from rich.console import Console, Group, RenderableType
-from rich.segment import Segment
+from rich.console import Console, RenderableType
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
@@ -78,20 +77,6 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
     if len(every) > NAMED and len(devices) == 1 and devices != {Device.CPU}:
         return f"{len(every)} {devices.pop().upper()} targets"
     return ", ".join(fold(map(short, every), NAMED))
-
-
-def lines_of(parts: Sequence[RenderableType], width: int) -> list[list[Segment]]:
-    """Render what a terminal of so many columns would show, line by line; no text is markup."""
-    console = Console(
-        width=width, file=StringIO(), markup=False, emoji=False, highlight=False, color_system=None, force_jupyter=False
-    )
-    return console.render_lines(Group(*parts), pad=False)
-
-
-def as_plain(parts: Sequence[RenderableType], width: int) -> str:
-    """Render as plain text, without blanks at the right."""
-    lines = ("".join(segment.text for segment in line).rstrip() for line in lines_of(parts, width))
-    return "\n".join(lines).strip("\n")
 
 
 _BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)

@@ -16,7 +16,6 @@ STYLES = {Verdict.FASTER: "green", Verdict.SLOWER: "red", Verdict.SAME: "cyan", 
 """Color of a comparison, by its verdict."""
 NOT_SURE = ", not sure yet"
 """Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
-
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
 CONTROL_OPEN = "not different"
@@ -62,13 +61,12 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     if ratio.verdict is Verdict.SAME and low and high:
         reach = f"(within {_percent(max(high, 1 / low) - 1)} %)"
         return f"{words.even} as {than} {reach}" if than else f"same {reach}"
-    if ratio.verdict is Verdict.CANT_TELL and holds_one and low and high:
-        opening = f"may be {words.even} as {than}" if than else "can't tell"
-        told = f"{opening} ({tell_direction(low, words, high / low)} to {tell_direction(high, words, high / low)})"
-        return f"{told}, no verdict" if withheld else told
     if ratio.verdict is Verdict.CANT_TELL and holds_one and (end := high or low):
         opening = f"may be {words.even} as {than}" if than else "can't tell"
-        return f"{opening} (at most {tell_direction(end, words)})" + (", no verdict" if withheld else "")
+        reach = f"at most {tell_direction(end, words)}"
+        if low and high:
+            reach = f"{tell_direction(low, words, high / low)} to {tell_direction(high, words, high / low)}"
+        return f"{opening} ({reach})" + (", no verdict" if withheld else "")
     told = tell_direction(ratio.value, words, high / low if low and high else 1.0)
     told += f" than {than}" if than else ""
     if low != high or low is None:

@@ -329,7 +329,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
-        is_open = (cell.goes_on or not cell.complete) and cell.control_holds is not False
+        is_open = not cell.complete and cell.control_holds is not False
         return cell.resume(f"{MORE_MINUTES}m") if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
@@ -614,7 +614,7 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
     if fidelity.accuracy_change:
         points = math.ceil(-110 * fidelity.accuracy_change.low)
         return cell.read_by("decide", f"{objective}--max-accuracy-drop {points}pp") if points > 0 else None
-    if not fidelity.relative_l2 or not is_judged(row):  # an error that proves little is no ground to accept
+    if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
     return cell.read_by("decide", f"{objective}--max-error {_round_up(fidelity.relative_l2)}")
 

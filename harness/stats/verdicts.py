@@ -66,13 +66,6 @@ class Comparison:
             return self.low, self.high
         return self.reading_low, self.reading_high
 
-    @property
-    def surely(self) -> float | None:
-        """Return the end of the verdict's interval that is nearer to 1; None if it holds 1."""
-        if self.low is not None and self.low > 1:
-            return self.low
-        return self.high if self.high is not None and self.high < 1 else None
-
     def inverse(self) -> Self:
         """Return the same comparison seen from the other arm: its time over this one's."""
         turned = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import re
 from contextlib import suppress
-from io import StringIO
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console, Group, RenderableType
+from rich.console import RenderableType
+from support.plain import as_plain
 
 from shootout.compare.compare import compare, compare_folders
 from shootout.compare.merge import merge_runs
@@ -54,9 +54,7 @@ def shown(command: str) -> tuple[list[Path], str]:
 
 
 def printed(parts: list[RenderableType]) -> str:
-    page = StringIO()
-    Console(width=WIDTH, file=page, highlight=False).print(Group(*parts))
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
+    return as_plain(parts, WIDTH)
 
 
 def test_the_page_shows_two_sessions():

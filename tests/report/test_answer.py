@@ -242,7 +242,7 @@ def test_a_faster_target_that_has_no_verdict_yet_is_named_as_such():
 def test_what_comes_next_is_a_command():
     assert screen(SLOW, FAST, run="results/a")["Next"] == "shootout ship results/a -o model-1"
     assert screen(SLOW, FAST, of_several=True)["Next"] == "shootout ship RUN --group 'toy, batch 1' -o model-1"
-    more = screen(SLOW, FAST, within=math.inf, goes_on=True, command="shootout run toy", run="results/a")
+    more = screen(SLOW, FAST, within=math.inf, complete=False, command="shootout run toy", run="results/a")
     assert more["Next"] == "shootout run toy --out results/a --max-time 5m"
     assert "Next" not in screen(SLOW, FAST, within=math.inf), "from Python nothing is typed"
     over = screen(SLOW, FAST, within=math.inf, command="shootout run toy", run="results/a")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import typer
+from support.plain import as_plain
 from support.races.cells import cell, document, fidelity, row
 
 from shootout.cli import app
@@ -21,7 +22,7 @@ from shootout.decide.decision import decide
 from shootout.decide.policy import read_policy
 from shootout.report.answer import render_answers
 from shootout.report.decision import render as render_decision
-from shootout.report.screen import INDENT, as_plain, labelled, typed
+from shootout.report.screen import INDENT, labelled, typed
 from shootout.results.document import Document
 
 ROOT = Path(__file__).parents[2]
@@ -79,8 +80,8 @@ def commands_of(found: Document) -> list[str]:
     [
         ({}, 4),
         ({"of_several": True, "command": "shootout run --model 'my net.onnx'"}, 4),
-        ({"within": 0.2, "goes_on": True, "command": "shootout run toy"}, 1),
-        ({"within": math.inf, "goes_on": True, "command": "shootout run toy"}, 1),
+        ({"within": 0.2, "goes_on": True, "complete": False, "command": "shootout run toy"}, 1),
+        ({"within": math.inf, "goes_on": True, "complete": False, "command": "shootout run toy"}, 1),
     ],
 )
 def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, Any], count: int):

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.plain import as_plain
 
-from shootout.report.screen import as_plain
 from shootout.report.table import render
 from shootout.report.wording import tell_ratio
 from shootout.results.analysis import analyse

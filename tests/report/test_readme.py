@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from support.plain import as_plain
 
 from shootout.commands.report import render
 from shootout.page.sources import read
@@ -26,10 +27,8 @@ def read_screen(page: str) -> tuple[str, str]:
 
 
 def render_screen(run: str) -> str:
-    page = StringIO()
     with contextlib.chdir(ROOT):  # the pages name folders from here
-        Console(width=100, file=page, highlight=False).print(table.render(analysis.analyse(Path(run)), 100))
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()).strip("\n")
+        return as_plain([table.render(analysis.analyse(Path(run)), 100)], 100)
 
 
 def test_the_readme_shows_the_answer_of_the_reference_run():
