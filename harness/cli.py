@@ -25,7 +25,7 @@ from shootout.commands.options import (
     GroupedCommand,
     GroupedCommands,
     Json,
-    RayAddress,
+    On,
     To,
     declare,
 )
@@ -99,7 +99,7 @@ def run(
     full: Full = False,
     as_json: Json = False,
     to: To = None,
-    ray: RayAddress = None,
+    on: On = None,
     **options: Unpack[RunOptions],
 ) -> None:
     """Race backends on a model, or on a study of several models, and say which to ship.
@@ -107,11 +107,11 @@ def run(
     Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine,
     7 no clear result (with --require-verdict).
     """
-    if ray:
+    if on:
         from shootout.commands.fleet import run_on_fleet
 
         raise typer.Exit(
-            run_on_fleet(study, options, address=ray, dry_run=dry_run, full=full, as_json=as_json, to=to or ())
+            run_on_fleet(study, options, address=on, dry_run=dry_run, full=full, as_json=as_json, to=to or ())
         )
     from shootout.commands.run import run
 

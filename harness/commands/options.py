@@ -148,11 +148,12 @@ To = Annotated[
         rich_help_panel=HelpGroup.WHERE,
     ),
 ]
-RayAddress = Annotated[
+On = Annotated[
     str | None,
     typer.Option(
-        "--ray",
-        help="Measure on each kind of node of a Ray cluster (docs/fleet.md): HOST:PORT, or auto.",
+        "--on",
+        help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], several joined by commas; or "
+        "each kind of node of a Ray cluster, ray:HOST:PORT or ray:auto.",
         metavar="ADDRESS",
         rich_help_panel=HelpGroup.WHERE,
     ),

@@ -41,6 +41,11 @@ class Parcel:
     fields: Mapping[str, Any]
     names: tuple[str, ...]
 
+    @property
+    def zips(self) -> tuple[bytes, bytes]:
+        """Return both zips."""
+        return self.package, self.files
+
 
 def pack(study: Study) -> Parcel:
     """Pack what a study needs.

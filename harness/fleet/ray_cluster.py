@@ -18,6 +18,7 @@ from shootout.fleet import node_side
 from shootout.fleet.node_kinds import LABEL, ClusterNode
 from shootout.fleet.parcel import Parcel
 
+SCHEME = "ray:"
 ANSWERS_S = 5.0
 """A cluster that answers does so in milliseconds."""
 ENTRY = "shootout.commands.fleet"
@@ -51,7 +52,7 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
         UsageError: Ray isn't installed, the address is none, or no cluster answers there; says what to do.
     """
     if find_spec("ray") is None:
-        raise UsageError(f"--ray needs Ray, {UNINSTALLED}: {install('cluster')}")
+        raise UsageError(f"--on ray:… needs Ray, {UNINSTALLED}: {install('cluster')}")
     if address != "auto":
         check_address(address)
     import ray
@@ -65,7 +66,9 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
     except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one") from None
+        raise UsageError(
+            f"--on ray:{address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one"
+        ) from None
     finally:
         logger.setLevel(level)
     signal.signal(signal.SIGTERM, ends)  # Ray's own handler would end this process at once
@@ -87,18 +90,26 @@ def check_address(address: str) -> None:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal():
-        raise UsageError(f"--ray {address!r} is neither HOST:PORT nor `auto`; `ray start --head` prints HOST:PORT")
+        raise UsageError(
+            f"--on {SCHEME + address!r} is neither ray:HOST:PORT nor ray:auto; `ray start --head` prints HOST:PORT"
+        )
     try:
         socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"--ray {address}: nothing answers there ({error}); start a cluster there with "
+            f"--on ray:{address}: nothing answers there ({error}); start a cluster there with "
             f"`ray start --head --port={port}`"
         ) from None
 
 
 class RayCluster:
-    """A cluster that this process is connected to."""
+    """A cluster that this process is connected to.
+
+    Attributes:
+        gets_exports: whether its nodes get from here what they measure; these export it themselves.
+    """
+
+    gets_exports = False
 
     def __init__(self, ray: Any, parcel: Parcel) -> None:
         self._ray = ray
