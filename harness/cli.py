@@ -26,6 +26,7 @@ from shootout.commands.options import (
     GroupedCommands,
     Json,
     On,
+    OnHost,
     To,
     declare,
 )
@@ -109,9 +110,19 @@ def run(
     """
     if on:
         from shootout.commands.fleet import run_on_fleet
+        from shootout.commands.run import command_of
 
         raise typer.Exit(
-            run_on_fleet(study, options, address=on, dry_run=dry_run, full=full, as_json=as_json, to=to or ())
+            run_on_fleet(
+                study,
+                options,
+                address=on,
+                dry_run=dry_run,
+                full=full,
+                as_json=as_json,
+                to=to or (),
+                command=command_of(sys.argv[1:]),
+            )
         )
     from shootout.commands.run import run
 
@@ -251,11 +262,16 @@ def ship(
         str,
         typer.Option("--format", help="Form of the folder: folder (default), triton, ovms or mlflow.", metavar="FORM"),
     ] = "folder",
+    on: OnHost = None,
 ) -> None:
     """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
 
     Exit codes: 0 written, 3 no candidate meets the policy's limits, 7 not enough evidence.
     """
+    if on:
+        from shootout.commands.elsewhere import ship_there
+
+        raise typer.Exit(ship_there(on, folder, out, target=target, policy=policy, group=group, form=layout))
     from shootout.commands.ship import ship
 
     raise typer.Exit(ship(folder, out, target=target, policy=policy, group=group, form=layout))
@@ -347,8 +363,12 @@ def sensitivity(
 
 
 @command(MachineOptions, MACHINE)
-def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
+def doctor(*, as_json: Json = False, on: OnHost = None, **options: Unpack[MachineOptions]) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
+    if on:
+        from shootout.commands.elsewhere import doctor_there
+
+        raise typer.Exit(doctor_there(on, options, as_json=as_json))
     from shootout.commands.doctor import doctor
 
     raise typer.Exit(doctor(options, as_json=as_json))

@@ -266,7 +266,9 @@ class Builder:
         return replace(build, install_bytes=install_bytes(arm.target, *there))
 
     def holds(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> bool:
-        """Return whether this build seems to be in the cache; it isn't read."""
+        """Return whether this build seems to be in the cache, or was delivered; it isn't read."""
+        if self.delivery and name_build(model.key, arm) in self.delivery.builds:
+            return True
         return (self.cache / "built" / self._cache_key(arm, model, version, runs) / _RECORD).exists()
 
     @contextmanager

@@ -65,6 +65,7 @@ def _build_all(
         name_build(model.key, arm): (arm, model)
         for group in groups
         for target in group.building
+        if not target.control
         for arm, model in _builds_of(target, exports.of(group, target), exports)
     }
     available = known_available({provider(arm.target) for arm, _ in asked.values()})

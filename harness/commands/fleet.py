@@ -2,17 +2,10 @@
 
 A node is one of a Ray cluster's, or a host that is reached by ssh. The latter needs no torch and no converter: what it
 measures is exported here, and built here if any CPU can run the build.
-
-Both ends are here: `run_on_fleet` works where the command was typed, and `main` is what a node runs:
-`python -m shootout.commands.fleet FOLDER PARENT_PID`. FOLDER holds the job; the answer is left there, and the run
-folder lies below.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,39 +16,33 @@ from typing import Any
 from rich.text import Text
 
 from shootout.build.deliver import deliver
-from shootout.clock import Deadline, seconds_until, utc_in
+from shootout.clock import Deadline, utc_in
 from shootout.commands.decide import print_merged
 from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.commands.run import exit_code, measure
 from shootout.compare.merge import merge_runs
 from shootout.contract import NotRun, NotRunKind
-from shootout.errors import ExitCode, ShootoutError, UsageError
-from shootout.export.delivery import Delivery, from_json, to_json
+from shootout.errors import ExitCode, UsageError
+from shootout.export.delivery import Delivery, to_json
 from shootout.fleet import ray_cluster, ssh_hosts
 from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
-from shootout.fleet.node_side import ANSWER, JOB, zip_folder
+from shootout.fleet.node_side import zip_folder
+from shootout.fleet.nodes import NodeLost, Nodes
 from shootout.fleet.parcel import Parcel, pack
-from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, narrow_identity, share_s, write_part
-from shootout.fleet.ray_cluster import NodeLost, RayCluster
-from shootout.fleet.ssh_hosts import SshHosts
+from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, share_s, write_part
 from shootout.formats.files import check_files, write_files
-from shootout.host import environment, gpu
-from shootout.host.child import leave_with
 from shootout.host.locks import folder_lock
-from shootout.host.placement import pass_on
 from shootout.host.store import cache_folder
 from shootout.journal import journal
 from shootout.journal.merged import write_index
 from shootout.journal.records import Header
-from shootout.journal.run_folder import header, new_folder
-from shootout.report import dry_run as preview
+from shootout.journal.run_folder import new_folder
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.study import points, selection
 from shootout.study.group import GroupRecord, confirming_name
 from shootout.study.options import RunOptions
-from shootout.study.plan import Plan, PlannedGroup, make_plan
-from shootout.study.schema import Study, checked
+from shootout.study.plan import PlannedGroup
+from shootout.study.schema import Study
 from shootout.units import counted, size, span
 
 ALONE = ("policy", "trace")
@@ -80,13 +67,15 @@ def run_on_fleet(
     full: bool,
     as_json: bool,
     to: Sequence[Path] = (),
+    command: Sequence[str] = (),
 ) -> int:
     """Measure a study on each kind of node of a cluster; return the exit code.
 
     Args:
-        address: of the cluster, as `connect` takes it.
+        address: of the nodes, as `reach` takes it.
         full: as `shootout merge` has it.
         to: files to write what was measured into as well.
+        command: see `Header`.
 
     Raises:
         UsageError: nothing answers there, or the nodes or the study can't be used; says why.
@@ -104,7 +93,7 @@ def run_on_fleet(
     if options.get("fresh") and out.exists():
         raise UsageError(f"--fresh with --on: remove {str(out)!r} yourself, or choose another --out")
     limit, parcel = Deadline(options.get("max_time_s")), pack(chosen)
-    job = _make_job(parcel, options)
+    job = _make_job(parcel, options, command)
     with show_progress() as progress, reach(address, parcel, out, progress) as cluster:
         kinds = find_kinds(ask_nodes(cluster, job, progress))
         parts = plan_parts(kinds, out, chosen)
@@ -117,9 +106,7 @@ def run_on_fleet(
     return code or printed
 
 
-def reach(
-    address: str, parcel: Parcel, out: Path, progress: ProgressDisplay
-) -> AbstractContextManager[RayCluster | SshHosts]:
+def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) -> AbstractContextManager[Nodes[Any]]:
     """Connect to the nodes that `--on` names.
 
     Raises:
@@ -162,9 +149,10 @@ def _plan_from_here(study: Study, record: GroupRecord, node: FleetNode, here: Ma
     )
 
 
-def _make_job(parcel: Parcel, options: RunOptions) -> dict[str, Any]:
-    """Return what every job has in common, as JSON values; `groups` and `ends_utc` tell one from another."""
+def _make_job(parcel: Parcel, options: RunOptions, command: Sequence[str]) -> dict[str, Any]:
+    """Return what every job of a run has in common, as JSON values; `do`, `groups` and `ends_utc` tell them apart."""
     return {
+        "do": "plan",
         "study": dict(parcel.fields),
         "named": list(options.get("backends", ())),
         "env": list(options.get("env", ())),
@@ -174,10 +162,12 @@ def _make_job(parcel: Parcel, options: RunOptions) -> dict[str, Any]:
         "groups": None,
         "ends_utc": None,
         "delivery": None,
+        "command": [*command],
+        "on": "",
     }
 
 
-def ask_nodes(cluster: RayCluster | SshHosts, job: Mapping[str, Any], progress: ProgressDisplay) -> list[FleetNode]:
+def ask_nodes(cluster: Nodes[Any], job: Mapping[str, Any], progress: ProgressDisplay) -> list[FleetNode]:
     """Ask every node what it is and what it would measure, all at once; a node that can't tell is named and left out.
 
     Raises:
@@ -231,7 +221,7 @@ def plan_parts(kinds: Sequence[NodeKind], out: Path, study: Study) -> list[Fleet
 
 
 def measure_parts(
-    cluster: RayCluster | SshHosts,
+    cluster: Nodes[Any],
     out: Path,
     job: Mapping[str, Any],
     kinds: Sequence[NodeKind],
@@ -283,9 +273,11 @@ def measure_parts(
                     "ends_utc": ends_utc,
                     "delivery": delivery and to_json(delivery),
                 }
-                if delivery:
-                    cluster.send(places, _folders_of(delivery))
-                running[cluster.measure(places, words, _zip_begun(out / part.name))] = part
+                running[
+                    cluster.measure(
+                        places, words, _zip_begun(out / part.name), _folders_of(delivery) if delivery else None
+                    )
+                ] = part
             while running and limit.left_s > -STOP_S:
                 collect(LOOK_S)
             if running:
@@ -318,7 +310,7 @@ def _zip_begun(folder: Path) -> bytes:
 
 
 def _keep_part(
-    cluster: RayCluster | SshHosts, job: Any, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
+    cluster: Nodes[Any], job: Any, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
 ) -> int:
     """Write the run folder that a part's node returned; return its exit code.
 
@@ -411,55 +403,3 @@ def _expect_nodes(kind: NodeKind, parts: Sequence[FleetPart]) -> list[tuple[Flee
     mine = [part for part in parts if part.kind == kind.key]
     free = [node for node in kind.nodes if node not in [part.node for part in mine]]
     return [(part, part.node or free.pop(0)) for part in mine]
-
-
-def main() -> None:
-    """Do a job on a node, and leave its answer."""
-    folder, parent = Path(sys.argv[1]), int(sys.argv[2])
-    leave_with(parent)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # how `NodeJob.stop` ends it
-    try:
-        answer = answer_job(json.loads((folder / JOB).read_text(encoding="utf-8")))
-    except ShootoutError as error:
-        answer = {"error": str(error), "code": error.exit_code}
-    (folder / ANSWER).write_text(json.dumps(answer), encoding="utf-8")
-
-
-def answer_job(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the study here, and measure the groups that the job names; with none, tell what it would measure.
-
-    Raises:
-        ShootoutError: the study can't be planned or measured here.
-    """
-    limit = Deadline(None if job["ends_utc"] is None else seconds_until(job["ends_utc"]))
-    study = checked(job["study"])
-    pass_on(job["env"])
-    gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
-    plan = make_plan(study, job["named"], fresh=job["fresh"])
-    if job["groups"] is None:
-        return {
-            "header": header(plan, environment.facts()).model_dump(mode="json"),
-            "playing": {
-                group.record.name: [arm.label for arm in group.building if not arm.control] for group in plan.groups
-            },
-            "estimate_s": preview.least_seconds(plan) + preview.preparing_s(plan),
-        }
-    mine = narrow(plan, job["groups"])
-    if job["delivery"]:
-        mine = replace(mine, delivery=from_json(job["delivery"], cache_folder().parent / "fleet"))
-    with show_progress() as progress:
-        document = measure(mine, Path(job["out"]), fresh=False, limit=limit, progress=progress, wait=limit)
-    return {"code": exit_code(document, mine, strict=job["strict"])}
-
-
-def narrow(plan: Plan, names: Sequence[str]) -> Plan:
-    """Return the plan with these groups alone; with all of them, what `shootout run` here would do."""
-    groups = [group for group in plan.groups if group.record.name in {*names}]
-    if len(groups) == len(plan.groups):
-        return plan
-    identity = narrow_identity(plan.identity, [group.record.name for group in plan.groups], [*names])
-    return replace(plan, groups=groups, identity=identity)
-
-
-if __name__ == "__main__":
-    main()

@@ -152,8 +152,17 @@ On = Annotated[
     str | None,
     typer.Option(
         "--on",
-        help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], several joined by commas; or "
-        "each kind of node of a Ray cluster, ray:HOST:PORT or ray:auto.",
+        help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined "
+        "by commas; or on a Ray cluster: ray:HOST:PORT, ray:auto.",
+        metavar="ADDRESS",
+        rich_help_panel=HelpGroup.WHERE,
+    ),
+]
+OnHost = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Do it on a host (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON].",
         metavar="ADDRESS",
         rich_help_panel=HelpGroup.WHERE,
     ),

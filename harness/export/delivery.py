@@ -1,7 +1,7 @@
 """Hold what one machine exported and built for another: keys of exported models, and folders of builds.
 
-The other machine needs neither torch nor a converter then. What its own adapters can build from an exported model, such as
-a session of an ONNX file, is built there.
+The other machine needs neither torch nor a converter then. What its own adapters can build from an exported model, such
+as a session of an ONNX file, is built there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from typing import Any
 from shootout.contract import Arm, Device, NotRun, NotRunKind
 from shootout.errors import ShootoutError
 from shootout.export.request import error_from_json, error_to_json
+from shootout.host.store import cache_folder
 
+DELIVERY = "delivery.json"
+"""The file of a run folder with what was delivered for it: what is shipped later is built from the same."""
+FLEET = "fleet"
+"""The folder below the cache's that holds what was sent."""
 ModelKey = tuple[str, str, str, int, Device]
 """The group, the model as the study names it, the variant, the batch, and the device that the variant is for."""
 ProbeKey = tuple[str, str, Device]
@@ -74,12 +79,13 @@ def to_json(delivery: Delivery) -> dict[str, Any]:
     }
 
 
-def from_json(stored: Mapping[str, Any], builds: Path) -> Delivery:
-    """Return the delivery that `to_json` wrote.
-
-    Args:
-        builds: the folder that holds those of the builds.
-    """
+def read_delivery(run: Path) -> Delivery | None:
+    """Return the delivery that `to_json` wrote into a run folder; None if all was made where it was measured."""
+    try:
+        stored = json.loads((run / DELIVERY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    builds = cache_folder().parent / FLEET
     return Delivery(
         made_on=stored["made_on"],
         models={

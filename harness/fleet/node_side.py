@@ -3,8 +3,8 @@
 Ray calls `NodeJob` inside its own process there. A host that is reached by ssh runs this module as a program: a line of
 JSON says what to do, and an answer goes back.
 
-This module travels as source to nodes that have none of this package, so it imports the standard library alone, and what
-an older Python than ours can't read isn't in it: that one has to say so.
+This module travels as source to nodes that have none of this package, so it imports the standard library alone. Older
+Pythons than ours have to read it too, since they say how old they are.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ import tempfile
 import time
 import zipfile
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ANSWER, JOB, JOURNAL, RUN, OUTPUT = "answer.json", "job.json", "journal.jsonl", "run", "output.txt"
 """What lies in a job's folder: its answer, its words, the run folder and its journal, what its process prints."""
+SHIPPED = "shipped"
+"""The folder that a job which ships makes, in the run folder."""
 RESULT, LOCK, PID = "result.json", "lock", "pid"
-"""And what lies there of a job that was begun by ssh: what it ended with, a lock that is held until then, whom to stop."""
+"""The same of a job that was begun by ssh: what it ended with, a lock that is held until then, whom to stop."""
 LOOK_S = 0.5
 """How often a connection that follows a job looks for news."""
 SILENT = 10
@@ -84,7 +86,7 @@ def _fill_job(place: Path, job: dict[str, Any], folder: bytes) -> None:
     run = place / RUN
     if folder:
         with zipfile.ZipFile(io.BytesIO(folder)) as archive:
-            archive.extractall(run)
+            archive.extractall(run)  # noqa: S202 - what we sent ourselves
     (place / JOB).write_text(json.dumps({**job, "out": str(run)}), encoding="utf-8")
 
 
@@ -155,7 +157,7 @@ def _unpack_once(home: Path, data: bytes) -> Path:
     if not place.exists():
         made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            archive.extractall(made)
+            archive.extractall(made)  # noqa: S202 - what we sent ourselves
         try:
             made.rename(place)
         except OSError:  # another job of ours was first
@@ -167,7 +169,14 @@ def _unpack_once(home: Path, data: bytes) -> Path:
 def main() -> None:
     """Do what a line of JSON on stdin asks, and answer with one on stdout; what goes wrong is told in it."""
     asked = json.loads(sys.stdin.buffer.readline())
-    verbs = {"look": _look, "put": _put, "begin": _begin, "follow": _follow, "stop": _stop, "drop": _drop}
+    verbs: dict[str, Callable[..., None]] = {
+        "look": _look,
+        "put": _put,
+        "begin": _begin,
+        "follow": _follow,
+        "stop": _stop,
+        "drop": _drop,
+    }
     try:
         verbs[asked.pop("verb")](**asked)
     except OSError as error:
@@ -203,7 +212,8 @@ def _put(places: list[str], members: int | None = None) -> None:
     made = Path(tempfile.mkdtemp(prefix="new-", dir=_cache_folder()))
     try:
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
-            archive.extractall(made, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(made, **safely)  # noqa: S202 - what we sent ourselves
             if len(archive.getmembers()) != members:
                 raise OSError("the connection was lost")
         with suppress(OSError):  # another job was first
@@ -225,7 +235,7 @@ def _begin(id: str, module: str, job: dict[str, Any], package: str, files: str, 
     if len(folder) != size:
         raise OSError("the connection was lost")
     if job.get("ends_utc"):
-        late = datetime.now(timezone.utc) - datetime.fromisoformat(now)
+        late = datetime.now(UTC) - datetime.fromisoformat(now)
         job["ends_utc"] = (datetime.fromisoformat(job["ends_utc"]) + late).isoformat(timespec="milliseconds")
     made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
     with (made / LOCK).open("wb") as lock:
@@ -254,7 +264,7 @@ def _supervise(place: Path, module: str, package: Path, files: Path) -> None:
         process = _start_job(place, module, package, files)
         _write_whole(place / PID, str(process.pid))
         _write_whole(place / RESULT, json.dumps(_read_answer(place, process.wait())))
-    except Exception as error:  # noqa: BLE001 - there is nobody to raise it to
+    except Exception as error:
         _write_whole(place / RESULT, json.dumps({"error": f"{type(error).__name__}: {error}", "code": 1}))
     finally:
         os._exit(0)

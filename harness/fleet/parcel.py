@@ -47,6 +47,11 @@ class Parcel:
         return self.package, self.files
 
 
+def pack_nothing() -> Parcel:
+    """Pack this package alone, for a job that isn't about a study."""
+    return Parcel(package=_pack_package(), files=_zip_contents({}), fields={}, names=())
+
+
 def pack(study: Study) -> Parcel:
     """Pack what a study needs.
 

@@ -13,24 +13,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from shootout.errors import UNINSTALLED, ShootoutError, UsageError, install
+from shootout.errors import UNINSTALLED, UsageError, install
 from shootout.fleet import node_side
 from shootout.fleet.node_kinds import LABEL, ClusterNode
+from shootout.fleet.nodes import ENTRY, NodeLost
 from shootout.fleet.parcel import Parcel
 
 SCHEME = "ray:"
 ANSWERS_S = 5.0
 """A cluster that answers does so in milliseconds."""
-ENTRY = "shootout.commands.fleet"
-"""The module that nodes run."""
 _NODE_ID = "ray.io/node-id"
 """The label by which Ray names each node."""
 _AS_ITS_OWNER_SET_IT = {"RAY_worker_niceness": "0", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 """Else Ray runs our process, and all arms, at niceness 15, and shows a GPU only to tasks that claim one."""
-
-
-class NodeLost(ShootoutError):
-    """A job's node is gone, or Ray's process on it; the message says how."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,11 +98,7 @@ def check_address(address: str) -> None:
 
 
 class RayCluster:
-    """A cluster that this process is connected to.
-
-    Attributes:
-        gets_exports: whether its nodes get from here what they measure; these export it themselves.
-    """
+    """A cluster that this process is connected to; its nodes export what they measure."""
 
     gets_exports = False
 
@@ -134,13 +125,21 @@ class RayCluster:
         """Start a job that measures nothing on a node, at once, whatever else runs there."""
         return self._start_job([node], job, b"", claims=False, retries=0)
 
-    def measure(self, nodes: Sequence[ClusterNode], job: Mapping[str, Any], folder: bytes = b"") -> RayJob:
+    def measure(
+        self,
+        nodes: Sequence[ClusterNode],
+        job: Mapping[str, Any],
+        folder: bytes = b"",
+        delivered: Mapping[str, Path] | None = None,
+    ) -> RayJob:
         """Start a job on one of these nodes as soon as all of it is free. Where that node is lost, Ray begins the job
         once more on another one of them.
 
         Args:
             folder: a zip of the run folder that the job goes on with.
+            delivered: nothing: nothing is exported for these nodes.
         """
+        assert not delivered, "nodes of a Ray cluster export what they measure"
         return self._start_job(nodes, job, folder, claims=True, retries=1 if len(nodes) > 1 else 0)
 
     def _start_job(

@@ -1,7 +1,7 @@
 """Reach hosts by ssh: what they are, and jobs of ours on them. OpenSSH's client does the rest: keys, `~/.ssh/config`.
 
-Each request is a connection of its own, and a job outlives the one that began it. So a lost connection costs nothing: the
-next one follows the job further, or takes what it left.
+Each request is a connection of its own, and a job outlives the one that began it. So a lost connection costs nothing:
+the next one follows the job further, or takes what it left.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,8 +35,8 @@ from shootout.clock import Deadline, utc_in
 from shootout.errors import ShootoutError, UsageError, one_line
 from shootout.fleet import node_side
 from shootout.fleet.node_kinds import ClusterNode
+from shootout.fleet.nodes import ENTRY, NodeLost
 from shootout.fleet.parcel import Parcel
-from shootout.fleet.ray_cluster import ENTRY, NodeLost
 from shootout.units import size, span
 
 SCHEME = "ssh://"
@@ -53,7 +53,8 @@ OPTIONS = (
     "ServerAliveCountMax=3",
 )
 """Nothing is asked on the terminal, and a dead connection is noticed after 15 s; a user's own config adds to it."""
-PYTHON = (3, 11)
+PLAIN, PYTHON = "python3", (3, 11)
+"""The Python of a host where none is named, and the oldest that there may be."""
 LOST_S = 120.0
 """A host that can't be reached for so long is lost; what it measures meanwhile is fetched by the same command later."""
 AGAIN_S = 2.0
@@ -76,11 +77,17 @@ class Address:
 
     host: str
     port: str = ""
-    python: str = "python3"
+    python: str = PLAIN
 
     def __str__(self) -> str:
         """Return the name for people."""
         return self.host
+
+    @property
+    def url(self) -> str:
+        """Return the text that names it in `--on`."""
+        port, python = f":{self.port}" if self.port else "", self.python if self.python != PLAIN else ""
+        return f"{SCHEME}{self.host}{port}{python}"
 
     @property
     def command(self) -> list[str]:
@@ -103,7 +110,7 @@ def read_addresses(text: str) -> list[Address]:
         if parts is None or parts[1].startswith("-"):
             raise UsageError(f"--on {word!r} is not of the form ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON]")
         address = Address(
-            host=parts[1].replace("[", "").replace("]", ""), port=parts[2] or "", python=parts[3] or "python3"
+            host=parts[1].replace("[", "").replace("]", ""), port=parts[2] or "", python=parts[3] or PLAIN
         )
         if address in found:
             raise UsageError(f"--on names {address} twice: name each host once")
@@ -145,12 +152,12 @@ def connect(text: str, parcel: Parcel, out: str, say: Callable[[str], None]) -> 
 
 @dataclass
 class SshHosts:
-    """Hosts that this process has reached. It has the methods of a `RayCluster`.
+    """Hosts that this process has reached. They are `Nodes`.
 
     Attributes:
         out: where this command writes, by which the same command finds the jobs that an earlier one began.
         sent_bytes: that hosts lacked and were sent.
-        gets_exports: see `RayCluster`.
+        gets_exports: see `Nodes`.
     """
 
     gets_exports = True
@@ -192,15 +199,6 @@ class SshHosts:
         """List the hosts, in the order in which they were named."""
         return [self._nodes[address.host] for address in self.addresses]
 
-    def send(self, nodes: Sequence[ClusterNode], folders: Mapping[str, Path]) -> None:
-        """Send what each of these hosts lacks of these folders, by their places below its cache.
-
-        Raises:
-            NodeLost: it can't be sent: the connection fails again and again, or its disk is full.
-        """
-        for node in nodes:
-            self._send_lacking(self._address(node), {place: _list_files(folder) for place, folder in folders.items()})
-
     def _send_lacking(self, address: Address, contents: Mapping[str, Contents]) -> None:
         asked = {"verb": "put", "places": [*contents]}
         for place in self._insist(address, lambda: _ask(address, asked))["lacks"]:
@@ -210,21 +208,34 @@ class SshHosts:
             self._insist(address, partial(_put, address, place, contents[place]))
             self.sent_bytes += total
 
-    def ask(self, node: ClusterNode, job: Mapping[str, Any]) -> SshJob:
-        """Start a job that measures nothing on a host."""
-        return self._start_job(self._address(node), job, b"", token_hex(16))
+    def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
+        """Start a job that measures nothing on a host.
 
-    def measure(self, nodes: Sequence[ClusterNode], job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
+        Args:
+            folder: a zip of the run folder that it is about.
+        """
+        return self._start_job(self._address(node), job, folder, token_hex(16), {})
+
+    def measure(
+        self,
+        nodes: Sequence[ClusterNode],
+        job: Mapping[str, Any],
+        folder: bytes = b"",
+        delivered: Mapping[str, Path] | None = None,
+    ) -> SshJob:
         """Start a job on the first of these hosts that has none, or find the one that the same command began there.
 
         Args:
             folder: a zip of the run folder that the job goes on with.
+            delivered: see `Nodes`; the host is sent what it lacks of it.
         """
         node = min(nodes, key=lambda node: self._given[node.id])
         self._given[node.id] += 1
+        job = {**job, "on": self._address(node).url}
         lasting = {name: value for name, value in job.items() if name != "ends_utc"}
         told = json.dumps([self.out, node.id, lasting], sort_keys=True)
-        return self._start_job(self._address(node), job, folder, hashlib.sha256(told.encode()).hexdigest()[:32])
+        name = hashlib.sha256(told.encode()).hexdigest()[:32]
+        return self._start_job(self._address(node), job, folder, name, delivered or {})
 
     def wait(self, jobs: Sequence[SshJob], seconds: float, *, until_all: bool = False) -> list[SshJob]:
         """Wait until one of the jobs has ended, or all of them, or so many seconds; return those that have."""
@@ -253,11 +264,20 @@ class SshHosts:
     def _address(self, node: ClusterNode) -> Address:
         return next(address for address in self.addresses if address.host == node.id)
 
-    def _start_job(self, address: Address, job: Mapping[str, Any], folder: bytes, name: str) -> SshJob:
-        return SshJob(address, name, self._pool.submit(self._run_job, address, dict(job), folder, name))
+    def _start_job(
+        self, address: Address, job: Mapping[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
+    ) -> SshJob:
+        return SshJob(address, name, self._pool.submit(self._run_job, address, dict(job), folder, name, delivered))
 
-    def _run_job(self, address: Address, job: dict[str, Any], folder: bytes, name: str) -> dict[str, Any]:
-        """Begin a job, or find it begun, and follow it to its end over as many connections as it takes."""
+    def _run_job(
+        self, address: Address, job: dict[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
+    ) -> dict[str, Any]:
+        """Begin a job, or find it begun, and follow it to its end over as many connections as it takes.
+
+        Raises:
+            NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
+        """
+        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()})
         package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
         begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
         begun = self._insist(
@@ -267,7 +287,8 @@ class SshHosts:
         if not begun["begun"]:
             self.say(f"{address}: going on with what an earlier command began there")
         progress = _Followed(partial(self._say_lines, address))
-        return self._insist(address, lambda: _follow(address, name, progress), progress)
+        answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
+        return answer
 
     def _say_lines(self, address: Address, text: str) -> None:
         for line in filter(str.strip, text.splitlines()):
@@ -289,8 +310,8 @@ class SshHosts:
                     patience, heard, is_told = Deadline(LOST_S), progress.seen, False
                 if not patience.allows(AGAIN_S) or self._closed.is_set():
                     raise NodeLost(
-                        f"it can't be reached for {span(LOST_S)} ({lost}); what it measures meanwhile is fetched when the "
-                        "same command is run again"
+                        f"it can't be reached for {span(LOST_S)} ({lost}); what it measures meanwhile is fetched when "
+                        "the same command is run again"
                     ) from None
                 if not is_told:
                     self.say(f"{address}: the connection was lost ({lost}); trying again")
@@ -436,8 +457,8 @@ def _check_python(address: Address, found: Mapping[str, Any], needed: Mapping[st
     version = ".".join(map(str, found["python"]))
     if tuple(found["python"]) < PYTHON:
         raise UsageError(
-            f"--on {SCHEME}{address}: {found['path']} is Python {version}, and shootout needs {PYTHON[0]}.{PYTHON[1]} or newer; "
-            f"name another one: {SCHEME}{address}/PATH/TO/PYTHON"
+            f"--on {SCHEME}{address}: {found['path']} is Python {version}, and shootout needs "
+            f"{'.'.join(map(str, PYTHON))} or newer; name another one: {SCHEME}{address}/PATH/TO/PYTHON"
         )
     if found["lacks"]:
         packages = " ".join(shlex.quote(needed[name]) for name in found["lacks"])

@@ -89,6 +89,7 @@ def analyse_cells(folder: Path) -> Analysed:
         "given": header.given,
         "command": command,
         "run": reproduce.quote([without_home(str(folder))]),
+        "on": header.on,
     }
     cells = dict(make_cells(groups, summaries, rows, crossed, **how))
     answers = tuple(map(choose, cells.values()))

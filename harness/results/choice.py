@@ -67,6 +67,7 @@ class Cell:
         again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
         command: the command that the run was begun with, without its folder and time; "" if that isn't known.
         run: the run's folder, quoted for a shell.
+        on: see `Header`.
         of_several: whether the run has an answer for other groups too, so that a command has to name this one.
         given: the run's options that no arm tells, names and values in turn.
         by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
@@ -89,6 +90,7 @@ class Cell:
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
     command: str = ""
     run: str = "RUN"
+    on: str = ""
     of_several: bool = False
     given: Sequence[str] = ()
     by_metric: bool = False
@@ -96,7 +98,8 @@ class Cell:
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
-        return f"{self.command} --out {self.run} --max-time {time}" if self.command else None
+        out = self.run.rpartition("/")[0] if self.on else self.run  # a host's part lies in the whole run's folder
+        return f"{self.command} --out {out} --max-time {time}" if self.command else None
 
     def read_by(self, command: str, *options: str) -> str:
         """Return a command that reads the run, with this group's name if the run has several."""
@@ -333,7 +336,7 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
         return cell.resume(f"{MORE_MINUTES}m") if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
-    return cell.read_by("ship", "-o model-1")
+    return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
 
 
 def _command_again(cell: Cell) -> str | None:
