@@ -344,7 +344,7 @@ class Builder:
             if isinstance(sent, NotRun):
                 raise ArmOut(sent)
             record = _read_record(sent)
-            shutil.copytree(sent, folder, dirs_exist_ok=True)
+            shutil.copytree(sent, folder, ignore=shutil.ignore_patterns(_RECORD), dirs_exist_ok=True)
             facts = record["facts"]
             notes = [*facts.get("notes", ()), f"built on {self.delivery.made_on}, and sent"]
             return {**facts, "notes": notes}, record["build_s"]

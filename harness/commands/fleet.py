@@ -269,6 +269,7 @@ def measure_parts(
                 delivery = made.get(part.kind)
                 words = {
                     **job,
+                    "do": "measure",
                     "groups": [*part.groups],
                     "ends_utc": ends_utc,
                     "delivery": delivery and to_json(delivery),

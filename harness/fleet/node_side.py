@@ -297,7 +297,7 @@ def _follow(id: str, seen: int) -> None:  # noqa: A002
     result = place / RESULT
     died = {"error": "its process is gone, as after a restart of the host", "code": 1}
     answer = json.loads(result.read_text(encoding="utf-8")) if result.exists() else died
-    folder = zip_folder(place / RUN) if (place / RUN).exists() else b""
+    folder = zip_folder(place / RUN)
     _tell(answer=answer, size=len(folder), sha256=hashlib.sha256(folder).hexdigest())
     sys.stdout.buffer.write(folder)
     sys.stdout.buffer.flush()

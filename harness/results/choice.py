@@ -158,11 +158,12 @@ def make_cells(
     given: Sequence[str] = (),
     command: str = "",
     run: str = "RUN",
+    on: str = "",
 ) -> Iterator[tuple[str, Cell]]:
     """Yield each group whose figures count: not those that select settings, or that narrow a crossover down.
 
     Args:
-        given, command, run: see `Cell`.
+        given, command, run, on: see `Cell`.
     """
     counting = [
         (group, summary)
@@ -174,7 +175,8 @@ def make_cells(
         cell = _make_cell(group, summary, mine, crossovers, complete=complete)
         again = partial(_race_again_options, group, given)
         several = len(counting) > 1
-        yield summary.name, replace(cell, again=again, given=given, command=command, run=run, of_several=several)
+        told = replace(cell, given=given, command=command, run=run, on=on)
+        yield summary.name, replace(told, again=again, of_several=several)
 
 
 def _make_cell(
