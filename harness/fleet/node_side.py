@@ -3,12 +3,12 @@
 Ray calls `NodeJob` inside its own process there. A host that is reached by ssh runs this module as a program: a line of
 JSON says what to do, and an answer goes back.
 
-This module travels as source to nodes that have none of this package, so it imports the standard library alone. Older
-Pythons than ours have to read it too, since they say how old they are.
+This module travels as source to nodes that have none of this package, so it imports the standard library alone.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -180,7 +180,8 @@ def main() -> None:
     try:
         verbs[asked.pop("verb")](**asked)
     except OSError as error:
-        _tell(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}")
+        fix = "; free some there, or set SHOOTOUT_CACHE" if error.errno == errno.ENOSPC else ""
+        _tell(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{fix}")
 
 
 def _tell(**answer: Any) -> None:
@@ -191,7 +192,7 @@ def _tell(**answer: Any) -> None:
 def _look(packages: list[str]) -> None:
     """Tell what this host is, and which of these packages its Python lacks."""
     lacks = [name for name in packages if importlib.util.find_spec(name) is None]
-    _tell(python=sys.version_info[:2], path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, lacks=lacks)
+    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, lacks=lacks)
 
 
 def _put(places: list[str], members: int | None = None) -> None:

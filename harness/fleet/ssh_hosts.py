@@ -61,8 +61,14 @@ AGAIN_S = 2.0
 """So long after a connection was lost, the next one is tried."""
 LARGE = 10_000_000
 """So many bytes are worth a line before they are sent."""
-_MOST_SAID = 500
-_BOOT = "import sys; n = int(sys.stdin.buffer.readline()); exec(compile(sys.stdin.buffer.read(n), 'node', 'exec'))"
+LAST_LINES = 2
+"""So much of what OpenSSH or a Python says at its end is shown."""
+_BOOT = (
+    f"import sys; sys.version_info >= {PYTHON} or sys.exit('it is Python %d.%d, and shootout needs "
+    f"{'.'.join(map(str, PYTHON))} or newer' % sys.version_info[:2]); "
+    "n = int(sys.stdin.buffer.readline()); exec(compile(sys.stdin.buffer.read(n), 'node', 'exec'))"
+)
+"""The program of a host's Python, older ones among them: it reads the length of another program, and that."""
 _NOT_CONNECTED = 255
 """What OpenSSH ends with if the connection failed or was lost; anything else is the command's own."""
 
@@ -178,22 +184,18 @@ class SshHosts:
         Raises:
             UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
         """
+        needed = _needed_packages()
         for address in self.addresses:
-            needed = _needed_packages()
             try:
                 found = _ask(address, {"verb": "look", "packages": sorted(needed)})
-            except ConnectionLost as lost:
-                raise UsageError(
-                    f"--on {SCHEME}{address}: {lost}; `ssh {address} true` has to work without a password"
-                ) from None
-            _check_python(address, found, needed)
-            self._nodes[address.host] = ClusterNode(
-                id=address.host, name=f"{address} ({found['name']})", cpus=float(found["cpus"])
-            )
-            try:
+                _require_packages(address, found, needed)
                 self._send_lacking(address, {place_of(zipped): _unzip(zipped) for zipped in self.parcel.zips})
+            except ConnectionLost as lost:
+                raise UsageError(f"--on {address.url}: {lost}; `ssh {address} true` has to work first") from None
             except NodeLost as lost:
-                raise UsageError(f"--on {SCHEME}{address}: {lost}") from None
+                raise UsageError(f"--on {address.url}: {lost}") from None
+            name = f"{address} ({found['name']})"
+            self._nodes[address.host] = ClusterNode(id=address.host, name=name, cpus=float(found["cpus"]))
 
     def nodes(self) -> list[ClusterNode]:
         """List the hosts, in the order in which they were named."""
@@ -310,11 +312,11 @@ class SshHosts:
                     patience, heard, is_told = Deadline(LOST_S), progress.seen, False
                 if not patience.allows(AGAIN_S) or self._closed.is_set():
                     raise NodeLost(
-                        f"it can't be reached for {span(LOST_S)} ({lost}); what it measures meanwhile is fetched when "
-                        "the same command is run again"
+                        f"it can't be reached for {span(LOST_S)}{_in_brackets(lost)}; the same command fetches what it "
+                        "measures meanwhile"
                     ) from None
                 if not is_told:
-                    self.say(f"{address}: the connection was lost ({lost}); trying again")
+                    self.say(f"{address}: the connection was lost{_in_brackets(lost)}; trying again")
                     is_told = True
                 self._closed.wait(AGAIN_S)
 
@@ -322,6 +324,10 @@ class SshHosts:
         """Give up what is still waited for."""
         self._closed.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_brackets(lost: ConnectionLost) -> str:
+    return f" ({lost})" if str(lost) else ""
 
 
 @dataclass
@@ -351,7 +357,7 @@ def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
                 return {**answer["answer"], "folder": folder}
             else:
                 raise NodeLost(answer.get("error") or "its cache was emptied, and the job with it")
-    raise ConnectionLost("it ended")
+    raise ConnectionLost("")
 
 
 def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
@@ -383,9 +389,9 @@ def _ask(
     with _request(address, request, write) as answers:
         answer = next(iter(answers), None)
         if answer is None:
-            raise ConnectionLost("it ended")
+            raise ConnectionLost("")
         if "error" in answer:
-            raise NodeLost(f"{answer['error']}, on {address}")
+            raise NodeLost(answer["error"])
         return answer
 
 
@@ -434,15 +440,19 @@ def _request(
                 process.stdin.write(b"%d\n%b%b\n" % (len(source), source, json.dumps(request).encode()))
                 if write:
                     write(process.stdin)
+            with suppress(BrokenPipeError):
                 process.stdin.close()
             yield _Answers(process.stdout)
         except ConnectionLost:
             process.wait()
             errors.seek(0)
-            said = one_line(errors.read().decode(errors="replace").strip()[-_MOST_SAID:])
-            if process.returncode == _NOT_CONNECTED:
-                raise ConnectionLost(said or "it ended") from None
-            raise NodeLost(f"{address.python} on {address} ended with {process.returncode}: {said}") from None
+            said = one_line("\n".join(errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]))
+            if process.returncode == _NOT_CONNECTED or process.returncode < 0:
+                raise ConnectionLost(said) from None
+            raise NodeLost(
+                f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
+                f"{SCHEME}{address}/PATH/TO/PYTHON"
+            ) from None
         finally:
             process.kill()
 
@@ -453,17 +463,11 @@ def _needed_packages() -> dict[str, str]:
     return {one.name: f"{one.name}{one.specifier}" for one in asked if one.marker is None}
 
 
-def _check_python(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
-    version = ".".join(map(str, found["python"]))
-    if tuple(found["python"]) < PYTHON:
-        raise UsageError(
-            f"--on {SCHEME}{address}: {found['path']} is Python {version}, and shootout needs "
-            f"{'.'.join(map(str, PYTHON))} or newer; name another one: {SCHEME}{address}/PATH/TO/PYTHON"
-        )
+def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
     if found["lacks"]:
         packages = " ".join(shlex.quote(needed[name]) for name in found["lacks"])
         raise UsageError(
-            f"--on {SCHEME}{address}: {found['path']} (Python {version}) lacks {', '.join(found['lacks'])}; run there: "
+            f"--on {SCHEME}{address}: {found['path']} lacks {', '.join(found['lacks'])}; run there: "
             f"{found['path']} -m pip install {packages}, and the runtimes to measure"
         )
 
