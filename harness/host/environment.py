@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from time import get_clock_info
@@ -315,10 +316,25 @@ def clock_facts(folder: Path, cpu: int) -> dict[str, str | bool | None]:
     }
 
 
+@functools.cache
+def emulator() -> str:
+    """Return the name of the program that runs this process for another kind of CPU, such as `qemu-aarch64-static`; ""
+    if the CPU itself runs it.
+
+    QEMU answers for `/proc/self` itself, as if it weren't there, but not for `/proc/thread-self`.
+    """
+    with suppress(OSError):
+        name = (PROC / "thread-self/exe").readlink().name
+        return name if name.startswith("qemu-") else ""
+    return ""
+
+
 def virtualisation() -> list[str]:
-    """Return "virtual machine (product)" and "container" if there are signs of them; empty on bare metal."""
+    """Return "emulated CPU (program)", "virtual machine (product)" and "container" if there are signs of them; empty on
+    bare metal.
+    """
     flags = (parse_cpuinfo(read(PROC / "cpuinfo") or "").get("flags") or "").split()
-    signs = []
+    signs = [f"emulated CPU ({name})"] if (name := emulator()) else []
     if "hypervisor" in flags or read(SYSTEM / "hypervisor/type") is not None:
         product = _read_line(SYSTEM / "class/dmi/id/product_name")
         signs.append(f"virtual machine ({product})" if product else "virtual machine")
