@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from shootout.errors import UsageError
 
@@ -49,6 +50,17 @@ def counted(count: int, what: str) -> str:
 def number(value: float) -> str:
     """Three digits, whole from 100 on."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def round_limit(value: float, *, up: bool = True) -> str:
+    """Round a figure to a limit of two digits that it meets: `1.9e-3` for 1.87e-3, `13` for 12.2.
+
+    Args:
+        up: the limit is an upper one, so round up; else round down.
+    """
+    # in decimals, since the binary 1.9e-3 ÷ 1e-4 is more than 19
+    limit = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(value)).normalize()
+    return f"{limit:f}" if value >= 0.01 else f"{limit:e}"
 
 
 def points(share: float) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from shootout.constants import INDIFFERENT
 from shootout.errors import UsageError
 from shootout.study.options import Flag, HelpGroup
-from shootout.units import duration, number, size
+from shootout.units import duration, number, round_limit, size
 
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-zA-Z%/]*)\s*")
 
@@ -157,13 +157,11 @@ LIMITS: Mapping[Limit, Quantity] = {
 
 
 def accept_option(limit: Limit, value: float) -> str:
-    """Return the option of `shootout decide` with which a figure meets a limit: `--size 13MB`, in two digits."""
+    """Return the option of `shootout decide` with which a figure above 0 meets a limit: `--size 13MB`."""
     unit, is_most = LIMITS[limit].unit, LIMITS[limit].side == "most"
     decimal = {worth: name for name, worth in unit.worth.items() if "i" not in name}
     worth = max((worth for worth in decimal if worth <= value), default=min(decimal))
-    step = 10.0 ** (math.floor(math.log10(value / worth)) - 1) if value > 0 else 1.0
-    steps = (math.ceil if is_most else math.floor)(value / worth / step)
-    return f"--{limit} {steps * step:.3g}{decimal[worth]}"
+    return f"--{limit} {round_limit(value / worth, up=is_most)}{decimal[worth]}"
 
 
 MACHINE = "match=TEXT,price=N,currency=USD,source=TEXT,as-of=DATE"

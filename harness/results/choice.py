@@ -44,7 +44,7 @@ from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact
-from shootout.units import counted
+from shootout.units import counted, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric"]
 
@@ -596,13 +596,24 @@ def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
 
 
+_WIDER = 1.1
+"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
+
+
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
     """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
-    fidelity, objective = row.fidelity, ""
+    objective = []
     if row.scenario == Scenario.THROUGHPUT or (row.serve and row.serve.searched):
-        objective = "--objective rate "
+        objective = ["--objective rate"]
     elif row.scenario != Scenario.LATENCY:  # a step can't be shipped, and a given rate needs a load
         return None
+    option = option_to_accept(row)
+    return cell.read_by("decide", *objective, option) if option else None
+
+
+def option_to_accept(row: Row) -> str | None:
+    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known."""
+    fidelity = row.fidelity
     if fidelity is None:
         return None
     if fidelity.metric:
@@ -610,20 +621,13 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
         if fidelity.metric.limits == "agreement" or change is None:
             return None
         lost = change.high if fidelity.metric.lower_is_better else -change.low
-        return cell.read_by("decide", f"{objective}--max-metric-drop {_round_up(lost)}") if lost > 0 else None
+        return f"--max-metric-drop {round_limit(_WIDER * lost)}" if lost > 0 else None
     if fidelity.accuracy_change:
-        points = math.ceil(-110 * fidelity.accuracy_change.low)
-        return cell.read_by("decide", f"{objective}--max-accuracy-drop {points}pp") if points > 0 else None
+        lost = -100 * fidelity.accuracy_change.low
+        return f"--max-accuracy-drop {round_limit(_WIDER * lost)}pp" if lost > 0 else None
     if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
-    return cell.read_by("decide", f"{objective}--max-error {_round_up(fidelity.relative_l2)}")
-
-
-def _round_up(value: float) -> str:
-    """Return the least number of one digit that is at least a twentieth above a value: `2e-3`, `0.3`."""
-    least = 1.05 * value
-    step = 10.0 ** math.floor(math.log10(least))
-    return f"{math.ceil(least / step) * step:.0e}".replace("e-0", "e-").replace("e+0", "e+")
+    return f"--max-error {round_limit(fidelity.relative_l2)}"
 
 
 def _smaller_steps(

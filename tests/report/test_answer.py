@@ -201,7 +201,7 @@ def test_who_is_not_to_be_shipped_and_why():
     assert found["Faster, not shipped"] == (
         "fast:cpu:int8  2.00x faster (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this model's "
         "inputs are random; with your own model give --labels "
-        "accept it:      shootout decide RUN --max-error 7e-2"
+        "accept it:      shootout decide RUN --max-error 0.064"
     )
 
 
@@ -223,7 +223,7 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     )
     assert told.count("no labels, so its accuracy is unknown") == 1
     assert f"measure it:     {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
-    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 2e-3"
+    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 1.9e-3"
     assert f"or accept it:   {accept} (a:cpu:int8)" in told
     given = screen(*rows, *rough, command=command, given=("--inputs", "X.npz"))["Faster, not shipped"]
     assert f"measure it:     {command} --labels Y.npz" in given
@@ -377,7 +377,7 @@ def test_no_width_cuts_a_value(width: int):
     assert max(map(len, lines)) <= max(width, 40)
     words = " ".join(lines).split()
     assert "…" not in words
-    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "7e-2", "model-1"):
+    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "0.06", "model-1"):
         assert any(value in word for word in words), value
     if width >= 100:
         assert len(lines) <= 20, "the last one is empty"
