@@ -560,15 +560,25 @@ def _changes_by_error_limit(
     if cell.admits(shipped):
         others = [row for row in sound if not cell.admits(row) and is_faster(rivals.get(row.arm))]
         for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield WouldChange(
-                when="looser",
-                arm=row.arm,
-                ratio=rivals[row.arm],
-                reason=_why_unknown(cell, row),
-                measure=_command_to_measure(cell, shipped, row),
-                accept=_command_to_accept(cell, row),
-                **_accuracy_of(row),
-            )
+            yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm])
+
+
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
+    """Describe a row that would be shipped if its error were accepted.
+
+    Args:
+        ratio: its time ÷ the shipped one's.
+        arms: those of the cell that a run to measure its accuracy would race.
+    """
+    return WouldChange(
+        when="looser",
+        arm=row.arm,
+        ratio=ratio,
+        reason=_why_unknown(cell, row),
+        measure=_command_to_measure(cell, arms, row),
+        accept=_command_to_accept(cell, row),
+        **_accuracy_of(row),
+    )
 
 
 def is_faster(ratio: Ratio | None) -> bool:
@@ -579,7 +589,7 @@ def is_faster(ratio: Ratio | None) -> bool:
     return ratio.verdict is Verdict.FASTER or (high is not None and high < 1)
 
 
-def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
+def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
     """Return the command that measures a row's accuracy; None of a model that draws its own inputs.
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
@@ -589,7 +599,7 @@ def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
     fidelity = row.fidelity
     if fidelity is None or fidelity.accuracy_change or fidelity.metric or row.model in models.names():
         return None
-    words = (word for option in cell.again([shipped.arm, row.arm]) for word in option if word)
+    words = (word for option in cell.again(arms) for word in option if word)
     told = cell.command or f"shootout run {reproduce.quote(words)}"
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
