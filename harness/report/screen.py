@@ -29,7 +29,7 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
-    text = " · ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
+    text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
     lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     for index, line in enumerate(lines if text else ()):
