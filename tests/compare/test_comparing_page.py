@@ -67,10 +67,8 @@ def test_no_width_breaks_a_name_or_drops_an_interval(width: int):
     (one, other), _ = shown("compare")
     lines = as_plain(compared.render_compared(compare_folders(one, other), width, full=False), width).splitlines()
     assert max(map(len, lines)) <= width
-    told = [
-        line for line in lines if "can't tell (" in line and line.endswith(("slower)", "floor")) or "10.0 %" in line
-    ]
-    assert {line.split()[0] for line in told} == {"jax-jit", "onnxruntime", "openvino"}
+    names = [line.split()[0] for line in lines if re.search(r"can't tell \(.* to .*\)", line)]
+    assert sorted(names) == ["jax-jit", "jax-jit", "onnxruntime", "onnxruntime", "openvino", "openvino"]
     assert not any(line.strip().startswith("·") for line in lines)
 
 
