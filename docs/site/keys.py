@@ -138,7 +138,6 @@ COMMON = {
     "sure": "how well founded the choice is.",
     "target": "the target, in its parts.",
     "targets": "each arm, in every place.",
-    "tied": "others that may be as good.",
     "title": "what is decided, in words.",
     "utilisation": "the share of the measured rate that is counted on.",
     "value": "the figure as measured.",

@@ -298,14 +298,17 @@ def tell_finding(finding: Finding) -> str:
     bound = finding.high if is_most is met else finding.low
     sign = {(True, True): "≤", (True, False): ">", (False, True): "≥", (False, False): "<"}[is_most, met]
     if finding.standing is Standing.UNKNOWN:
-        figure = f" {quantity.unit.told(finding.value)}" if finding.value is not None else ""
+        figure = f" {quantity.unit.tell(finding.value)}" if finding.value is not None else ""
         return f"{finding.limit}{figure}: {finding.reason}"
-    return f"{finding.limit} {quantity.unit.told(bound or 0.0)} {sign} {quantity.unit.told(finding.wanted)}"
+    figure, wanted = quantity.unit.tell_apart(bound or 0.0, finding.wanted)
+    if met:
+        figure, wanted = quantity.unit.tell(bound or 0.0), quantity.unit.tell(finding.wanted)
+    return " ".join(filter(None, [finding.limit, figure, sign, wanted]))
 
 
 def _explain_between(limit: Limit, figure: Bounds) -> str:
     """Return why bounds that are known don't tell."""
-    told = LIMITS[limit].unit.told
+    told = LIMITS[limit].unit.tell
     if figure.low is None or figure.high is None:
         return "the value isn't known closely enough to compare it with the limit"
     return f"the limit lies between its bounds, {told(figure.low)} and {told(figure.high)}"

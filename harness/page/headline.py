@@ -79,6 +79,8 @@ def tell_decision(answer: PolicyAnswer) -> Headline:
     dates = {_tell_date(document.environment) for document in question.documents}
     points = [
         _make_point(label, _join_trust(label, items), are_commands=label == decided.NEXT)
+        if label != decided.BETTER[decision.policy.objective]
+        else _tell_better(label, items, decided.list_ways_out(decision, question))
         for label, items in parts.items()
         if label
     ]
@@ -154,12 +156,13 @@ def _tell_groups(document: Document) -> Headline:
 def _tell_faster(answers: Sequence[Answer], lines: Iterable[str]) -> Point:
     """Tell what is faster and may not be shipped, and what to type to ship it."""
     faster = [change for answer in answers for change in words.find_faster(answer)]
-    ways = words.list_ways_out(faster if len(answers) == 1 else faster[:1])
+    return _tell_better(words.FASTER, lines, words.list_ways_out(faster if len(answers) == 1 else faster[:1]))
+
+
+def _tell_better(label: str, lines: Iterable[str], ways: Iterable[words.WayOut]) -> Point:
     told = [Line(text=text) for text in lines]
-    return Point(
-        label=words.FASTER,
-        lines=[*told, *(Line(text=way.label, command=way.command, remark=way.remark) for way in ways)],
-    )
+    commands = [Line(text=way.label, command=way.command, remark=way.remark) for way in ways]
+    return Point(label=label, lines=[*told, *commands])
 
 
 def _make_point(label: str, items: Iterable[str], *, command: str | None = None, are_commands: bool = False) -> Point:

@@ -405,7 +405,7 @@ def _place_objective(decision: Decision, judged: Judged, base: float) -> DotLine
 def _choose_colour(decision: Decision, judged: Judged) -> str:
     if judged.candidate == decision.chosen:
         return CHOSEN
-    if judged.candidate in {rival.arm for rival in decision.tied}:
+    if judged.candidate in {rival.arm for rival in (*decision.tied, *decision.unsettled)}:
         return EVEN
     return BEHIND if judged.standing is Standing.MET else SOFT
 
@@ -419,7 +419,7 @@ def _lay_out_limit(decision: Decision, candidates: list[Judged], limit: Limit) -
     is_log = quantity.unit not in (SHARE, POINTS)
     axis = Axis(title=unit or str(limit), at=wanted * scale, is_limit=True, is_log=is_log)
     lines = [_place_against_limit(decision, judged, finding, scale) for judged, finding in found]
-    return f"Limit: {limit} {side} {quantity.unit.told(wanted)}", lines, axis
+    return f"Limit: {limit} {side} {quantity.unit.tell(wanted)}", lines, axis
 
 
 def _place_against_limit(decision: Decision, judged: Judged, finding: Finding, scale: float) -> DotLine:

@@ -16,11 +16,21 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio, tell_reach
+from shootout.report.wording import (
+    CONTROL_OPEN,
+    NEVER_TOGETHER,
+    NOT_COMPARED,
+    SPEED,
+    Words,
+    tell_lead,
+    tell_ratio,
+    tell_reach,
+)
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
     Answer,
+    Chosen,
     Document,
     GroupSummary,
     Metric,
@@ -277,7 +287,12 @@ def tell_ties(answer: Answer) -> Iterator[str]:
     """Name the targets that may be equally fast, and what chose among them."""
     yield from fold((compare_rival(rival) for rival in answer.tied), SHOWN)
     if answer.chosen_by:
-        yield f"chosen by {', then '.join(CHOICES[criterion] for criterion in answer.chosen_by)}"
+        yield f"chosen by {tell_choice(answer.chosen_by)}"
+
+
+def tell_choice(criteria: Iterable[Chosen]) -> str:
+    """Write what chose among those that may be equally good: `smaller install, then faster start`."""
+    return ", then ".join(CHOICES[criterion] for criterion in criteria)
 
 
 def tell_unsettled(answer: Answer) -> Iterator[str]:
@@ -316,13 +331,18 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
 
 
 def tell_race(
-    restarts: Collection[int], disturbed: float, controls: Collection[bool | None], group: GroupSummary | None = None
+    restarts: Collection[int],
+    disturbed: float,
+    controls: Collection[bool | None],
+    group: GroupSummary | None = None,
+    among: str = "group",
 ) -> Iterator[str]:
     """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
 
     Args:
         disturbed: the largest share of any group.
         group: whose control it is, if the answer is of one group.
+        among: what each control is of: a group, or a run.
     """
     counts = sorted(set(restarts))
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
@@ -338,7 +358,7 @@ def tell_race(
         yield f"control (a hidden copy of {copied}) {state}{reach}"
     else:
         states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
-        yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"
+        yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} {among}s"
 
 
 def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
@@ -353,19 +373,11 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
     plain = answer.ship and answer.ship.admitted == "fp32" and not judged
     kind = "FP32" if plain and answer.ship and answer.ship.arm.endswith(f":{Precision.FP32}") else "eligible"
     others = max(len(answer.eligible) - 1, 0)
-    those = counted(others, f"other {kind} target")
     if not others:
         yield "no other target is eligible" if answer.passed else "no other target was measured"
-    elif not sure.slower:
-        yield f"faster than none of the {those} yet"
     else:
-        each = "each of the" if sure.slower == others else f"{sure.slower} of the"
-        told = f"95 %: faster than the only other {kind} target" if others == 1 else f"95 %: faster than {each} {those}"
-        if sure.closest and sure.closest.ratio:
-            name = short(sure.closest.arm)
-            of_these = name if sure.slower == 1 else f"the closest, {name},"
-            told += f"; {of_these} is {tell_ratio(sure.closest.ratio)}"
-        yield told
+        closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
+        yield tell_lead(sure.slower, others, f"{kind} target{'' if others == 1 else 's'}", closest)
 
 
 def _suggest_way_out(*, measured: bool) -> str:
@@ -394,7 +406,7 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     for line in tell_faster(faster):
         yield from labelled("", [line], width)
     for way_out in list_ways_out(faster):
-        yield from _write_command(way_out, width)
+        yield from write_command(way_out, width)
 
 
 def find_faster(answer: Answer) -> list[WouldChange]:
@@ -435,7 +447,7 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
 
 
-def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:
+def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     """Write a command in as many lines as it takes, with its label before it and its remark below it."""
     label, command, remark = way_out
     room = width - INDENT - COMMAND_COLUMN
@@ -488,19 +500,22 @@ def tell_step(step: SmallerStep) -> str:
     return f"{short(step.arm)}: model {size(step.artifact_bytes)}, {time}, {tell_cost(step)}"
 
 
-def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row]) -> Iterator[str]:
+def tell_skipped(answers: Sequence[Answer], rows: Iterable[Row], among: str = "group") -> Iterator[str]:
     """Name the targets without a time, by reason, failures first; then the backends that were not tried.
 
     Args:
         rows: of the whole run.
+        among: what each answer is of: a group, or a run.
     """
-    told = [group for answer in answers for group in answer.not_raced]
-    arms: dict[tuple[str, str], dict[str, None]] = {}
-    for group in sorted(told, key=lambda group: group.cause not in FAILURES):
-        count = told.count(group)
-        cells = f" (in {count} of {len(answers)} groups)" if count < len(answers) else ""
-        arms.setdefault((_tell_cause(group), cells), {}).update(dict.fromkeys(group.arms))
-    yield from fold((f"{name_targets(some)}: {why}{cells}" for (why, cells), some in arms.items()), SHOWN_REASONS)
+    told = [(group, arm) for answer in answers for group in answer.not_raced for arm in group.arms]
+    told.sort(key=lambda one: one[0].cause not in FAILURES)
+    counts = Counter((_tell_cause(group), arm) for group, arm in told)
+    arms: dict[tuple[str, int], list[str]] = {}
+    for (why, arm), count in counts.items():
+        arms.setdefault((why, count), []).append(arm)
+    some = {count: f" (in {count} of {counted(len(answers), among)})" for count in range(1, len(answers))}
+    lines = (f"{name_targets(mine)}: {why}{some.get(count, '')}" for (why, count), mine in arms.items())
+    yield from fold(lines, SHOWN_REASONS)
     yield from tell_untried(rows)
 
 
@@ -532,8 +547,10 @@ WIDEST = 100
 """Columns; longer lines are harder to read than more of them."""
 NARROWEST = 40
 SHOWN_CELLS = 24
-SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied")
-NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": "tied with "}
+SHIP = ("ship", "time", "compared", "size", "accuracy", "error", "tied", "chosen by", "unsure")
+TIED, UNSURE = "tied with ", "not significantly slower: "
+"""Before the names of targets that may be equally good, and of those that measured slower without a verdict."""
+NAMES = {"accuracy": "accuracy ", "error": "error ", "tied": TIED, "chosen by": "chosen by ", "unsure": UNSURE}
 """Prefixes of the figures if there are no columns."""
 Place = Mapping[str, Value]
 """The place of a cell: axis → value."""
@@ -640,7 +657,9 @@ def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
         if ship.admitted == "accuracy" and ship.accuracy_change
         else "",
         tell_error_of_ship(ship, next(row for row in rows if row.arm == ship.arm)),
-        ", ".join(fold((short(rival.arm) for rival in (*answer.tied, *answer.unsettled)), NAMED)),
+        ", ".join(fold((short(rival.arm) for rival in answer.tied), NAMED)),
+        tell_choice(answer.chosen_by),
+        ", ".join(fold((short(rival.arm) for rival in answer.unsettled), NAMED)),
     )
     return dict(zip(SHIP, figures, strict=True))
 
@@ -693,7 +712,7 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
     for line in lines:
         yield from labelled("", [line], width)
     for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
-        yield from _write_command(way_out, width)
+        yield from write_command(way_out, width)
 
 
 def tell_faster_of_all(answers: Sequence[Answer]) -> list[str]:

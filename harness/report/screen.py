@@ -23,13 +23,15 @@ UNBROKEN = 60
 _GLUE = "\xa0"
 _BRACKETS = re.compile(r"\([^()]{1,40}\)")
 """An interval, or a few words in brackets, that stay on one line."""
+_UNIT = re.compile(r"(?<=\d) (?=%|(?:[num]?s|[kMG]?B)\b)")
+"""The blank between a figure and its unit, which stay on one line."""
 _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
 
 def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
-    text = " · ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
+    text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
     lines = textwrap.wrap(start + _unbroken_parts(text), width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     for index, line in enumerate(lines if text else ()):
@@ -37,7 +39,7 @@ def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
 
 
 def _unbroken_parts(text: str) -> str:
-    return _BRACKETS.sub(lambda found: glued(found[0]), text.replace(" %", f"{_GLUE}%"))
+    return _BRACKETS.sub(lambda found: glued(found[0]), _UNIT.sub(_GLUE, text))
 
 
 def glued(text: str) -> str:

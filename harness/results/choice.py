@@ -44,7 +44,7 @@ from shootout.stats.leaders import Compare, Leaders, find_leaders
 from shootout.stats.verdicts import Comparison, Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import family, is_exact
-from shootout.units import counted
+from shootout.units import counted, round_limit
 
 Admitted = Literal["fp32", "accuracy", "metric"]
 
@@ -560,15 +560,25 @@ def _changes_by_error_limit(
     if cell.admits(shipped):
         others = [row for row in sound if not cell.admits(row) and is_faster(rivals.get(row.arm))]
         for row in sorted(others, key=lambda row: _ratio_value(Rival(arm=row.arm, ratio=rivals[row.arm]))):
-            yield WouldChange(
-                when="looser",
-                arm=row.arm,
-                ratio=rivals[row.arm],
-                reason=_why_unknown(cell, row),
-                measure=_command_to_measure(cell, shipped, row),
-                accept=_command_to_accept(cell, row),
-                **_accuracy_of(row),
-            )
+            yield describe_refused(cell, row, rivals[row.arm], [shipped.arm, row.arm])
+
+
+def describe_refused(cell: Cell, row: Row, ratio: Ratio | None, arms: Sequence[str]) -> WouldChange:
+    """Describe a row that would be shipped if its error were accepted.
+
+    Args:
+        ratio: its time ÷ the shipped one's.
+        arms: those of the cell that a run to measure its accuracy would race.
+    """
+    return WouldChange(
+        when="looser",
+        arm=row.arm,
+        ratio=ratio,
+        reason=_why_unknown(cell, row),
+        measure=_command_to_measure(cell, arms, row),
+        accept=_command_to_accept(cell, row),
+        **_accuracy_of(row),
+    )
 
 
 def is_faster(ratio: Ratio | None) -> bool:
@@ -579,7 +589,7 @@ def is_faster(ratio: Ratio | None) -> bool:
     return ratio.verdict is Verdict.FASTER or (high is not None and high < 1)
 
 
-def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
+def _command_to_measure(cell: Cell, arms: Sequence[str], row: Row) -> str | None:
     """Return the command that measures a row's accuracy; None of a model that draws its own inputs.
 
     More rows of labels are for the user to find: there is no command for a row whose accuracy is known too roughly.
@@ -589,20 +599,31 @@ def _command_to_measure(cell: Cell, shipped: Row, row: Row) -> str | None:
     fidelity = row.fidelity
     if fidelity is None or fidelity.accuracy_change or fidelity.metric or row.model in models.names():
         return None
-    words = (word for option in cell.again([shipped.arm, row.arm]) for word in option if word)
+    words = (word for option in cell.again(arms) for word in option if word)
     told = cell.command or f"shootout run {reproduce.quote(words)}"
     given = dict(zip(cell.given[::2], cell.given[1::2], strict=True))
     needed = [("--inputs", "X.npz"), ("--labels", "Y.npz")]
     return " ".join([told, *(f"{option} {file}" for option, file in needed if option not in given)])
 
 
+_WIDER = 1.1
+"""A decision shares the chance of an error among its limits, so that its interval is a little wider than the run's."""
+
+
 def _command_to_accept(cell: Cell, row: Row) -> str | None:
     """Return the command that accepts what a row is known to lose; None if nothing is known, or can be shipped."""
-    fidelity, objective = row.fidelity, ""
+    objective = []
     if row.scenario == Scenario.THROUGHPUT or (row.serve and row.serve.searched):
-        objective = "--objective rate "
+        objective = ["--objective rate"]
     elif row.scenario != Scenario.LATENCY:  # a step can't be shipped, and a given rate needs a load
         return None
+    option = option_to_accept(row)
+    return cell.read_by("decide", *objective, option) if option else None
+
+
+def option_to_accept(row: Row) -> str | None:
+    """Return the option of `decide` that accepts what a row is known to lose; None if nothing is known."""
+    fidelity = row.fidelity
     if fidelity is None:
         return None
     if fidelity.metric:
@@ -610,20 +631,13 @@ def _command_to_accept(cell: Cell, row: Row) -> str | None:
         if fidelity.metric.limits == "agreement" or change is None:
             return None
         lost = change.high if fidelity.metric.lower_is_better else -change.low
-        return cell.read_by("decide", f"{objective}--max-metric-drop {_round_up(lost)}") if lost > 0 else None
+        return f"--max-metric-drop {round_limit(_WIDER * lost)}" if lost > 0 else None
     if fidelity.accuracy_change:
-        points = math.ceil(-110 * fidelity.accuracy_change.low)
-        return cell.read_by("decide", f"{objective}--max-accuracy-drop {points}pp") if points > 0 else None
+        lost = -100 * fidelity.accuracy_change.low
+        return f"--max-accuracy-drop {round_limit(_WIDER * lost)}pp" if lost > 0 else None
     if not fidelity.relative_l2 or not is_judged(row):  # nothing says what this error is worth
         return None
-    return cell.read_by("decide", f"{objective}--max-error {_round_up(fidelity.relative_l2)}")
-
-
-def _round_up(value: float) -> str:
-    """Return the least number of one digit that is at least a twentieth above a value: `2e-3`, `0.3`."""
-    least = 1.05 * value
-    step = 10.0 ** math.floor(math.log10(least))
-    return f"{math.ceil(least / step) * step:.0e}".replace("e-0", "e-").replace("e+0", "e+")
+    return f"--max-error {round_limit(fidelity.relative_l2)}"
 
 
 def _smaller_steps(

@@ -15,7 +15,7 @@ from support.races.cells import cell, comparison, document, fidelity, row, timin
 from shootout import backends
 from shootout.contract import NotRunKind
 from shootout.errors import install
-from shootout.report.answer import render_answers
+from shootout.report.answer import render_answers, tabulate_answers
 from shootout.report.screen import INDENT, NAMED
 from shootout.results.choice import UNSCORED, Cell
 from shootout.results.crossovers import Kind
@@ -201,7 +201,7 @@ def test_who_is_not_to_be_shipped_and_why():
     assert found["Faster, not shipped"] == (
         "fast:cpu:int8  2.00x faster (1.96 to 2.04), error 6.4e-2: accuracy unknown, since this model's "
         "inputs are random; with your own model give --labels "
-        "accept it:      shootout decide RUN --max-error 7e-2"
+        "accept it:      shootout decide RUN --max-error 0.064"
     )
 
 
@@ -223,7 +223,7 @@ def test_a_model_of_ones_own_says_how_to_measure_the_accuracy_and_how_to_accept_
     )
     assert told.count("no labels, so its accuracy is unknown") == 1
     assert f"measure it:     {command} --inputs X.npz --labels Y.npz (ships it if it loses under a point)" in told
-    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 2e-3"
+    accept = "shootout decide results/x --group 'toy, batch 1' --max-error 1.9e-3"
     assert f"or accept it:   {accept} (a:cpu:int8)" in told
     given = screen(*rows, *rough, command=command, given=("--inputs", "X.npz"))["Faster, not shipped"]
     assert f"measure it:     {command} --labels Y.npz" in given
@@ -377,7 +377,7 @@ def test_no_width_cuts_a_value(width: int):
     assert max(map(len, lines)) <= max(width, 40)
     words = " ".join(lines).split()
     assert "…" not in words
-    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "7e-2", "model-1"):
+    for value in ("near:cpu:fp32", "510", "(3.6", "(2.3", "32", "equal", "0.06", "model-1"):
         assert any(value in word for word in words), value
     if width >= 100:
         assert len(lines) <= 20, "the last one is empty"
@@ -419,7 +419,7 @@ def test_a_grid_is_a_line_a_cell_and_where_the_answer_changes():
     lines = shown(found)
     assert lines[0] == "What to ship, in 5 groups"
     assert " ".join(lines[3].split()) == "1 fast 500 us 4.00x faster than slow (3.92 to 4.08)"
-    assert " ".join(lines[4].split()) == "16 fast 500 us 4.00x faster than slow (3.92 to 4.08) near"
+    assert " ".join(lines[4].split()) == "16 fast 500 us 4.00x faster than slow (3.92 to 4.08) near lower time"
     assert lines[5].split() == ["64", "slow", "300", "us"], "it is the baseline, and nothing else is usual"
     assert lines[6].split() == ["256", "no", "answer"]
     assert lines[7].split()[:5] == ["512", "fast,", "fastest", "so", "far"]
@@ -458,6 +458,17 @@ def test_a_grid_in_which_an_arm_is_not_known_to_lose_does_not_change(ns: float, 
     found = document(at(1, SLOW, FAST), at(16, SLOW, FAST, row("near", ns, artifact_bytes=9), within=within))
     assert [answer.ship and answer.ship.arm for answer in found.answer] == [FAST.arm, "near:cpu:fp32"]
     assert not any(line.startswith("Changes") for line in shown(found))
+
+
+def test_a_grid_tells_ties_from_what_is_not_significantly_slower_and_what_chose():
+    near, far = row("near", 5.1e5, artifact_bytes=900_000), row("far", 6e5)
+    found = document(at(1, SLOW, FAST, near, within=0.25), at(2, SLOW, FAST, far, within=0.25))
+    headers, lines = tabulate_answers(found)
+    assert headers[-3:] == ["tied", "chosen by", "unsure"]
+    assert [[str(line[name]) for name in headers[-3:]] for line in lines] == [
+        ["fast", "smaller artifact", ""],
+        ["", "", "far"],
+    ]
 
 
 def test_a_grid_that_does_not_fit_is_a_paragraph_a_cell():

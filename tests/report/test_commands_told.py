@@ -60,6 +60,13 @@ def test_a_command_of_several_lines_is_one_to_a_shell(width: int, name: str):
     assert shlex.split(command.replace("\\\n", "")) == words, "as a shell takes a backslash before a new line"
 
 
+@pytest.mark.parametrize("width", range(30, 60))
+def test_no_line_begins_with_a_dot_or_parts_a_figure_from_its_unit(width: int):
+    items = [f"one of several long items that are wrapped between their words, {ns} ms and {ns} %" for ns in (5, 5.5)]
+    lines = [line.plain.strip() for line in labelled("Best", [*items, "a short one"], width)]
+    assert not any(line.startswith(("·", "ms", "%")) for line in lines)
+
+
 MINE = {"model": "net.onnx"}
 SLOW, FAST = (row(name, ns, **MINE) for name, ns in (("slow", 2e6), ("fast", 5e5)))
 ROUGH = row("fast:cpu:int8", 2.5e5, fidelity=fidelity(1.9e-3), **MINE)
