@@ -67,7 +67,7 @@ class Scenario(StrEnum):
 
     LATENCY = "latency"  # one call after the other
     THROUGHPUT = "throughput"  # as many items as fit into a second of wall time
-    TRAIN_STEP = "train-step"  # forward, backward, optimiser
+    TRAIN_STEP = "train-step"  # forward, backward, optimizer
     SERVE = "serve"  # requests that arrive by themselves
 
 

@@ -87,7 +87,7 @@ class Scheme:
             all (`weights-only`).
         rest: what the layers that aren't quantized compute in; see `rest_of`.
         ratio: the share of the weights that get the label's bits, the rest getting more.
-        search: how the layers to quantize are chosen by a labelled split, by the backend's own quantizer.
+        search: how the layers to quantize are chosen by a labeled split, by the backend's own quantizer.
         variant: what was done to the model before any backend saw it; see `is_quantized`.
         own: a word that only this backend has.
     """

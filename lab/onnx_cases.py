@@ -47,7 +47,7 @@ NODE_CASES = (
     r"top_k|gather_elements_0|scatter_elements_with_axis|nonmaxsuppression_limit_output_size|cumsum_2d_axis_0",
     r"if|loop11|scan9_sum|batchnorm_example|instancenorm_example|lrn|rotary_embedding(_expanded)?",
 )
-"""Of 1,884 operator cases: recurrent, attention, convolution, quantized, normalisation, control flow; some as the
+"""Of 1,884 operator cases: recurrent, attention, convolution, quantized, normalization, control flow; some as the
 functions they expand into, which are small graphs of many operators."""
 
 

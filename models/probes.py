@@ -89,7 +89,7 @@ def grid_rows() -> Array:
 
 
 def _make_ramp(count: int) -> Array:
-    """Return values evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbours."""
+    """Return values evenly spaced from -1 to 1, shuffled so that no group and no row has only neighbors."""
     return np.random.default_rng(23).permutation(np.linspace(-1, 1, count)).astype(np.float32)
 
 

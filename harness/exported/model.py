@@ -61,7 +61,7 @@ INLINE_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledRows:
+class LabeledRows:
     """Hold a labeled split of a data set.
 
     Attributes:
@@ -329,12 +329,12 @@ class ExportedModel:
         with np.load(self.folder / REPORT, allow_pickle=False) as stored:
             return -(-len(stored[ROWS]) // self.batch)
 
-    def selection(self) -> LabelledRows | None:
+    def selection(self) -> LabeledRows | None:
         """Return the calibration split with its labels, which a search may look at; None for a model without labels."""
         if not (self.folder / SELECTION).exists():
             return None
         with np.load(self.folder / SELECTION, allow_pickle=False) as stored:
-            return LabelledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
+            return LabeledRows(inputs=self._inputs_in(stored), labels=stored[LABELS])
 
     def _inputs_in(self, stored: Mapping[str, Array]) -> Arrays:
         return {spec.name: stored[str(index)] for index, spec in enumerate(self.inputs)}

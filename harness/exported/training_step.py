@@ -1,11 +1,11 @@
 """Define a training step so that it can be proven: its inputs, its right outputs, and the error that a gradient may
 have.
 
-A step is forward, backward and optimiser (SGD with momentum). It gives the loss, and nothing else, in a timed call. Its
-learning rate is an input, and 0 in every input buffer: the optimiser reads and writes all weights and momenta, since no
+A step is forward, backward and optimizer (SGD with momentum). It gives the loss, and nothing else, in a timed call. Its
+learning rate is an input, and 0 in every input buffer: the optimizer reads and writes all weights and momenta, since no
 compiler knows the value, and yet the weights stay what they are, so that any call can be checked.
 
-The gradients are read where every optimiser leaves them: after one step from rest the momentum is the gradient. NumPy
+The gradients are read where every optimizer leaves them: after one step from rest the momentum is the gradient. NumPy
 only (workers).
 """
 

@@ -256,7 +256,7 @@ class Journal:
         """Write the lines in one go and wait for the disk.
 
         Raises:
-            ArmFailed: a line is longer than it may be, such as a target's with millions of labelled rows; nothing is
+            ArmFailed: a line is longer than it may be, such as a target's with millions of labeled rows; nothing is
                 written.
             ShootoutError: the disk is full or gone, or the journal is as large as it may be; what was written before is
                 intact.
@@ -266,12 +266,12 @@ class Journal:
         if (longest := max(map(len, texts), default=0)) > MOST_LINE_BYTES:
             raise ArmFailed(
                 f"a line of {longest:,} bytes in {str(self._path)!r} couldn't be read again "
-                f"(at most {MOST_LINE_BYTES:,}): give fewer labelled rows"
+                f"(at most {MOST_LINE_BYTES:,}): give fewer labeled rows"
             )
         if self._size + len(data) > MOST_BYTES:
             raise ShootoutError(
                 f"{str(self._path)!r} would hold more than {MOST_BYTES >> 20} MiB, and couldn't be read again. "
-                "Everything measured so far is kept; choose another --out, or fewer targets, sizes or labelled rows"
+                "Everything measured so far is kept; choose another --out, or fewer targets, sizes or labeled rows"
             )
         try:
             _write_all(self._file, data, self._size)

@@ -39,7 +39,7 @@ KINDS: Mapping[str, FigureKind] = {
         title="Time against the target to ship",
         caption="A dot is a time relative to that of the target to ship; a bar is its 95 % interval. Left of the "
         "dashed line is faster. The shaded stripe counts as equally fast. Blue diamond: ships. Green: tied, or can't "
-        "tell. Brown: slower. Grey cross: not shipped, for the reason beside it.",
+        "tell. Brown: slower. Gray cross: not shipped, for the reason beside it.",
         draw=lambda run, narrow: intervals.draw_intervals(run.document, narrow=narrow),
         tell_left_out=lambda run: intervals.tell_undrawn_targets(run.document),
         describe=lambda run: intervals.describe_intervals(run.document),
@@ -54,7 +54,7 @@ KINDS: Mapping[str, FigureKind] = {
     "precisions": FigureKind(
         title="Size, time and accuracy",
         caption="An arrow leads from a backend's FP32 to a lower precision: further left is smaller, further down is "
-        "faster. Green: shown to keep the accuracy. Brown: not shown to. Grey: the accuracy is unknown, the error is "
+        "faster. Green: shown to keep the accuracy. Brown: not shown to. Gray: the accuracy is unknown, the error is "
         "given. A target without a name had no room for it; the tables have all.",
         draw=lambda run, narrow: precisions.draw_precisions(run.document, narrow=narrow),
         tell_left_out=lambda run: precisions.tell_undrawn_groups(run.document),

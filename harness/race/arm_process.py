@@ -273,7 +273,7 @@ class ArmProcess:
         is_counted = self._built.arm.target.device is Device.CUDA  # by NVIDIA's driver, of NVIDIA's GPU
         energy_s = ENERGY_S if is_counted and self._launcher.energy and self._first else 0.0
         limit_s = energy_s + BLOCK_TIMEOUT_FACTOR * self._call_s + BLOCK_TIMEOUT_S
-        asked = {"unsynchronised": self._launcher.unsynchronised, "energy_s": energy_s}
+        asked = {"unsynchronized": self._launcher.unsynchronized, "energy_s": energy_s}
         found: OnGpu = self._ask_in_time("on_gpu", limit_s, energy_s + self._call_s, **asked)
         return found
 

@@ -1,7 +1,7 @@
 """Which arm of a cell to ship, by rule. Pure; docs/measurement.md has the rule in words.
 
 An arm *keeps* the model where it is plain FP32, or where its accuracy is known (in pairs with a plain FP32 arm's, on
-the labelled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
+the labeled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
 is named instead.
 """
 

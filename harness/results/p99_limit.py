@@ -64,7 +64,7 @@ def known_to_hold(done: Sequence[LoadTestResult], time_ns: float, disturbed_shar
     """Return as `holds`; None where it didn't, but one restart or a busy machine is all that shows it.
 
     Args:
-        disturbed_share: flagged rounds ÷ all rounds. A neighbour makes requests late; it makes none early.
+        disturbed_share: flagged rounds ÷ all rounds. A neighbor makes requests late; it makes none early.
     """
     if holds(done, time_ns):
         return True

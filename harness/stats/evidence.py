@@ -120,7 +120,7 @@ class PairEvidence:
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return the hull of {shift: E < 1/alpha}, as log ratios; it always holds the median.
 
-        In each gap between two neighbouring values, and at each value itself, the sign part is constant and the others
+        In each gap between two neighboring values, and at each value itself, the sign part is constant and the others
         grow with the distance from the mean. So a gap has shifts that are left if the nearest to the mean is, and where
         its farthest isn't, the end lies between the two.
 

@@ -129,7 +129,7 @@ def onnxruntime_calls(built: Built, _: Path) -> Calls:
 
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = built.arm.threads, 1
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file is optimised
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file is optimized
     session = ort.InferenceSession(built.folder / "model.onnx", options, providers=["CPUExecutionProvider"])
     (given,), (wanted,) = built.exported.inputs, built.exported.outputs
     arrays = [one[given.name] for one in built.exported.input_buffers()]

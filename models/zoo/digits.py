@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shootout.contract import Array, Arrays, TensorSpec
-from shootout.models.base import SEED, Call, IntRange, LabelledTask, Model, Parameters, buffer_count
+from shootout.models.base import SEED, Call, IntRange, LabeledTask, Model, Parameters, buffer_count
 from shootout.models.seeding import fit, seeded
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ def train(
         return fit(module(parameters), images, labels, epochs)
 
 
-def task(parameters: Parameters, shape: tuple[int, ...]) -> LabelledTask:
+def task(parameters: Parameters, shape: tuple[int, ...]) -> LabeledTask:
     """Return the calibration and report splits; training saw neither."""
     found = splits(parameters, shape)
-    return LabelledTask(
+    return LabeledTask(
         calibration={"x": found["calibration"][0]},
         calibration_labels=found["calibration"][1],
         report={"x": found["report"][0]},
