@@ -31,8 +31,8 @@ from shootout.page.charts import (
 )
 from shootout.report.decision import compare_objective, tell_objective
 from shootout.report.table import SHIPPED, SO_FAR, Compared, compare_rows
-from shootout.report.wording import NEVER_TOGETHER, tell_ratio
 from shootout.results.document import Document, Ratio, Row
+from shootout.results.wording import NEVER_TOGETHER, tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.units import counted, duration
 

@@ -35,7 +35,7 @@ from shootout.report.answer import (
 )
 from shootout.report.columns import Cell, against, stack_tables
 from shootout.report.screen import INDENT, fold, labeled, name_targets, typed
-from shootout.report.wording import tell_direction, tell_ends, tell_ratio
+from shootout.results.wording import tell_direction, tell_ends, tell_ratio
 from shootout.study.group import short
 from shootout.units import counted, duration
 

@@ -25,9 +25,9 @@ from shootout.report.answer import (
 )
 from shootout.report.columns import share
 from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
-from shootout.report.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_ratio
 from shootout.results.choice import find_usual, is_faster
 from shootout.results.document import Ratio, Row
+from shootout.results.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.study import reproduce
 from shootout.study.group import short

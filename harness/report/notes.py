@@ -19,10 +19,10 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
+from shootout.results.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
 from shootout.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, size, span

@@ -47,6 +47,7 @@ class Comparison:
         sd: standard deviation of the log ratio between restarts; None with fewer than two.
         restarts: how many were compared.
         restarts_needed: for `can't tell`, the total it would take if the rest were like these; None beyond 1,000.
+        reason: why a verdict was withheld; None if none was.
     """
 
     value: float
@@ -58,6 +59,7 @@ class Comparison:
     restarts: int
     reading_low: float | None = None
     reading_high: float | None = None
+    reason: str | None = None
 
     @property
     def reading(self) -> tuple[float | None, float | None]:

@@ -14,8 +14,8 @@ from shootout.contract import Arm
 from shootout.report import table
 from shootout.report.columns import Cell, error_of, share, stack_tables
 from shootout.report.screen import INDENT, labeled, typed
-from shootout.report.wording import tell_ratio
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
+from shootout.results.wording import tell_ratio
 from shootout.study import reproduce
 from shootout.tune.results import TunedTarget, TuneOutcome, Tuning
 from shootout.tune.settings import describe_setting

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from shootout.report.wording import PRICE, SMALLNESS, tell_close_ratio, tell_factor, tell_ratio
 from shootout.results.document import Ratio, ratio_of
+from shootout.results.wording import PRICE, SMALLNESS, tell_close_ratio, tell_factor, tell_ratio
 from shootout.stats.verdicts import Comparison, Verdict
 
 
