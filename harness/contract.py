@@ -44,7 +44,7 @@ class Device(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Device | None:
-        """`gpu` is understood too."""
+        """Read `gpu` as another name of CUDA."""
         return cls.CUDA if value == "gpu" else None
 
 

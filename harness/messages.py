@@ -322,7 +322,7 @@ class Progress(Protocol):
         """Show a line that stays."""
 
     def stage(self, headline: str) -> None:
-        """Something that takes a while begins."""
+        """Say that something begins that takes a while."""
 
     def detail(self, text: str) -> None:
         """Show what happens right now."""

@@ -73,7 +73,7 @@ class Figure:
         return Standing.FAILS if self.high < self.within[0] or self.low > self.within[1] else Standing.OPEN
 
     def __str__(self) -> str:
-        """`ONNX Runtime 0.44 [0.31, 0.62]`."""
+        """Write `ONNX Runtime 0.44 [0.31, 0.62]`."""
         ends = "no interval" if self.low is None or self.high is None else f"{self.low:.3g}, {self.high:.3g}"
         return f"{self.label} {self.value:.3g} [{ends}]"
 

@@ -33,7 +33,7 @@ WIDE_BATCH = 32
 
 
 def figures(bench: Bench) -> Tables:
-    """Both drills."""
+    """Run both drills."""
     return {
         f"NumPy beside {NEIGHBORS} spinning neighbors": _drill_neighbors(bench),
         "an arm against itself by spawn order": _spawn_orders(bench),

@@ -110,7 +110,7 @@ def below(count: int) -> InputWay:
 
 
 def positions(count: int | None = None) -> InputWay:
-    """0, 1, 2 … along the last axis; below `count`."""
+    """Return 0, 1, 2 … along the last axis; below `count`."""
 
     def draw(_: Generator, shape: Shape) -> Array:
         row = np.arange(shape[-1] if shape else 1) % (count or np.iinfo(np.int64).max)

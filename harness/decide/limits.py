@@ -377,7 +377,7 @@ def _bound_p99_served(play: Play | None, load: float) -> Bounds:
 
 
 def _tell_count(count: int, what: str) -> str:
-    """`3 of 4 starts`."""
+    """Write `3 of 4 starts`."""
     return f"{count} of {LEAST_TAILS} {what}"
 
 

@@ -369,7 +369,7 @@ def cost_needs(policy: Policy) -> str:
 
 
 def count_machines(load: float, rate: float, utilization: float) -> int:
-    """⌈load ÷ (rate × utilization)⌉, at least one."""
+    """Return ⌈load ÷ (rate × utilization)⌉, at least one."""
     return max(math.ceil(round(load / (rate * utilization), 9)), 1)
 
 

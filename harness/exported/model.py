@@ -280,7 +280,7 @@ class ExportedModel:
         return list(zip(inputs, outputs, strict=True))
 
     def calibration(self) -> list[dict[str, Array]]:
-        """Input sets for quantization; none of them is in the report split.
+        """Return input sets for quantization; none of them is in the report split.
 
         Raises:
             ValueError: the user's calibration data can't be used; says why.
@@ -405,7 +405,7 @@ def key_in(folder: Path) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
+    """Return the hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

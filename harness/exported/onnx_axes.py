@@ -272,7 +272,7 @@ def _missing_sizes(
 def _example_shapes(
     missing: Collection[str], inputs: Sequence[ValueInfoProto], sizes: Mapping[str, int]
 ) -> Iterator[str]:
-    """`x=1x3x224x224` for each input that lacks a size."""
+    """Write `x=1x3x224x224` for each input that lacks a size."""
     known = dict(sizes)
     for info in inputs:
         dims = _list_axes(info)

@@ -48,7 +48,7 @@ def obstacle(target: Target) -> tuple[str, str] | None:
 
 
 def sketch(tensors: Arrays) -> dict[str, Array]:
-    """BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
+    """Return BUCKETS float64 numbers for each tensor: sums of its elements with signs that its name seeds.
 
     The sketch of a difference has the difference's own norm on average (Charikar, Chen and Farach-Colton, "Finding
     frequent items in data streams", 2002), so sketches are compared as the tensors would be, and take no room.

@@ -416,7 +416,7 @@ def weights(model: ModelProto) -> dict[str, int]:
 
 
 def read_by_products(model: ModelProto, graph: OnnxGraph) -> set[Spot]:
-    """Float operands of matrix products that aren't stored weights."""
+    """Return float operands of matrix products that aren't stored weights."""
     stored = {tensor.name for tensor in model.graph.initializer}
     floats = graph.floats
     reads = [(i, at, node.input[at]) for i, node in enumerate(model.graph.node) for at, _ in operands(node)]

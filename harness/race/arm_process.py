@@ -292,7 +292,7 @@ class ArmProcess:
             raise ArmFailed(fault)
 
     def cpu_ns(self) -> int | None:
-        """CPU time that the process, and what it started, used so far; None where that isn't told."""
+        """Return the CPU time (ns) that the process, and what it started, used so far; None where that isn't told."""
         return self._process.cpu_ns()
 
     def hold(self) -> None:

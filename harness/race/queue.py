@@ -246,7 +246,7 @@ class ScheduledGroup:
 
     @property
     def usual_s(self) -> float:
-        """Seconds that its next restart takes, if it takes as long as the last one, by arms."""
+        """Return the seconds of its next restart if an arm takes as long as in the last one."""
         return self.last_s * (len(self.players) / self.last_arms if self.last_arms else 1.0)
 
     def call_all(self, allows: Callable[[float], bool]) -> None:

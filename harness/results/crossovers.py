@@ -135,7 +135,7 @@ def _bracket(points: Sequence[At], low: At, high: At) -> Outcome:
 
 
 def _why(missing: Sequence[At]) -> str | None:
-    """`no verdict at 4, 8: the control …`."""
+    """Write `no verdict at 4, 8: the control …`."""
     if not missing:
         return None
     reasons = "; ".join(sorted({point.reason for point in missing if point.reason}))

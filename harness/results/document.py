@@ -424,7 +424,7 @@ class Row(Part):
     gpu: Gpu | None = None
 
     def __repr__(self) -> str:
-        """`<Row numpy:cpu:fp32: measured, 258 us>`."""
+        """Return `<Row numpy:cpu:fp32: measured, 258 us>`."""
         told = f", {duration(self.end_to_end.median_ns)}" if self.end_to_end else ""
         return f"<Row {self.arm}: {self.outcome}{told}>"
 
@@ -710,7 +710,7 @@ class Answer(Part):
     next: str | None = None
 
     def __repr__(self) -> str:
-        """`<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
+        """Return `<Answer toy, batch 1: ship numpy:cpu:fp32>`."""
         ships = f"ship {self.ship.arm}" if self.ship else "none"
         return f"<Answer {self.group}: {', '.join(filter(None, [ships, self.reason]))}>"
 

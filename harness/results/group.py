@@ -153,9 +153,9 @@ class Group:
 
 
 def pooled_sd(group: Group) -> float | None:
-    """SD of the log ratio to the baseline between restarts, end to end, pooled over all arms; None: it isn't known.
+    """Return the SD of the log ratio to the baseline between restarts, pooled over all arms; None: it isn't known.
 
-    An arm of n restarts gives n − 1 degrees of freedom.
+    It is of end-to-end times. An arm of n restarts gives n − 1 degrees of freedom.
     """
     blocks, baseline = group.blocks(Scope.END_TO_END), group.rules.baseline
     x = [log_ratios(mine, blocks.get(baseline or "", {})) for label, mine in blocks.items() if label != baseline]

@@ -198,7 +198,7 @@ def sign_evidence(n: int) -> Array:
 
 
 def _t_evidence(n: int, distances: Array, squares: float | Array) -> Array:
-    """E_t: r^(−½) [(1+q) / (1+q/r)]^(n/2), with r = 1 + n·g and q = n·distance² / squares; 0 / 0 counts as 0."""
+    """Return E_t: r^(−½) [(1+q) / (1+q/r)]^(n/2), with r = 1 + n·g and q = n·distance² / squares; 0 / 0 counts as 0."""
     r, shift = 1 + n * T_EFFECT, n * np.square(distances)
     within = (squares + _TINY) / (squares + shift + _TINY)
     with np.errstate(over="ignore"):

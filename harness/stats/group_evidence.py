@@ -82,7 +82,7 @@ def control_limit(rules: Rules) -> float:
 
 
 def log_ratios(arm: Blocks, baseline: Blocks) -> Array:
-    """x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
+    """Return x_g = median over rounds of log(arm / baseline), for each restart both played, shape (n,)."""
     shared = sorted(set(arm) & set(baseline))
     return np.array([median(np.log(arm[g] / baseline[g])) for g in shared], dtype=np.float64)
 

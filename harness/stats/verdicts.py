@@ -226,7 +226,7 @@ def smallest_visible(sd: float, restarts: int, *, alpha: float, bias_floor: floa
 
 @lru_cache(maxsize=1_024)
 def _normal_scores(n: int) -> Array:
-    """`n` values that look as Gaussian as `n` can: quantiles at (i−½)/n, scaled to a standard deviation of 1."""
+    """Return `n` values that look as Gaussian as `n` can: quantiles at (i−½)/n, scaled to a standard deviation of 1."""
     from statistics import NormalDist
 
     scores = np.array([NormalDist().inv_cdf((i + 0.5) / n) for i in range(n)])

@@ -57,7 +57,7 @@ def compile_calls(built: Built, scratch: Path) -> Calls:
 
 
 def aoti_calls(built: Built, _: Path) -> Calls:
-    """AOTInductor's package."""
+    """Call AOTInductor's package."""
     from torch._inductor import aoti_load_package
 
     return _torch_calls(built, aoti_load_package(str(built.folder / "model.pt2")))
@@ -80,7 +80,7 @@ def _load_module(built: Built) -> Any:
 
 
 def _torch_calls(built: Built, run: Any) -> Calls:
-    """In inference mode, entered once around all calls; end to end from and to NumPy."""
+    """Call in inference mode, entered once around all calls; end to end from and to NumPy."""
     import torch
 
     torch.inference_mode().__enter__()

@@ -166,7 +166,7 @@ def _tensors_in(name: str, value: Any, path: tuple[Key, ...]) -> dict[tuple[Key,
 
 
 def _output_name(path: Sequence[Key]) -> str:
-    """`y` for a tensor by itself, `y0`, `y1` … in a tuple, its own name in a dict or dataclass."""
+    """Return `y` for a tensor by itself, `y0`, `y1` … in a tuple, its own name in a dict or dataclass."""
     if all(isinstance(key, int) for key in path):
         return "y" + "_".join(map(str, path))
     return ".".join(map(str, path))

@@ -229,7 +229,7 @@ def _repair_pooling(module: nn.Module, config: Any) -> None:
 
 
 def _settle_norms(module: nn.Module, config: Any, parameters: Parameters, name: str) -> None:
-    """Batch normalization gets the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
+    """Give batch normalization the statistics of drawn images: with 0 and 1 a deep net's output fades to a constant."""
     import torch
     from torch import nn
 

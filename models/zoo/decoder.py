@@ -42,7 +42,7 @@ BUFFERS, CALIBRATION = range(2)
 
 
 def prefill_inputs(parameters: Parameters, batch: int) -> tuple[TensorSpec, ...]:
-    """Token ids, (batch, tokens).
+    """Return token ids, (batch, tokens).
 
     Raises:
         UsageError: `d_model` can't be shared out among attention heads.

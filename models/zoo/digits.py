@@ -40,7 +40,7 @@ def parameter_count(parameters: Parameters) -> int:
 
 
 def forward(xp: Any, weights: Arrays, parameters: Parameters) -> Call:
-    """Linear layers with ReLU between them; `y` holds the 10 class scores."""
+    """Compute linear layers with ReLU between them; `y` holds the 10 class scores."""
     layers = [f"layers.{layer}" for layer in range(int(parameters["n_layers"]) + 1)]
     *hidden, (last, last_bias) = [(weights[f"{layer}.weight"].T, weights[f"{layer}.bias"]) for layer in layers]
 
