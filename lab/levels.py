@@ -174,7 +174,7 @@ def _told_by(runs: int) -> Iterator[dict[str, object]]:
 
 
 def _readings(runs: int) -> Iterator[dict[str, object]]:
-    """Count how often the interval to read holds the true ratio of one of nine arms, stopped at a verdict or after 20."""
+    """Count how often the interval to read holds the true ratio of one of nine arms when it stops."""
     rng = np.random.default_rng(7)
     for noise in ("gaussian", "7 % bad restarts", "skewness 1", "Student t, 3 df"):
         for sd in POWER_SDS:
