@@ -423,7 +423,7 @@ CLAIMS = (
         published="Training in mixed precision is faster",
         says="A step in BF16 against one in FP32, PyTorch",
         specs=race_figures(
-            "training", "torch-eager:cpu:bf16", TORCH, {f"batch {n}": STEP | {"batch": n} for n in (1, 256)}
+            "training", "torch-eager:cpu:bf16", TORCH, {f"batch {n}": {**STEP, "batch": n} for n in (1, 256)}
         ),
         within=LESS,
         why="a small batch has little to multiply, and autocast rounds all weights in each step",

@@ -360,7 +360,7 @@ def refuse_unpriced(policy: Policy, machines: Iterable[Machine]) -> None:
     is_priced = any(price.is_for(one.key, one.name) for price in policy.machines for one in found)
     if policy.asks_cost and found and not is_priced:
         told = "; ".join(dict.fromkeys(f"{one.name} ({one.key})" for one in found))
-        raise UsageError(f"no [[machine]] of the policy matches {told}: nothing has a price")
+        raise UsageError(f"no [[machine]] of the policy matches {told}: add one that does, or nothing has a price")
 
 
 def cost_needs(policy: Policy) -> str:

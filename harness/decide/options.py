@@ -188,7 +188,9 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
     try:
         return found | ({"price": float(str(found["price"]))} if "price" in found else {})
     except ValueError:
-        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is not a number") from None
+        raise UsageError(
+            f"{flag} {text!r}: the price {found['price']!r} is not a number: write the price of an hour, as 0.0893"
+        ) from None
 
 
 def _limit_flag(limit: Limit) -> Flag:

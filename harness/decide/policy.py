@@ -170,12 +170,12 @@ def _check_tables(source: str, machines: Any) -> Sequence[Mapping[str, Any]]:
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file")
+            raise UsageError(f"can't read the policy {str(path)!r}: it is not a regular file: name a deploy.toml")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the policy {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file") from None
+        raise UsageError(f"can't read the policy {str(path)!r}: it is not a text file: save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not valid TOML: {error}") from None
 

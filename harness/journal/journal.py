@@ -178,10 +178,14 @@ def _read_lines(path: Path) -> Iterator[bytes]:
                 left -= len(text)
                 if left < 0 or len(text) > MOST_LINE_BYTES:
                     what, most = ("holds", MOST_BYTES) if left < 0 else ("has a line of", MOST_LINE_BYTES)
-                    raise UsageError(f"{path} {what} more than {most >> 20} MiB, which no run of this program does")
+                    raise UsageError(
+                        f"{path} {what} more than {most >> 20} MiB, which no run of this program does: name another"
+                    )
                 yield text
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UsageError(f"{path} is damaged: it can't be decompressed") from None
+        raise UsageError(
+            f"{path} is damaged: it can't be decompressed; copy it again, or measure again with another --out"
+        ) from None
 
 
 def _drop_unclosed(pending: list[Line]) -> list[Line]:
@@ -198,7 +202,9 @@ def _parse_header(path: Path, text: bytes) -> Header:
         raw = json.loads(text)
         version = int(raw["schema_version"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise UsageError(f"{path} does not begin with a shootout header; it is not a run of this program") from None
+        raise UsageError(
+            f"{path} does not begin with a shootout header; name a folder made by `shootout run`"
+        ) from None
     if version > SCHEMA:
         raise UsageError(f"{path} was written by a newer shootout (schema {version}, this one reads {SCHEMA}): upgrade")
     line = _parse_line(text + b"\n", version)

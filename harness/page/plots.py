@@ -94,7 +94,7 @@ def plot(run: MeasuredRun, kind: str) -> Chart:
     if kind not in KINDS:
         raise unknown("figure", kind, KINDS)
     if (chart := KINDS[kind].draw(run, False)) is None:
-        raise UsageError(f"{run.document.run!r} has nothing to show in the figure {kind!r}")
+        raise UsageError(f"{run.document.run!r} has nothing to show in the figure {kind!r}: draw another")
     return complete(chart)
 
 
@@ -105,7 +105,7 @@ def plot_decision(decision: Decision) -> Chart:
         UsageError: no candidate has a figure.
     """
     if (chart := intervals.draw_decision(decision, narrow=False)) is None:
-        raise UsageError("no candidate has a figure to draw")
+        raise UsageError("no candidate has a figure to draw: measure what the policy limits")
     return complete(chart)
 
 
@@ -123,5 +123,7 @@ def render_svg(run: MeasuredRun, policy_answer: PolicyAnswer | None = None) -> s
         chart = intervals.draw_intervals(document, narrow=False, title=tell_headline(document).title)
         description = intervals.describe_intervals(document)
     if chart is None:
-        raise UsageError(f"nothing was timed in {document.run!r}: there is nothing to draw")
+        raise UsageError(
+            f"nothing was timed in {document.run!r}: so there is nothing to draw: run it with more --max-time"
+        )
     return to_svg(chart, background="white", description=description)

@@ -404,12 +404,12 @@ def _locate_study(name: str) -> Traversable:
 def _read_file(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise UsageError(f"the study file {str(path)!r} is not a regular file")
+            raise UsageError(f"the study file {str(path)!r} is not a regular file: name a .toml")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"can't read the study file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file") from None
+        raise UsageError(f"can't read the study file {str(path)!r}: it is not a text file: save it as UTF-8") from None
 
 
 def _from_text(text: str, name: str, source: str) -> Study:

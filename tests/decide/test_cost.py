@@ -112,7 +112,9 @@ def test_a_latency_is_no_rate():
 
 
 def test_no_machine_with_a_price_is_told():
-    with pytest.raises(UsageError, match=f"matches Toy, 1 CPU \\({HERE.key}\\): nothing has a price"):
+    with pytest.raises(
+        UsageError, match=f"matches Toy, 1 CPU \\({HERE.key}\\): add one that does, or nothing has a price"
+    ):
         made(question(throughput("a", 100)), price("Nowhere", 1))
 
 
