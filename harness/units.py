@@ -43,7 +43,7 @@ def span(seconds: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """`1 pair`, `2 pairs`."""
+    """Write `1 pair`, `2 pairs`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
@@ -69,7 +69,7 @@ def points(share: float) -> str:
 
 
 def read_seconds(flag: str, text: str) -> float:
-    """`90s`, `2m`, `1h` or plain seconds → seconds.
+    """Read `90s`, `2m`, `1h` or plain seconds → seconds.
 
     Raises:
         UsageError: it is none of these, or no time at all.
@@ -83,7 +83,7 @@ def read_seconds(flag: str, text: str) -> float:
 
 
 def read_rate(flag: str, text: str) -> float:
-    """`200/s` or `200` → requests a second.
+    """Read `200/s` or `200` → requests a second.
 
     Raises:
         UsageError: it is neither.
@@ -95,7 +95,7 @@ def read_rate(flag: str, text: str) -> float:
 
 
 def read_milliseconds(flag: str, text: str) -> float:
-    """`5ms`, `800us` or `1s` → milliseconds.
+    """Read `5ms`, `800us` or `1s` → milliseconds.
 
     Raises:
         UsageError: it is none of these.

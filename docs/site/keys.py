@@ -41,7 +41,7 @@ SIMPLE = {bool: "true or false", int: "whole number", float: "number", str: "tex
 COMMON = {
     "a": "the first of the two.",
     "a_ns": "its median in the first run.",
-    "accuracy": "share of the labelled rows that are classified rightly.",
+    "accuracy": "share of the labeled rows that are classified rightly.",
     "accuracy_change": "its accuracy less that of plain FP32, row by row.",
     "aim": "what must be known before the race ends.",
     "allocator_peak_bytes": "the most that the library's allocator held.",
@@ -139,7 +139,7 @@ COMMON = {
     "target": "the target, in its parts.",
     "targets": "each arm, in every place.",
     "title": "what is decided, in words.",
-    "utilisation": "the share of the measured rate that is counted on.",
+    "utilization": "the share of the measured rate that is counted on.",
     "value": "the figure as measured.",
     "verdict": "what its interval says.",
     "version": "of the library.",

@@ -373,10 +373,10 @@ def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, 
         return np.full(DRAWS, found.value)
     play = found.play
     blocks = play.group.blocks(Scope.END_TO_END)
-    centre = blocks.get(play.cell.baseline or "", {})
+    center = blocks.get(play.cell.baseline or "", {})
     restarts = sorted({g for arm in blocks.values() for g in arm})
     mine = blocks.get(play.row.arm, {})
-    against = {g: median(centre[g]) for g in centre}
+    against = {g: median(center[g]) for g in center}
     missing = np.nan if against.keys() & mine.keys() else 1.0  # without any to hold them against: times as they are
     x = np.array([np.log(median(mine[g]) / against.get(g, missing)) if g in mine else np.nan for g in restarts])
     rng = np.random.default_rng(seeds[id(play.cell)])
@@ -388,5 +388,5 @@ def _draw_objectives(policy: Policy, found: ObjectiveValue, seeds: Mapping[int, 
     slower = np.exp(middle - usual)
     if found.cost is None:
         return found.value * slower  # type: ignore[no-any-return]
-    capacity = found.cost.rate_low * found.cost.utilisation / slower
+    capacity = found.cost.rate_low * found.cost.utilization / slower
     return np.maximum(np.ceil((policy.load or 0.0) / capacity), 1.0) * found.cost.price  # type: ignore[no-any-return]

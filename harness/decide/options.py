@@ -148,10 +148,10 @@ LIMITS: Mapping[Limit, Quantity] = {
         unit=NANOSECONDS, example="5ms", words="99th percentile of latency, under `load` if that is given"
     ),
     Limit.ACCURACY: Quantity(
-        unit=SHARE, side="least", example="95%", words="Share of labelled rows that are classified correctly"
+        unit=SHARE, side="least", example="95%", words="Share of labeled rows that are classified correctly"
     ),
     Limit.DROP: Quantity(
-        unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labelled rows"
+        unit=POINTS, example="0.5pp", words="Loss of accuracy against plain FP32, on the same labeled rows"
     ),
     Limit.METRIC: Quantity(
         unit=BARE, side="least", example="0.9", words="Mean of a metric of which higher is better (run --metric)"
@@ -208,7 +208,9 @@ def _read_machine_option(flag: str, text: str) -> dict[str, object]:
     try:
         return found | ({"price": float(str(found["price"]))} if "price" in found else {})
     except ValueError:
-        raise UsageError(f"{flag} {text!r}: the price {found['price']!r} is not a number") from None
+        raise UsageError(
+            f"{flag} {text!r}: the price {found['price']!r} is not a number: write the price of an hour, as 0.0893"
+        ) from None
 
 
 def _limit_flag(limit: Limit) -> Flag:
@@ -238,7 +240,7 @@ class PolicyOptions(TypedDict, total=False):
             group=HelpGroup.WHAT, word="N/s", help="Requests a second to serve; p99 and cost hold at that rate or more."
         ),
     ]
-    utilisation: Annotated[
+    utilization: Annotated[
         str,
         Flag(group=HelpGroup.WHAT, word="SHARE", help="Share of the measured rate to plan with. Default: 70%."),
     ]

@@ -243,7 +243,7 @@ def _check_accuracy(run: Analysed, mine: Row, other: Row, limits: Limits) -> Ite
     if limits.accuracy_drop is None:
         yield Check(name="accuracy", reference=told[0], candidate=told[1], reason=lost)
         return
-    standing, why = Standing.UNKNOWN, "no labelled rows: the reference's run needs --inputs and --labels"
+    standing, why = Standing.UNKNOWN, "no labeled rows: the reference's run needs --inputs and --labels"
     if drop:
         standing = judge_limit(drop.low, drop.high, limits.accuracy_drop)
         why = drop.reason if standing is Standing.UNKNOWN else ""

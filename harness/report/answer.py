@@ -15,17 +15,7 @@ from shootout import backends, models
 from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
-from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import (
-    CONTROL_OPEN,
-    NEVER_TOGETHER,
-    NOT_COMPARED,
-    SPEED,
-    Words,
-    tell_lead,
-    tell_ratio,
-    tell_reach,
-)
+from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, name_targets, typed
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -42,6 +32,16 @@ from shootout.results.document import (
     Shipped,
     SmallerStep,
     WouldChange,
+)
+from shootout.results.wording import (
+    CONTROL_OPEN,
+    NEVER_TOGETHER,
+    NOT_COMPARED,
+    SPEED,
+    Words,
+    tell_lead,
+    tell_ratio,
+    tell_reach,
 )
 from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
@@ -118,18 +118,18 @@ def render_answer(answer: Answer, rows: Sequence[Row], document: Document, width
     if answer.ship and answer.reason:
         words += SO_FAR
     yield from write_head(words, write_title(answer, rows, document.environment), width)
-    yield from labelled("", tell_figures(answer, rows), width)
-    yield from labelled("Tied", tell_ties(answer), width)
-    yield from labelled("Unsure", tell_unsettled(answer), width)
+    yield from labeled("", tell_figures(answer, rows), width)
+    yield from labeled("Tied", tell_ties(answer), width)
+    yield from labeled("Unsure", tell_unsettled(answer), width)
     for number, items in enumerate(filter(None, tell_trust(answer, rows, document, width - INDENT))):
-        yield from labelled("" if number else "Sure", items, width)
+        yield from labeled("" if number else "Sure", items, width)
     yield from _write_faster(answer, width)
-    yield from labelled("Not", tell_unsound(answer), width)
-    yield from labelled("Smaller", map(tell_step, answer.smaller), width)
-    yield from labelled("Changes", tell_changes(answer.would_change), width)
-    yield from labelled("Skipped", tell_skipped([answer], document.rows), width)
+    yield from labeled("Not", tell_unsound(answer), width)
+    yield from labeled("Smaller", map(tell_step, answer.smaller), width)
+    yield from labeled("Changes", tell_changes(answer.would_change), width)
+    yield from labeled("Skipped", tell_skipped([answer], document.rows), width)
     if answer.next:
-        yield from labelled("Next", [typed(answer.next, width - INDENT)], width)
+        yield from labeled("Next", [typed(answer.next, width - INDENT)], width)
 
 
 def write_head(words: str, title: str, width: int) -> Iterator[Text]:
@@ -138,8 +138,8 @@ def write_head(words: str, title: str, width: int) -> Iterator[Text]:
     if free >= 2:
         yield bold(f"{'Ship'.ljust(INDENT)}{words}{' ' * free}{title}", INDENT + len(words))
         return
-    yield from labelled("Ship", [words], width)
-    yield from labelled("", title.split(" · "), width)
+    yield from labeled("Ship", [words], width)
+    yield from labeled("", title.split(" · "), width)
 
 
 def write_title(answer: Answer, rows: Sequence[Row], environment: Mapping[str, Any]) -> str:
@@ -404,7 +404,7 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
         return
     yield bold(FASTER, len(FASTER))
     for line in tell_faster(faster):
-        yield from labelled("", [line], width)
+        yield from labeled("", [line], width)
     for way_out in list_ways_out(faster):
         yield from write_command(way_out, width)
 
@@ -454,9 +454,9 @@ def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
     if any(len(word) > room - len(" \\") for word in shlex.split(command)):  # no line of that column holds it
         room = width - INDENT
         yield Text(f"{' ' * INDENT}{way_out.label}")
-        yield from labelled("", [typed(way_out.command, room)], width)
+        yield from labeled("", [typed(way_out.command, room)], width)
     else:
-        first, *more = (line.plain.strip() for line in labelled("", [typed(command, room)], room + INDENT))
+        first, *more = (line.plain.strip() for line in labeled("", [typed(command, room)], room + INDENT))
         yield Text(f"{' ' * INDENT}{label.ljust(COMMAND_COLUMN)}{first}")
         yield from (Text(f"{' ' * (INDENT + COMMAND_COLUMN)}{line}") for line in more)
     if remark:
@@ -573,11 +573,11 @@ def _render_grid(document: Document, width: int, narrow: int) -> Iterator[Render
     if len(answers) > SHOWN_CELLS:
         yield Text(f"and {counted(len(answers) - SHOWN_CELLS, 'group')} more, which --json has")
     for label, items in tell_all_groups(document):
-        yield from labelled(label, items, narrow)
+        yield from labeled(label, items, narrow)
     yield from _write_faster_of_all(answers, narrow)
-    yield from labelled("Skipped", tell_skipped(answers, document.rows), narrow)
+    yield from labeled("Skipped", tell_skipped(answers, document.rows), narrow)
     if command := next((answer.next for answer in answers if answer.next), None):
-        yield from labelled("Next", [typed(command, narrow - INDENT)], narrow)
+        yield from labeled("Next", [typed(command, narrow - INDENT)], narrow)
 
 
 def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
@@ -639,7 +639,7 @@ def _render_cells(document: Document, width: int) -> Iterator[RenderableType]:
         told = [(name, str(line[name])) for name in SHIP if str(line[name])]
         items = (f"{NAMES.get(name, '')}{text}" for name, text in told)
         place = {name: str(text) for name, text in line.items() if name not in SHIP}
-        yield from labelled(f"{_name_cell(place)}:", items, width)
+        yield from labeled(f"{_name_cell(place)}:", items, width)
 
 
 def _fill_cells(answer: Answer, rows: Sequence[Row]) -> dict[str, Cell]:
@@ -710,7 +710,7 @@ def _write_faster_of_all(answers: Sequence[Answer], width: int) -> Iterator[Text
         return
     yield bold(FASTER, len(FASTER))
     for line in lines:
-        yield from labelled("", [line], width)
+        yield from labeled("", [line], width)
     for way_out in list_ways_out([change for answer in answers for change in find_faster(answer)][:1]):
         yield from write_command(way_out, width)
 

@@ -16,7 +16,6 @@ from rich.table import Table
 from rich.text import Text
 
 from shootout.contract import SCALED, BoundStanding, Precision
-from shootout.report.wording import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.results.document import (
     AccuracyChange,
     Ceiling,
@@ -28,6 +27,7 @@ from shootout.results.document import (
     Serving,
     Timing,
 )
+from shootout.results.wording import NEVER_TOGETHER, STYLES, tell_ratio
 from shootout.schemes import shown_as
 from shootout.study.group import short
 from shootout.units import duration, number, points, seconds, size

@@ -37,8 +37,8 @@ from shootout.report.answer import (
     write_head,
 )
 from shootout.report.columns import Cell, against, fits, make_table, stack_tables
-from shootout.report.screen import INDENT, fold, labelled, name_targets, typed
-from shootout.report.wording import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
+from shootout.report.screen import INDENT, fold, labeled, name_targets, typed
+from shootout.results.wording import LEAST_SHOWN, tell_direction, tell_ends, tell_ratio
 from shootout.study.group import short
 from shootout.units import counted, duration
 
@@ -98,15 +98,15 @@ def render_cell(cell: MergedCell, width: int, narrow: int, *, full: bool) -> Ite
         words = f"{everywhere.arm} everywhere{_SO_FAR if everywhere.reason else ''}"
     title = f"{' · '.join(cell.group.split(', '))} · {counted(len(cell.places), 'place')}"
     yield from write_head(words, title, narrow)
-    yield from labelled("", _tell_worst(cell), narrow)
-    yield from labelled("Best", tell_best(cell.ships), narrow)
+    yield from labeled("", _tell_worst(cell), narrow)
+    yield from labeled("Best", tell_best(cell.ships), narrow)
     letters = letter_places(cell.places)
     for fate, word in ((Fate.FLIPS, "Flips"), (Fate.FADES, "Fades")):
         told = (tell_pair(pair, letters) for pair in cell.pairs if pair.fate is fate)
-        yield from labelled(word, fold(told, SHOWN), narrow)
-    yield from labelled("Pairs", _count_fates(cell), narrow)
-    yield from labelled("Not everywhere", _tell_missing(cell), narrow)
-    yield from labelled("Skipped", fold(_list_skipped(cell), SHOWN_REASONS), narrow)
+        yield from labeled(word, fold(told, SHOWN), narrow)
+    yield from labeled("Pairs", _count_fates(cell), narrow)
+    yield from labeled("Not everywhere", _tell_missing(cell), narrow)
+    yield from labeled("Skipped", fold(_list_skipped(cell), SHOWN_REASONS), narrow)
     yield from _tabulate_targets(cell, width, full=full)
     if full:
         for pair in cell.pairs:
@@ -278,22 +278,22 @@ def render_compared(document: ComparedDocument, width: int, *, full: bool) -> li
     """Render the whole screen in so many columns."""
     narrow = max(min(width, WIDEST), NARROWEST)
     parts: list[RenderableType] = [Text(_TITLES[document.level], style="bold")]
-    parts += labelled("A", _tell_place(document.a), narrow)
-    parts += labelled("B", _tell_place(document.b), narrow)
-    parts += labelled("Changed", _tell_changes(document.changes, full=full), narrow)
+    parts += labeled("A", _tell_place(document.a), narrow)
+    parts += labeled("B", _tell_place(document.b), narrow)
+    parts += labeled("Changed", _tell_changes(document.changes, full=full), narrow)
     parts.append(Text())
     for session in document.sessions:
         parts += [*_render_session(session, width, narrow), Text()]
     moved = [move for session in document.sessions for move in session.moved]
     if moved:
-        parts += [*labelled("B against A", _explain_floors(moved), narrow), Text()]
+        parts += [*labeled("B against A", _explain_floors(moved), narrow), Text()]
     for cell in document.cells:
         parts += [*render_cell(cell, width, narrow, full=full), Text()]
     if document.settle:
-        parts += labelled("Next", [typed(document.settle, narrow - INDENT)], narrow)
+        parts += labeled("Next", [typed(document.settle, narrow - INDENT)], narrow)
         parts += [Text(f"{' ' * INDENT}PATH: an interpreter that has the other version"), Text()]
     for name, groups in (("A", document.only_a), ("B", document.only_b)):
-        parts += labelled(f"Only in {name}", fold(groups, SHOWN), narrow)
+        parts += labeled(f"Only in {name}", fold(groups, SHOWN), narrow)
     return [*parts, *(Text(f"warning: {warning}", style="yellow") for warning in document.warnings)]
 
 
@@ -330,7 +330,7 @@ def _shorten_value(text: str) -> str:
 
 def _render_session(session: SessionComparison, width: int, narrow: int) -> Iterator[RenderableType]:
     yield Text(session.group, style="bold")
-    yield from labelled("Ships", tell_best(session.ships, named=False), narrow)
+    yield from labeled("Ships", tell_best(session.ships, named=False), narrow)
     lines = [_tabulate_move(move) for move in session.moved]
     if lines:
         headers = [name for name in lines[0] if any(str(line[name]) for line in lines)]
@@ -339,8 +339,8 @@ def _render_session(session: SessionComparison, width: int, narrow: int) -> Iter
     else:
         yield Text("no target has a time in both")
     for name, arms in (("A", session.only_a), ("B", session.only_b)):
-        yield from labelled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
-    yield from labelled("No verdict", _tell_reasons(session.moved), narrow)
+        yield from labeled(f"Only in {name}", fold(map(short, arms), SHOWN), narrow)
+    yield from labeled("No verdict", _tell_reasons(session.moved), narrow)
 
 
 def _tabulate_move(move: Moved) -> dict[str, Cell]:
@@ -363,9 +363,9 @@ def _explain_floors(moved: Sequence[Moved]) -> Iterator[str]:
     yield "(a to b): 95 % interval of that row, from the restarts of both sessions and the floor"
     yield "floor: how far the two move apart between sessions if nothing changed"
     yield "verdicts hold for all rows together"
-    learnt = sorted({move.sessions for move in moved if move.sessions})
-    if learnt:
-        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learnt[0], learnt[-1]))))} earlier sessions"
+    learned = sorted({move.sessions for move in moved if move.sessions})
+    if learned:
+        yield f"floors learned from {' to '.join(map(str, dict.fromkeys((learned[0], learned[-1]))))} earlier sessions"
     if any(move.ratio and not move.sessions for move in moved):
         yield (
             "a floor of 10 % is assumed: fewer than 5 earlier runs of the same lie next to these two; pass others with "

@@ -30,10 +30,10 @@ from shootout.report.answer import (
     write_head,
 )
 from shootout.report.columns import error_of, share
-from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, typed
-from shootout.report.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
+from shootout.report.screen import INDENT, NAMED, bold, fold, labeled, typed
 from shootout.results.choice import describe_refused, find_usual, is_faster, option_to_accept
 from shootout.results.document import Ratio, Row, WouldChange
+from shootout.results.wording import NEVER_TOGETHER, PRICE, SMALLNESS, SPEED, tell_factor, tell_lead, tell_ratio
 from shootout.stats.verdicts import Standing, Verdict
 from shootout.study import reproduce
 from shootout.study.group import short
@@ -65,13 +65,13 @@ def render(decision: Decision, question: Question, width: int, *, has_table: boo
     lines = [*write_head(tell_outcome(decision), " · ".join(list_title_parts(decision, question)), width)]
     for label, items in tell_parts(decision, question):
         if label == BETTER[decision.policy.objective]:
-            lines += [bold(label, len(label)), *(line for item in items for line in labelled("", [item], width))]
+            lines += [bold(label, len(label)), *(line for item in items for line in labeled("", [item], width))]
             lines += [line for way in list_ways_out(decision, question) for line in write_command(way, width)]
         elif label == NEXT:  # each command begins a line, so that it can be pasted
             for number, item in enumerate(items):
-                lines += labelled("" if number else label, [typed(item, width - INDENT)], width)
+                lines += labeled("" if number else label, [typed(item, width - INDENT)], width)
         else:
-            lines += labelled(label, items, width)
+            lines += labeled(label, items, width)
     return [
         *lines,
         *(Text(f"note: {note}") for note in list_notes_on_rows(decision, question)),
@@ -203,7 +203,7 @@ def _tell_chosen_cost(decision: Decision, chosen: Judged | None) -> Iterator[str
 
 def tell_cost(cost: Cost, load: float) -> str:
     """Write the machines, their cost an hour, and the cost of a million requests."""
-    rate = f"{number(cost.rate_low)}/s each at {cost.utilisation:.0%} utilisation"
+    rate = f"{number(cost.rate_low)}/s each at {cost.utilization:.0%} utilization"
     return (
         f"{counted(cost.machines, 'machine')} for {number(load)}/s ({rate}): {cost.per_hour:.3g} {cost.currency} "
         f"an hour, {cost.per_million:.3g} a million requests"

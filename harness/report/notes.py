@@ -19,17 +19,17 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
+from shootout.results.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
 from shootout.stats.verdicts import MAX_ESTIMATE, Verdict
 from shootout.study.group import name_model, short
 from shootout.units import counted, duration, size, span
 
 CrossoverKey = tuple[str, str, tuple[tuple[str, Value], ...], str, str]
 """Model, scenario, what stays the same, and the two arms."""
-_UNSYNCHRONISED = "a timer that doesn't wait for the GPU would show"
+_UNSYNCHRONIZED = "a timer that doesn't wait for the GPU would show"
 _NEARLY = 0.9
 """From this share of the time on, the work is nearly done when the call returns: some libraries wait by themselves."""
 LEFT = "left the race"
@@ -192,7 +192,7 @@ def tell_gpu(rows: Sequence[Row]) -> Iterator[str]:
             shown, waited = map(duration, times)
             right = times[0] >= _NEARLY * times[1]
             words = f"nearly the {waited} of one that waits" if right else f"no latency: waited for, it takes {waited}"
-            yield f"{row.arm}: {_UNSYNCHRONISED} {shown}, {words}."
+            yield f"{row.arm}: {_UNSYNCHRONIZED} {shown}, {words}."
 
 
 def tell_holding(holding: Holding | None) -> Iterator[str]:
@@ -206,7 +206,7 @@ def tell_holding(holding: Holding | None) -> Iterator[str]:
         yield f"Targets on the GPU were {how} while another one played: {why} ({holding.pairs} pairs of blocks)."
 
 
-def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
+def tell_unsynchronized(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[str]:
     """Tell for a sweep what the unsynchronized timer shows at each size, a line for each arm.
 
     Args:
@@ -218,7 +218,7 @@ def tell_unsynchronised(axis: str, rows: Sequence[tuple[int, Row]]) -> Iterator[
             wrong, waited = map(duration, times)
             shown.setdefault(row.arm, []).append(f"{wrong} of {waited} at {at}")
     for arm, figures in shown.items():
-        yield f"{arm}: by {axis}, {_UNSYNCHRONISED} {', '.join(figures)}."
+        yield f"{arm}: by {axis}, {_UNSYNCHRONIZED} {', '.join(figures)}."
 
 
 def _times_without_waiting(row: Row) -> tuple[float, float] | None:

@@ -1,4 +1,4 @@
-"""Labelled lines for a terminal: items apart by dots, wrapped between them, with a hanging indent."""
+"""Labeled lines for a terminal: items apart by dots, wrapped between them, with a hanging indent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\S)+""")
 """A word of a command as a shell reads it; every letter that isn't a space is in one."""
 
 
-def labelled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
+def labeled(label: str, items: Iterable[str], width: int) -> Iterator[Text]:
     """Write `Label  one · another` in as many lines as it takes; nothing without an item."""
     text = f"{_GLUE}· ".join(glued(item) if len(item) <= min(UNBROKEN, width - INDENT - 2) else item for item in items)
     start = label.ljust(INDENT) if len(label) < INDENT else f"{label}  "
@@ -84,7 +84,7 @@ def name_targets(labels: Iterable[str], *, full: bool = False) -> str:
 _BLACK, _RED, _GREEN, _YELLOW = (0, 0, 0), (201, 60, 60), (38, 132, 62), (150, 104, 0)
 _BLUE, _MAGENTA, _CYAN, _WHITE = (60, 110, 200), (150, 80, 160), (22, 127, 143), (255, 255, 255)
 _THEME = TerminalTheme(_WHITE, _BLACK, [_BLACK, _RED, _GREEN, _YELLOW, _BLUE, _MAGENTA, _CYAN, _WHITE])
-"""Colours that can be read on white as well as on black: a notebook doesn't say which it has."""
+"""Colors that can be read on white as well as on black: a notebook doesn't say which it has."""
 NOTEBOOK_WIDTH = 120
 """Columns; wider text can be scrolled."""
 _STYLE = "font-family:monospace; line-height:1.35; white-space:pre; overflow-x:auto"

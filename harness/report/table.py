@@ -97,7 +97,7 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
         parts += _make_tables_by_size(line, measured, width)
         parts.append(Text("* the lowest median of its column; crossovers and --json tell whether it is significant."))
     size_of = {name: size for size, name in line.groups.items()}
-    parts += map(Text, notes.tell_unsynchronised(line.axis, [(size_of[row.group], row) for row in measured]))
+    parts += map(Text, notes.tell_unsynchronized(line.axis, [(size_of[row.group], row) for row in measured]))
     mine = [row for row in document.rows if row.group in {*names, *line.selecting}]
     parts += _tell_reasons_by_size(line, [row for row in mine if not _is_told_above(row, document.answer)])
     groups = [group for group in document.groups if group.name in names]

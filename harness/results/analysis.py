@@ -268,7 +268,10 @@ def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -
         raise UsageError(f"{arm!r} and {other!r} are one arm; to race a target against itself, give it twice to a run")
     raced = [name for name, some in labels_of.items() if {first, second} <= set(some)]
     if not raced:
-        raise UsageError(f"{first!r} and {second!r} were never in the same group, so they weren't measured together")
+        raise UsageError(
+            f"{first!r} and {second!r} were never in the same group, so they weren't measured together: "
+            "name both in one run"
+        )
     if len(raced) > 1:
         names = ", ".join(map(repr, raced))
         raise UsageError(f"{first!r} and {second!r} raced in several groups; name one: {names}")
@@ -278,4 +281,4 @@ def compare_arms(folder: Path, arm: str, other: str, group: str | None = None) -
     for label in (first, second):
         if why := both.setbacks.get(label):
             raise UsageError(f"{label!r} has no time to compare: {why.reason}")
-    raise UsageError(f"{first!r} and {second!r} were never timed in the same restart")
+    raise UsageError(f"{first!r} and {second!r} were never timed in the same restart: run the same command again")

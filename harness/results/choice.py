@@ -1,7 +1,7 @@
 """Which arm of a cell to ship, by rule. Pure; docs/measurement.md has the rule in words.
 
 An arm *keeps* the model where it is plain FP32, or where its accuracy is known (in pairs with a plain FP32 arm's, on
-the labelled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
+the labeled split) to have lost less than `MARGIN`. The choice is among those that do: a faster one that isn't known to
 is named instead.
 """
 
@@ -404,7 +404,7 @@ def find_leader(
     *,
     by_time: bool = False,
 ) -> Led:
-    """Of the rows that none is known to beat, the one to ship: of those near the best the smaller, then the sooner.
+    """Find the row to ship: of those that none beats and that are near the best the smaller, then the sooner.
 
     Args:
         times: by arm, what is to be least.
@@ -446,8 +446,9 @@ def narrow_tie(near: Array, sizes: Array, starts_s: Array) -> tuple[Array, Array
 
 
 def usual_start_s(row: Row) -> float:
-    """Seconds until a row is usually ready: context, load and first call, the medians. The slowest start grows with the
-    number of restarts, which isn't the same for all.
+    """Return the seconds until a row is usually ready: context, load and first call, the medians.
+
+    The slowest start grows with the number of restarts, which isn't the same for all.
     """
     context_s = row.gpu.context_s if row.gpu else None
     return sum(seconds or 0.0 for seconds in (context_s, row.load_s, row.first_call_s))
@@ -506,7 +507,7 @@ def _why_unknown(cell: Cell, row: Row) -> str | None:
 
 
 def _add_nearest(cell: Cell, sure: Sure, shipped: str, open_: Iterable[Rival]) -> Sure:
-    """With the arm that takes the fewest restarts more to be told from the shipped one."""
+    """Add the arm that takes the fewest restarts more to be told from the shipped one."""
     unsure = [one.arm for one in open_ if one.ratio is None or one.ratio.verdict is Verdict.CANT_TELL]
     found = {arm: ratio for arm in unsure if (ratio := cell.ratio(arm, shipped))}
     if not found:
@@ -533,7 +534,7 @@ def _command_to_settle(cell: Cell, shipped: str, rival: Row, played: int, needed
 
 
 def _changes_by_size(cell: Cell, shipped: Row, kept: Sequence[Row]) -> list[WouldChange]:
-    """Where along the run's axis another row, one that keeps the model too, begins to win."""
+    """Find the sizes from which another row wins that keeps the model, too."""
     found = []
     arms = {row.arm for row in kept}
     for one in cell.crossovers:

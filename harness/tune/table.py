@@ -13,9 +13,9 @@ from rich.text import Text
 from shootout.contract import Arm
 from shootout.report import table
 from shootout.report.columns import Cell, error_of, share, stack_tables
-from shootout.report.screen import INDENT, labelled, typed
-from shootout.report.wording import tell_ratio
+from shootout.report.screen import INDENT, labeled, typed
 from shootout.results.document import SCHEMA, Ratio, Row, as_json
+from shootout.results.wording import tell_ratio
 from shootout.study import reproduce
 from shootout.tune.results import TunedTarget, TuneOutcome, Tuning
 from shootout.tune.settings import describe_setting
@@ -38,7 +38,7 @@ def render(tuning: Tuning, width: int) -> RenderableType:
     better = [tuned.ship for tuned in targets if tuned.held]
     for arm in better:
         command = f"shootout run {reproduce.words(arm, tuning.given)}"
-        parts += labelled("Next", [typed(command, width - INDENT)], width)
+        parts += labeled("Next", [typed(command, width - INDENT)], width)
     if tuning.final:
         parts += [Text(""), table.render_tables(tuning.final, width)]
     if not tuning.complete:

@@ -108,10 +108,10 @@ def _read(descriptor: int) -> bytes:
         return b""
 
 
-def test_colours_are_for_terminals_and_for_those_who_want_them(finished: Path):
-    colour = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
-    assert colour.search(on_a_terminal(finished.parent))
-    assert not colour.search(on_a_terminal(finished.parent, NO_COLOR="1"))
+def test_colors_are_for_terminals_and_for_those_who_want_them(finished: Path):
+    color = re.compile(r"\x1b\[[0-9;]*3[0-7]m")
+    assert color.search(on_a_terminal(finished.parent))
+    assert not color.search(on_a_terminal(finished.parent, NO_COLOR="1"))
     assert not ANSI.search(here("show", "run", cwd=finished.parent).out)
 
 

@@ -254,7 +254,10 @@ def test_weights_outside_its_folder_are_never_opened(tmp_path: Path, study: str,
     onnx.external_data_helper.set_external_data(tensor, location)
     tensor.ClearField("raw_data")
     (tmp_path / "mine.onnx").write_bytes(model.SerializeToString())
-    refused(run(tmp_path, study), f"mine.onnx reads its weights from {location!r}, outside its own folder: refused")
+    refused(
+        run(tmp_path, study),
+        f"mine.onnx reads its weights from {location!r}, outside its own folder, which is refused: copy them beside it",
+    )
 
 
 @pytest.mark.parametrize(

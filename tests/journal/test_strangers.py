@@ -64,7 +64,7 @@ def test_a_plain_journal_is_not_read_without_end_either(tmp_path: Path, monkeypa
     ("limit", "raised", "says"),
     [
         ("MOST_BYTES", ShootoutError, "and couldn't be read again. Everything measured so far is kept"),
-        ("MOST_LINE_BYTES", ArmFailed, r"couldn't be read again \(at most 1,000\): give fewer labelled rows"),
+        ("MOST_LINE_BYTES", ArmFailed, r"couldn't be read again \(at most 1,000\): give fewer labeled rows"),
     ],
 )
 def test_no_line_is_written_that_could_not_be_read_again(

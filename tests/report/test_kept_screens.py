@@ -9,9 +9,9 @@ import pytest
 from support.plain import as_plain
 
 from shootout.report.table import render
-from shootout.report.wording import tell_ratio
 from shootout.results.analysis import analyse
 from shootout.results.document import Document
+from shootout.results.wording import tell_ratio
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 RUNS = ("shootout", "digits", "decide-digits", "decide-load", "training")

@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import pytest
 
-from shootout.report.wording import (
+from shootout.results.document import Ratio, ratio_of
+from shootout.results.wording import (
     PRICE,
     SMALLNESS,
     tell_close_ratio,
@@ -16,7 +17,6 @@ from shootout.report.wording import (
     tell_lead,
     tell_ratio,
 )
-from shootout.results.document import Ratio, ratio_of
 from shootout.stats.verdicts import Comparison, Verdict
 
 

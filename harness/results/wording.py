@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shootout.results.document import Ratio
 from shootout.stats.verdicts import Comparison, Verdict
 
 WIDE = 1.2
@@ -57,7 +56,6 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
     """
     low, high = ratio.reading
     holds_one = not ((low is not None and low > 1) or (high is not None and high < 1))
-    withheld = ratio.reason if isinstance(ratio, Ratio) else None
     if low == high == 1:
         return f"{words.even} as {than}" if than else "the same"
     if ratio.verdict is Verdict.SAME and low and high:
@@ -68,14 +66,14 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
         reach = f"at most {tell_direction(end, words)}"
         if low and high:
             reach = f"{tell_direction(low, words, high / low)} to {tell_direction(high, words, high / low)}"
-        return f"{opening} ({reach})" + (", no verdict" if withheld else "")
+        return f"{opening} ({reach})" + (", no verdict" if ratio.reason else "")
     told = tell_direction(ratio.value, words, high / low if low and high else 1.0)
     told += f" than {than}" if than else ""
     if low != high or low is None:
         told += tell_ends(*((1 / high if high else None, 1 / low if low else None) if ratio.value < 1 else (low, high)))
     if ratio.verdict is not Verdict.CANT_TELL:
         return told
-    if withheld:
+    if ratio.reason:
         return f"{told}, no verdict"
     if low is None and high is None:
         return f"{told}, can't tell: 1 restart" if ratio.restarts == 1 else f"{told}, can't tell"
