@@ -19,7 +19,7 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_direction, tell_ratio, tell_reach
+from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_ratio, tell_reach
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
@@ -35,12 +35,6 @@ _NEARLY = 0.9
 LEFT = "left the race"
 STYLES = {"not timed": "yellow", "skipped": "dim", "failed": "red", LEFT: "yellow"}
 """Style of a line on an arm, by its first word."""
-READING = "(a to b): 95 % interval of that row; Sure holds at 95 % for all rows together. ×: not shipped by default."
-READING_OF_SEVERAL = (
-    "(a to b): 95 % interval of that row; verdicts hold for all rows of a group together. ×: not shipped by default."
-)
-ERRORS = "error: relative to the model in float64."
-PAIRED = "Ratios pair the targets restart by restart, so a ratio can differ from the quotient of two times."
 MOST_OUTPUTS = 8
 """So many outputs are listed with their errors; `--json` has all."""
 NO_CEILINGS = "run `shootout ceilings` once for each row's share of what this machine can do"
@@ -394,36 +388,6 @@ def tell_trust(
         yield from _tell_undecided(rows)
     yield from _of_rows(rows, full=full)
     yield from tell_rates(rows)
-
-
-def tell_legend(document: Document, *, full: bool) -> Iterator[str]:
-    """Explain the columns of all tables, once: what brackets, ratios and times are."""
-    rows = [row for row in document.rows if row.end_to_end]
-    timings = [row.end_to_end for row in rows if row.end_to_end]
-    ratios = [ratio for timing in timings for ratio in (timing.ship_ratio, timing.ratio) if ratio]
-    if any(None not in ratio.reading for ratio in ratios):
-        yield f"{READING if len(document.answer) == 1 else READING_OF_SEVERAL} {ERRORS}"
-    groups = {row.group: [other for other in rows if other.group == row.group] for row in rows}
-    if any(_differs_from_quotient(row, groups[row.group]) for row in rows):
-        yield PAIRED
-    if full and any(timing.low_ns < timing.high_ns for timing in timings):
-        yield "over restarts: from the lowest median to the highest; from 6 restarts on, the median's 95 % interval."
-    if full and any(
-        row.compute and row.end_to_end and row.compute.median_ns > row.end_to_end.median_ns for row in rows
-    ):
-        yield "compute: timed in calls of its own and in fewer rounds, so it can exceed the time of a whole call."
-
-
-def _differs_from_quotient(row: Row, rows: Sequence[Row]) -> bool:
-    """Return whether a row's ratio to what is shipped isn't the quotient of the two times, at the digits shown."""
-    timing = row.end_to_end
-    ship = next((other.end_to_end for other in rows if other.end_to_end and not other.end_to_end.ship_ratio), None)
-    if timing is None or ship is None or timing.ship_ratio is None:
-        return False
-    low, high = timing.ship_ratio.reading
-    spread = high / low if low and high else 1.0
-    values = (timing.ship_ratio.value, timing.median_ns / ship.median_ns)
-    return len({tell_direction(value, spread=spread) for value in values}) > 1
 
 
 def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
