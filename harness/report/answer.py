@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
@@ -16,7 +15,7 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import CONTROL_OPEN, NEVER_TOGETHER, NOT_COMPARED, SPEED, Words, tell_ratio, tell_reach
+from shootout.report.wording import NEVER_TOGETHER, SPEED, Words, tell_controls, tell_ratio
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -93,12 +92,6 @@ CHOICES = {
     "shorter start": "faster start",
     "lower time": "lower time",
 }
-CONTROL = {
-    True: "equal",
-    False: "DIFFERENT",
-    None: CONTROL_OPEN,
-}
-"""How the control came out, compared with the baseline."""
 FASTER = "Faster, not shipped"
 
 
@@ -311,34 +304,18 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
             yield ["one restart can't distinguish anything"]
-    mine = next((group for group in document.groups if group.name == answer.group), None)
-    yield list(tell_race([sure.restarts], mine.void_share if mine else 0.0, [sure.control_holds], mine))
+    yield list(tell_race([group for group in document.groups if group.name == answer.group]))
 
 
-def tell_race(
-    restarts: Collection[int], disturbed: float, controls: Collection[bool | None], group: GroupSummary | None = None
-) -> Iterator[str]:
-    """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
-
-    Args:
-        disturbed: the largest share of any group.
-        group: whose control it is, if the answer is of one group.
-    """
-    counts = sorted(set(restarts))
+def tell_race(groups: Sequence[GroupSummary]) -> Iterator[str]:
+    """List what answers on these groups rest on: restarts, the share of disturbed rounds, how the control came out."""
+    counts = sorted({group.restarts for group in groups})
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     yield f"{many} restart{'' if counts == [1] else 's'} of every process"
-    yield f"{'at most ' if len(controls) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed".replace(
-        "%", " %", 1
-    )
-    found = Counter(controls)
-    if len(found) == 1:
-        copied = short(group.baseline) if group and group.baseline else "the baseline"
-        reach = tell_reach(group.control.ratio) if group else ""
-        state = CONTROL[next(iter(found))] if counts[-1] > 1 or None not in found else NOT_COMPARED
-        yield f"control (a hidden copy of {copied}) {state}{reach}"
-    else:
-        states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
-        yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} groups"
+    disturbed = max(group.void_share for group in groups)
+    told = f"{disturbed:.0%} of the rounds disturbed".replace("%", " %", 1)
+    yield f"at most {told}" if len(groups) > 1 and disturbed else told
+    yield tell_controls(groups)
 
 
 def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
@@ -573,9 +550,7 @@ def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
         yield f"{CHANGES_BY}{axis}", list(_tell_axis_changes(axis, answers, places))
     for answer in answers:
         yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
-    disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
-    restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
-    yield SURE, list(tell_race(restarts, disturbed, controls))
+    yield SURE, list(tell_race([group for group in document.groups if group.name in places]))
 
 
 def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:

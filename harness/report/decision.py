@@ -208,14 +208,13 @@ def _tell_ties(decision: Decision) -> Iterator[str]:
 
 
 def _tell_trust(decision: Decision, question: Question) -> Iterator[str]:
-    restarts = [answer.sure.restarts for answer in question.answers if answer.sure.restarts]
-    groups = {answer.group for answer in question.answers}
-    shares = [group.void_share for document in question.documents for group in document.groups if group.name in groups]
-    if restarts:
-        yield from tell_race(restarts, max(shares, default=0.0), [one.sure.control_holds for one in question.answers])
+    names = {answer.group for answer in question.answers if answer.sure.restarts}
+    groups = [group for document in question.documents for group in document.groups if group.name in names]
+    if groups:
+        yield from tell_race(groups)
     else:
         yield "no restart was timed"
-    if decision.stability and min(restarts, default=0) >= LEAST_RESAMPLED:
+    if decision.stability and min((group.restarts for group in groups), default=0) >= LEAST_RESAMPLED:
         yield _tell_stability(decision)
 
 

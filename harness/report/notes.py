@@ -19,7 +19,7 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import fold, name_targets
-from shootout.report.wording import CONTROL_OPEN, NOT_COMPARED, tell_ratio, tell_reach
+from shootout.report.wording import tell_controls
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
@@ -396,16 +396,10 @@ def _tell_race(summary: GroupSummary, *, full: bool, why: bool) -> str:
     told = f"{counted(summary.restarts, 'restart')}, {summary.void_share:.0%} of the rounds disturbed"
     told += (f" ({counts})" if counts and why else "") + f"{spread}."
     told = told.replace("%", " %")
-    if (ratio := summary.control.ratio) is None:
+    if summary.control.ratio is None:
         return told
-    reach = tell_reach(ratio)
-    states = {
-        True: f"equal{reach}",
-        False: f"DIFFERENT, {tell_ratio(ratio)}, so all verdicts are withheld",
-        None: f"{CONTROL_OPEN}{reach}" if reach else NOT_COMPARED,
-    }
-    copied = short(summary.baseline) if summary.baseline else "the baseline"
-    return f"{told} Control (a hidden copy of {copied}): {states[summary.control.holds]}."
+    control = tell_controls([summary])
+    return f"{told} {control[0].upper()}{control[1:]}."
 
 
 def _name_cause(category: str) -> str:

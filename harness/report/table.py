@@ -11,7 +11,7 @@ from rich.text import Text
 
 from shootout.contract import BoundStanding, Device, NotRunKind, Value
 from shootout.report import notes
-from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_why
+from shootout.report.answer import LONGEST_REASON, name_metric_verdict, render_answers, tell_race, tell_why
 from shootout.report.columns import (
     BASELINE,
     BY_HEADER,
@@ -113,7 +113,9 @@ def render_sweep(line: Sweep, document: Document, width: int) -> list[Renderable
     mine = [row for row in document.rows if row.group in {*names, *line.selecting}]
     parts += _tell_reasons_by_size(line, [row for row in mine if not _is_told_above(row, document.answer)])
     groups = [group for group in document.groups if group.name in names]
-    return [*parts, *map(Text, (_tell_trust_by_size(line, groups), *notes.tell_noise(groups)))]
+    if {answer.group for answer in document.answer} != names:  # else the answers tell it
+        parts.append(Text(f"{', '.join(tell_race(groups))}."))
+    return [*parts, *map(Text, notes.tell_noise(groups))]
 
 
 def _make_tables_by_size(line: Sweep, rows: Sequence[Row], width: int) -> list[RenderableType]:
@@ -164,21 +166,6 @@ def _tell_reasons_by_size(line: Sweep, rows: Sequence[Row]) -> list[Text]:
         where = "" if len(some) == len(line.groups) else f" at {line.axis} {', '.join(some)}"
         told.append(reason._replace(subject=f"{reason.subject}{where}"))
     return [Text(text, style=STYLES[outcome]) for outcome, text in fold_reasons(told)]
-
-
-def _tell_trust_by_size(line: Sweep, groups: Sequence[GroupSummary]) -> str:
-    """Tell restarts, disturbed rounds and the controls, over all sizes."""
-    counts = sorted({group.restarts for group in groups})
-    span = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    void = max(group.void_share for group in groups)
-    size_of = {name: size for size, name in line.groups.items()}
-    broken = [str(size_of[group.name]) for group in groups if group.control.holds is False and group.control.ratio]
-    passed = [group.control.holds for group in groups].count(True)
-    controls = "equal" if passed == len(groups) else f"equal at {passed} of {len(groups)} sizes, can't tell elsewhere"
-    if broken:
-        controls = f"DIFFERENT at {', '.join(broken)}: no verdict there"
-    told = f"{span} restarts, at most {void:.0%} of the rounds disturbed.".replace("%", " %", 1)
-    return f"{told} Controls (a hidden copy of each baseline) {controls}."
 
 
 NOTE = "note"

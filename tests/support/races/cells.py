@@ -137,6 +137,14 @@ def with_ratios(rows: tuple[Row, ...], within: float) -> tuple[Row, ...]:
     )
 
 
+CONTROLS = {
+    True: ratio_of(comparison(1.0, 0.02)),
+    None: ratio_of(comparison(1.0, 0.2)),
+    False: ratio_of(comparison(1.5, 0.02)),
+}
+"""A control's time ÷ its baseline's, by whether it holds."""
+
+
 def document(*cells: Cell, **changes: Any) -> Document:
     """A run of these cells, with their answers."""
     from shootout.results.choice import add_ship_ratios, choose
@@ -148,7 +156,7 @@ def document(*cells: Cell, **changes: Any) -> Document:
         GroupSummary(
             name=one.group,
             baseline=one.baseline,
-            control=Control(ratio=None, holds=one.control_holds),
+            control=Control(ratio=CONTROLS[one.control_holds], holds=one.control_holds),
             void_share=0.0,
             void_reasons={},
             restarts=one.restarts,
