@@ -54,7 +54,7 @@ class Cell:
     """What is known of a group of arms that raced each other.
 
     Attributes:
-        goes_on: the same command, given more time, goes on until the fastest arm is known.
+        aim: what the race is for.
         most_restarts: that a race for the best arm may last.
         restart_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
@@ -77,7 +77,7 @@ class Cell:
     baseline: str | None
     restarts: int
     control_holds: bool | None
-    goes_on: bool
+    aim: Aim
     most_restarts: int
     restart_s: float
     rows: Sequence[Row]
@@ -93,6 +93,11 @@ class Cell:
     given: Sequence[str] = ()
     by_metric: bool = False
     complete: bool = True
+
+    @property
+    def goes_on(self) -> bool:
+        """Return True if the same command, given more time, goes on until the fastest arm is known."""
+        return _goes_on(self.aim, complete=self.complete)
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
@@ -125,6 +130,10 @@ class Cell:
         if found is None:
             return None
         return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
+
+
+def _goes_on(aim: Aim, *, complete: bool) -> bool:
+    return not complete and aim is Aim.BEST
 
 
 def is_plain(row: Row) -> bool:
@@ -178,10 +187,9 @@ def _make_cell(
     group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
 ) -> Cell:
     known, rules = group.evidence(Scope.END_TO_END), group.rules
-    timed = rules.goal.aim is not Aim.BASELINE
-    goes_on = not complete and rules.goal.aim is Aim.BEST
+    aim = rules.goal.aim
     # two arms alone have α to themselves
-    ahead = known if goes_on else replace(known, rules=replace(rules, comparisons=1))
+    ahead = known if _goes_on(aim, complete=complete) else replace(known, rules=replace(rules, comparisons=1))
 
     def needed(one: str, other: str) -> int | None:
         found = ahead.compare_rivals(one, other)
@@ -194,8 +202,8 @@ def _make_cell(
         baseline=summary.baseline,
         restarts=summary.restarts,
         control_holds=summary.control.holds if summary.control.ratio else None,
-        goes_on=goes_on,
-        most_restarts=rules.max_restarts if timed else MAX_RESTARTS_IN_TIME,
+        aim=aim,
+        most_restarts=rules.max_restarts if aim is not Aim.BASELINE else MAX_RESTARTS_IN_TIME,
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,

@@ -49,7 +49,7 @@ def test_what_more_time_would_tell_is_said_once_whether_a_verdict_stands_or_not(
     )
     for unvouched in (None, "the copy had no time yet"):
         known = cell(
-            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, goes_on=True, command="shootout run toy"
+            row("a", 1_000), row("b", 990), within=0.2, unvouched=unvouched, complete=False, command="shootout run toy"
         )
         found = document(known, complete=False, nearest_open=nearest)
         assert found.answer[0].sure.command
