@@ -9,12 +9,10 @@ from typing import Any
 from shootout.page.sources import PolicyAnswer
 from shootout.report import answer as words
 from shootout.report import decision as decided
+from shootout.report.screen import ANY_WIDTH
 from shootout.results.document import Answer, Document
 from shootout.study.group import name_model
 from shootout.units import counted, size
-
-ANY_WIDTH = 100_000
-"""Letters; a page breaks its lines by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

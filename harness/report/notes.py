@@ -18,7 +18,7 @@ from shootout.contract import Device, NotRunKind, OutputError, Scenario, Value
 from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
-from shootout.report.screen import fold, name_targets
+from shootout.report.screen import ANY_WIDTH, INDENT, fold, labelled, name_targets, typed
 from shootout.report.wording import tell_controls
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
@@ -468,14 +468,35 @@ def tell_rates(rows: Sequence[Row]) -> list[str]:
     return rates
 
 
-def tell_end(document: Document) -> Iterator[str]:
-    """Tell whether the run goes on, how, and which pair would be decided first."""
-    if document.budget_s is not None:
-        yield f"Stopped after {span(document.budget_s)} of racing. To continue: the same command with --max-time 5m."
-    elif not document.complete:
-        yield "This run is unfinished. The same command continues it; what is built and measured is kept."
+def tell_end(document: Document, width: int = ANY_WIDTH) -> Iterator[str]:
+    """Tell whether the run goes on, how, and which pair would be decided first.
+
+    Args:
+        width: in letters; a command that needs more is broken into lines that a shell takes as one.
+    """
+    if not document.complete:
+        stopped = document.budget_s is not None
+        why = f"The race stopped after {span(document.budget_s or 0.0)}" if stopped else "This run is unfinished"
+        yield from _tell_how_to_go_on(f"{why}; what is built and measured is kept.", document, width)
     if document.nearest_open and not _is_told_above(document):
-        yield f"{tell_nearest(document.nearest_open)}."
+        yield tell_nearest(document.nearest_open)
+
+
+def _tell_how_to_go_on(why: str, document: Document, width: int) -> Iterator[str]:
+    shown = [command for answer in document.answer for command in (answer.next, answer.sure.command) if command]
+    if not document.resume:
+        yield f"{why} To continue it, repeat the command that began it, with the same --out and --max-time 5m."
+    elif any(_without_time(document.resume) == _without_time(command) for command in shown):
+        yield f"{why} The command above continues it."
+    elif len(line := f"{why} To continue it, run: {document.resume}") <= width:
+        yield line
+    else:
+        yield f"{why} To continue it, run:"
+        yield from (line.plain for line in labelled("", [typed(document.resume, width - INDENT)], width))
+
+
+def _without_time(command: str) -> str:
+    return command.rpartition(" ")[0]
 
 
 def _is_told_above(document: Document) -> bool:
@@ -485,14 +506,16 @@ def _is_told_above(document: Document) -> bool:
 
 def tell_nearest(nearest: NearestOpen) -> str:
     """Name the nearest pair that is still open, and what it takes."""
-    takes = "can't estimate how much longer this would take"
+    told = f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not distinguished yet; "
     if nearest.restarts is not None and nearest.seconds is not None:
-        takes = f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}"
-    others = f"; {counted(nearest.others, 'other pair')} open" if nearest.others else ""
-    limit = "" if nearest.ended_at is None else f" (max_restarts in a study file: it ended at {nearest.ended_at})"
-    return (
-        f"{nearest.group}: {' and '.join(map(short, nearest.arms))} are not distinguished yet; {takes}{limit}{others}"
-    )
+        told += f"that would take about {counted(nearest.restarts, 'more restart')}, {span(nearest.seconds)}."
+    else:
+        told += "nothing tells how much longer that would take."
+    if nearest.ended_at is not None:
+        told += f" This race ended after its {nearest.ended_at} restarts; raise max_restarts in a study file."
+    if nearest.others:
+        told += f" {counted(nearest.others, 'other pair')} {'is' if nearest.others == 1 else 'are'} open too."
+    return told
 
 
 def tell_too_short(limit_s: float, built_s: float) -> str:

@@ -25,7 +25,7 @@ from shootout.report.columns import (
     stack_tables,
 )
 from shootout.report.notes import STYLES, Reason, fold_reasons, reason_of
-from shootout.report.screen import NOTEBOOK_WIDTH, name_targets, render_pre
+from shootout.report.screen import ANY_WIDTH, NOTEBOOK_WIDTH, name_targets, render_pre
 from shootout.report.wording import tell_direction
 from shootout.results.accuracy import MARGIN
 from shootout.results.choice import is_judged
@@ -217,7 +217,7 @@ in several tables.
 SHIPS, NOT_ELIGIBLE = "▸", "×"
 _STOPPED = {name: Text("failed" if name == "failed" else "not timed", style=STYLES[name]) for name in STYLES}
 """Stands in place of a comparison, by outcome."""
-MORE = "--full: more columns (compute, proof, size, build) and notes; --json: all."
+MORE = "Add --full for more columns (compute, proof, size, build) and notes, or --json for everything."
 
 
 def render(document: Document, width: int, *, full: bool = False) -> RenderableType:
@@ -244,7 +244,7 @@ def render_tables(document: Document, width: int, *, full: bool = False) -> Rend
         parts += _tell_title(summary, document, full=full)
         parts += [*tables, *tell_group(summary, document, full=full)]
     parts += map(Text, tell_legend(printed, document.answer))
-    parts += tell_run(document, full=full)
+    parts += tell_run(document, full=full, width=width)
     if not full and any(row.outcome == "measured" for row in document.rows):
         parts.append(Text(MORE, style="dim"))
     return Group(*parts)
@@ -258,7 +258,7 @@ def render_notebook(document: Document) -> str:
     return f"{answer}<details><summary>{rows}</summary>{tables}</details>"
 
 
-def tell_run(document: Document, *, full: bool) -> list[Text]:
+def tell_run(document: Document, *, full: bool, width: int = ANY_WIDTH) -> list[Text]:
     """Write the lines below all tables: crossovers, the front, what was set, and how the run ended."""
     parts = [*notes.tell_crossovers(document), *_tell_front(document, full=full)]
     if variables := document.environment.get("variables"):
@@ -272,7 +272,7 @@ def tell_run(document: Document, *, full: bool) -> list[Text]:
     parts += [Text(f"warning: {warning}", style="yellow") for warning in document.warnings]
     return [
         *parts,
-        *(Text(line, style="dim" if document.complete else "yellow") for line in notes.tell_end(document)),
+        *(Text(line, style="dim" if document.complete else "yellow") for line in notes.tell_end(document, width)),
     ]
 
 

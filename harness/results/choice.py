@@ -101,7 +101,7 @@ class Cell:
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
-        return f"{self.command} --out {self.run} --max-time {time}" if self.command else None
+        return resume(self.command, self.run, time)
 
     def read_by(self, command: str, *options: str) -> str:
         """Return a command that reads the run, with this group's name if the run has several."""
@@ -130,6 +130,15 @@ class Cell:
         if found is None:
             return None
         return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
+
+
+def resume(command: str, run: str, time: str) -> str | None:
+    """Return the command that goes on with a run for so long; None if that isn't known.
+
+    Args:
+        command, run: see `Cell`.
+    """
+    return f"{command} --out {run} --max-time {time}" if command else None
 
 
 def _goes_on(aim: Aim, *, complete: bool) -> bool:
@@ -338,7 +347,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
         is_open = not cell.complete and cell.control_holds is not False
-        return cell.resume(f"{MORE_MINUTES}m") if is_open else _command_again(cell)
+        return cell.resume(MORE_TIME) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
     return cell.read_by("ship", "-o model-1")
@@ -346,10 +355,10 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
 
 def _command_again(cell: Cell) -> str | None:
     """Return the command that measures the same in a new run; None if that isn't known."""
-    return f"{cell.command} --max-time {MORE_MINUTES}m" if cell.command else None
+    return f"{cell.command} --max-time {MORE_TIME}" if cell.command else None
 
 
-MORE_MINUTES = 5
+MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 
 

@@ -313,6 +313,7 @@ def test_the_document_has_the_keys_that_other_programs_read(tmp_path: Path):
         "nearest_open",
         "complete",
         "budget_s",
+        "resume",
         "answer",
         "groups",
         "warnings",
@@ -417,7 +418,7 @@ def test_a_row_that_was_only_built_says_what(tmp_path: Path):
 def test_the_table_says_when_verdicts_are_withheld_and_the_run_is_unfinished(tmp_path: Path):
     text = " ".join(printed(document(tmp_path, *race(control=1.05))).split())
     assert "control (a hidden copy of a) DIFFERENT" in text
-    assert "This run is unfinished. The same command continues it" in text
+    assert "This run is unfinished; what is built and measured is kept. To continue it" in text
 
 
 def test_the_same_from_python(tmp_path: Path):
