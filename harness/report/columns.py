@@ -310,7 +310,7 @@ def fit_table(
         left, long, titles: see `make_table`.
     """
     how: dict[str, Any] = {"left": left, "titles": titles}
-    if long or has_room(headers, lines, width, titles=titles):
+    if has_room(headers, _narrow_long_cells(lines, long), width, titles=titles):
         return make_table(headers, lines, long=long, **how)
     first, *others = headers
     parts: list[RenderableType] = [Text((titles or {}).get(first, first))]
@@ -319,9 +319,21 @@ def fit_table(
     told = [Text.assemble(*((segment.text, segment.style or "") for segment in line)) for line in page]
     names = [Name(str(line[first])) for line in lines]
     for index, text in enumerate(told):
+        text.rstrip()
         parts += [names[index - _HEAD_LINES]] if index >= _HEAD_LINES else []
-        parts.append(Text("    ").append_text(text))
+        indented = Text("    ").append_text(text)
+        if index == _HEAD_LINES - 1:
+            indented.truncate(width)  # the rule; figures go on in a further line instead
+        parts += [indented] if text else []
     return Group(*parts)
+
+
+def _narrow_long_cells(lines: Sequence[Mapping[str, Cell]], long: Collection[str]) -> list[dict[str, Cell]]:
+    """Return the lines with the longest word of each cell that may go on in a further line."""
+    return [
+        {name: max(str(cell).split(), key=len, default="") if name in long else cell for name, cell in line.items()}
+        for line in lines
+    ]
 
 
 _HEAD_LINES = 2
@@ -354,10 +366,11 @@ def stack_tables(
         left, long, titles: see `make_table`.
     """
     parts = [list(first or headers[:2]), [headers[0]]]
-    if fits(make_table(headers, lines, titles=titles), width):
+    narrow = _narrow_long_cells(lines, long)
+    if fits(make_table(headers, narrow, titles=titles), width):
         parts = [list(headers)]
     for name in (name for name in headers if name not in parts[0]):
-        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], lines, titles=titles), width):
+        if len(parts[-1]) > 1 and not fits(make_table([*parts[-1], name], narrow, titles=titles), width):
             parts.append([headers[0]])
         parts[-1].append(name)
     return [fit_table(part, lines, width, left=left, long=long, titles=titles) for part in parts if len(part) > 1]
