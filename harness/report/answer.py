@@ -15,7 +15,7 @@ from shootout.contract import Device, NotRunKind, Precision, Scenario, Value
 from shootout.errors import FAILURES, install
 from shootout.report.columns import Cell, error, fits, make_table, rate
 from shootout.report.screen import INDENT, NAMED, bold, fold, labelled, name_targets, typed
-from shootout.report.wording import NEVER_TOGETHER, SPEED, Words, tell_controls, tell_ratio
+from shootout.report.wording import BUSY_SHARE, NEVER_TOGETHER, SPEED, Words, tell_controls, tell_ratio
 from shootout.results.accuracy import MARGIN
 from shootout.results.document import (
     AccuracyChange,
@@ -314,7 +314,8 @@ def tell_race(groups: Sequence[GroupSummary]) -> Iterator[str]:
     yield f"{many} restart{'' if counts == [1] else 's'} of every process"
     disturbed = max(group.void_share for group in groups)
     told = f"{disturbed:.0%} of the rounds disturbed".replace("%", " %", 1)
-    yield f"at most {told}" if len(groups) > 1 and disturbed else told
+    noise = "other noise is in the intervals" if disturbed <= BUSY_SHARE else "the times are of a busy machine"
+    yield f"at most {told}, {noise}" if len(groups) > 1 and disturbed else f"{told}, {noise}"
     yield tell_controls(groups)
 
 
@@ -337,7 +338,8 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
         yield f"faster than none of the {those} yet"
     else:
         each = "each of the" if sure.slower == others else f"{sure.slower} of the"
-        told = f"95 %: faster than the only other {kind} target" if others == 1 else f"95 %: faster than {each} {those}"
+        faster = f"at 95 %: {short(answer.ship.arm) if answer.ship else 'it'} is faster than"
+        told = f"{faster} the only other {kind} target" if others == 1 else f"{faster} {each} {those}"
         if sure.closest and sure.closest.ratio:
             name = short(sure.closest.arm)
             of_these = name if sure.slower == 1 else f"the closest, {name},"
@@ -352,8 +354,8 @@ def _suggest_way_out(*, measured: bool) -> str:
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
-MEASURE, ACCEPT = "measure it:", "or accept it:"
-COMMAND_COLUMN = 16
+MEASURE = "measure it:"
+COMMAND_COLUMN = 21
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
@@ -368,7 +370,7 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     if not faster:
         return
     yield bold(FASTER, len(FASTER))
-    for line in tell_faster(faster):
+    for line in tell_faster(answer):
         yield from labelled("", [line], width)
     for way_out in list_ways_out(faster):
         yield from _write_command(way_out, width)
@@ -379,12 +381,13 @@ def find_faster(answer: Answer) -> list[WouldChange]:
     return [change for change in answer.would_change if change.when == "looser"]
 
 
-def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
+def tell_faster(answer: Answer) -> Iterator[str]:
     """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
+    faster, than = find_faster(answer), short(answer.ship.arm) if answer.ship else ""
     reasons = {tell_refusal(change) for change in faster}
     is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
-        told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
+        told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
         told += f", {tell_cost(change)}" if change.accept and tell_refusal(change) in (NO_LABELS, RANDOM_INPUTS) else ""
         why = "" if is_shared else f": {tell_refusal(change)}"
         yield f"{short(change.arm)}  {told}{why}"
@@ -409,7 +412,8 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield WayOut(MEASURE, measure, SHIPS_IT)
     if accept := next((change for change in faster if change.accept), None):
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
-        yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
+        what = "loss" if accept.metric or accept.accuracy_change else "error"
+        yield WayOut(f"{'or ' if measure else ''}accept its {what}:", accept.accept or "", name)
 
 
 def _write_command(way_out: WayOut, width: int) -> Iterator[Text]:

@@ -19,7 +19,7 @@ from shootout.host.noise import DisturbanceKind, recalled
 from shootout.journal.records import Holding
 from shootout.report.columns import Cell, error, make_table
 from shootout.report.screen import ANY_WIDTH, INDENT, fold, labelled, name_targets, typed
-from shootout.report.wording import tell_controls
+from shootout.report.wording import BUSY_SHARE, tell_controls
 from shootout.results.crossovers import Kind
 from shootout.results.document import Crossover, Document, Gpu, GroupSummary, NearestOpen, Ratio, Row
 from shootout.results.time_spent import STEPS
@@ -357,7 +357,7 @@ def _tell_what_helps(kind: DisturbanceKind, share: float) -> str:
     if kind not in _WHAT_HELPS:
         return "were thrown away by the older version that made this run"
     what, helps = _WHAT_HELPS[kind]
-    if share > 0.5:  # then these are what counts, and more of them tell no more of a quiet machine
+    if share > BUSY_SHARE:  # then these are what counts, and more of them tell no more of a quiet machine
         return f"{what}: times and ratios are those of a busy machine; {helps}"
     return f"{what}: intervals are wider because of it; {helps}, or raise --max-time"
 

@@ -21,6 +21,8 @@ NOT_SURE = ", not sure yet"
 """Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
+BUSY_SHARE = 0.5
+"""Above this share of disturbed rounds, times are taken from these."""
 CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
 """Of a control that lies within what it must, and of one that is significantly faster or slower than its baseline."""
 CONTROL_OPEN = "not different"
