@@ -143,6 +143,7 @@ def init(
     batch="Batch size.",
     threads="Threads of the default setting, or `all`.",
     options="Set a part of the default setting: BACKEND.KEY=VALUE.",
+    max_time_s="Stop after 90s, 2m or 1h, exports and builds included. Default: until each gain has a verdict.",
     out="Run folder to write or continue. Default: results/tune/<time>.",
 )
 def tune(

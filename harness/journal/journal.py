@@ -107,11 +107,15 @@ def begun(folder: Path) -> bool:
 
 
 def _refuse_odd(path: Path) -> None:
-    """Refuse a file whose reading would never end: a pipe, a device."""
+    """Refuse a file whose reading would never end, a pipe or a device, and a file in place of a folder."""
     try:
         odd = path.exists() and not path.is_file()
+        file = next((place for place in path.parents if place.is_file()), None)
     except OSError as error:  # no name that a file can have
         raise UsageError(f"can't read {str(path)!r}: {error.strerror}") from None
+    if file:
+        folder = f"its folder, {str(file.parent)!r}" if file.name in (NAME, PACKED) else "one made by `shootout run`"
+        raise UsageError(f"{str(file)!r} is a file, and a run is a folder; name {folder}")
     if odd:
         raise UsageError(f"{path} is not a regular file; name a folder made by `shootout run`")
 

@@ -9,12 +9,10 @@ from typing import Any
 from shootout.page.sources import PolicyAnswer
 from shootout.report import answer as words
 from shootout.report import decision as decided
+from shootout.report.screen import ANY_WIDTH
 from shootout.results.document import Answer, Document
 from shootout.study.group import name_model
 from shootout.units import counted, size
-
-ANY_WIDTH = 100_000
-"""Letters; a page breaks its lines by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +105,7 @@ def _tell_one_group(answer: Answer, document: Document) -> Headline:
                 _make_point(words.SURE, sure, command=answer.sure.command),
                 _make_point("Tied", words.tell_ties(answer)),
                 _make_point("Unsure", words.tell_unsettled(answer)),
-                _tell_faster([answer], words.tell_faster(words.find_faster(answer))),
+                _tell_faster([answer], words.tell_faster(answer)),
                 _make_point("Not", words.tell_unsound(answer)),
                 _make_point("Smaller", map(words.tell_step, answer.smaller)),
                 _make_point("Changes", words.tell_changes(answer.would_change)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import RenderableType
@@ -33,16 +33,7 @@ from shootout.results.document import (
     SmallerStep,
     WouldChange,
 )
-from shootout.results.wording import (
-    CONTROL_OPEN,
-    NEVER_TOGETHER,
-    NOT_COMPARED,
-    SPEED,
-    Words,
-    tell_lead,
-    tell_ratio,
-    tell_reach,
-)
+from shootout.results.wording import BUSY_SHARE, NEVER_TOGETHER, SPEED, Words, tell_controls, tell_lead, tell_ratio
 from shootout.stats.verdicts import Standing
 from shootout.study.feasibility import FROM_FILE
 from shootout.study.group import name_model, short
@@ -103,12 +94,6 @@ CHOICES = {
     "shorter start": "faster start",
     "lower time": "lower time",
 }
-CONTROL = {
-    True: "equal",
-    False: "DIFFERENT",
-    None: CONTROL_OPEN,
-}
-"""How the control came out, compared with the baseline."""
 FASTER = "Faster, not shipped"
 
 
@@ -326,39 +311,23 @@ def tell_trust(answer: Answer, rows: Sequence[Row], document: Document, room: in
             yield [f"over 1,000 restarts would be needed to settle it with {nearest}"]
         else:
             yield ["one restart can't distinguish anything"]
-    mine = next((group for group in document.groups if group.name == answer.group), None)
-    yield list(tell_race([sure.restarts], mine.void_share if mine else 0.0, [sure.control_holds], mine))
+    yield list(tell_race([group for group in document.groups if group.name == answer.group]))
 
 
-def tell_race(
-    restarts: Collection[int],
-    disturbed: float,
-    controls: Collection[bool | None],
-    group: GroupSummary | None = None,
-    among: str = "group",
-) -> Iterator[str]:
-    """List what every answer rests on: restarts, the share of disturbed rounds, how the control came out.
+def tell_race(groups: Sequence[GroupSummary], among: str = "group") -> Iterator[str]:
+    """List what answers on these groups rest on: restarts, the share of disturbed rounds, how the control came out.
 
     Args:
-        disturbed: the largest share of any group.
-        group: whose control it is, if the answer is of one group.
-        among: what each control is of: a group, or a run.
+        among: what each of the controls is of: a group, or a run.
     """
-    counts = sorted(set(restarts))
+    counts = sorted({group.restarts for group in groups})
     many = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     yield f"{many} restart{'' if counts == [1] else 's'} of every process"
-    yield f"{'at most ' if len(controls) > 1 and disturbed else ''}{disturbed:.0%} of the rounds disturbed".replace(
-        "%", " %", 1
-    )
-    found = Counter(controls)
-    if len(found) == 1:
-        copied = short(group.baseline) if group and group.baseline else "the baseline"
-        reach = tell_reach(group.control.ratio) if group else ""
-        state = CONTROL[next(iter(found))] if counts[-1] > 1 or None not in found else NOT_COMPARED
-        yield f"control (a hidden copy of {copied}) {state}{reach}"
-    else:
-        states = (f"{CONTROL[state]} in {found[state]}" for state in (True, None, False) if found[state])
-        yield f"control (a hidden copy of each baseline) {', '.join(states)} of {len(controls)} {among}s"
+    disturbed = max(group.void_share for group in groups)
+    told = f"{disturbed:.0%} of the rounds disturbed".replace("%", " %", 1)
+    noise = "other noise is in the intervals" if disturbed <= BUSY_SHARE else "the times are of a busy machine"
+    yield f"at most {told}, {noise}" if len(groups) > 1 and disturbed else f"{told}, {noise}"
+    yield tell_controls(groups, among)
 
 
 def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
@@ -377,7 +346,8 @@ def _tell_comparisons(answer: Answer, rows: Sequence[Row]) -> Iterator[str]:
         yield "no other target is eligible" if answer.passed else "no other target was measured"
     else:
         closest = (short(sure.closest.arm), sure.closest.ratio) if sure.closest and sure.closest.ratio else None
-        yield tell_lead(sure.slower, others, f"{kind} target{'' if others == 1 else 's'}", closest)
+        name = short(answer.ship.arm) if answer.ship else "it"
+        yield tell_lead(name, sure.slower, others, f"{kind} target{'' if others == 1 else 's'}", closest)
 
 
 def _suggest_way_out(*, measured: bool) -> str:
@@ -387,8 +357,8 @@ def _suggest_way_out(*, measured: bool) -> str:
     return "what was skipped or failed, and the fix, is below; `shootout doctor` says what works here"
 
 
-MEASURE, ACCEPT = "measure it:", "or accept it:"
-COMMAND_COLUMN = 16
+MEASURE = "measure it:"
+COMMAND_COLUMN = 21
 """Letters from a command's label to the command."""
 SHIPS_IT = "(ships it if it loses under a point)"
 NO_LABELS = "no labels, so its accuracy is unknown"
@@ -403,7 +373,7 @@ def _write_faster(answer: Answer, width: int) -> Iterator[Text]:
     if not faster:
         return
     yield bold(FASTER, len(FASTER))
-    for line in tell_faster(faster):
+    for line in tell_faster(answer):
         yield from labeled("", [line], width)
     for way_out in list_ways_out(faster):
         yield from write_command(way_out, width)
@@ -414,12 +384,13 @@ def find_faster(answer: Answer) -> list[WouldChange]:
     return [change for change in answer.would_change if change.when == "looser"]
 
 
-def tell_faster(faster: Sequence[WouldChange]) -> Iterator[str]:
+def tell_faster(answer: Answer) -> Iterator[str]:
     """Tell how much faster each one is, and why it may not be shipped; a reason that all share is told once."""
+    faster, than = find_faster(answer), short(answer.ship.arm) if answer.ship else ""
     reasons = {tell_refusal(change) for change in faster}
     is_shared = len(reasons) == 1 < len(faster)
     for change in faster[:MOST_FASTER]:
-        told = tell_ratio(change.ratio) if change.ratio else NEVER_TOGETHER
+        told = tell_ratio(change.ratio, than) if change.ratio else NEVER_TOGETHER
         told += f", {tell_cost(change)}" if change.accept and tell_refusal(change) in (NO_LABELS, RANDOM_INPUTS) else ""
         why = "" if is_shared else f": {tell_refusal(change)}"
         yield f"{short(change.arm)}  {told}{why}"
@@ -444,7 +415,13 @@ def list_ways_out(faster: Sequence[WouldChange]) -> Iterator[WayOut]:
         yield WayOut(MEASURE, measure, SHIPS_IT)
     if accept := next((change for change in faster if change.accept), None):
         name = f"({short(accept.arm)})" if len(faster) > 1 else ""
-        yield WayOut(ACCEPT if measure else ACCEPT.removeprefix("or "), accept.accept or "", name)
+        what = "loss" if accept.metric or accept.accuracy_change else "error"
+        yield WayOut(label_accept(what, beside=measure is not None), accept.accept or "", name)
+
+
+def label_accept(what: str, *, beside: bool) -> str:
+    """Write the label of a command that accepts an error or a loss; `beside`: it stands below another way out."""
+    return f"{'or ' if beside else ''}accept its {what}:"
 
 
 def write_command(way_out: WayOut, width: int) -> Iterator[Text]:
@@ -590,9 +567,7 @@ def tell_all_groups(document: Document) -> Iterator[tuple[str, list[str]]]:
         yield f"{CHANGES_BY}{axis}", list(_tell_axis_changes(axis, answers, places))
     for answer in answers:
         yield f"Smaller, {_name_cell(where[answer.group])}:", list(map(tell_step, answer.smaller))
-    disturbed = max((group.void_share for group in document.groups if group.name in places), default=0.0)
-    restarts, controls = [answer.sure.restarts for answer in answers], [answer.sure.control_holds for answer in answers]
-    yield SURE, list(tell_race(restarts, disturbed, controls))
+    yield SURE, list(tell_race([group for group in document.groups if group.name in places]))
 
 
 def _place_answers(document: Document) -> tuple[dict[str, Place], list[str], dict[str, dict[str, str]]]:

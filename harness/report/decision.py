@@ -14,12 +14,12 @@ from shootout.decide.objective import Cost, Flip
 from shootout.decide.options import LIMITS, Limit, accept_option
 from shootout.decide.policy import Objective, read_policy
 from shootout.report.answer import (
-    ACCEPT,
     MEASURE,
     SHIPS_IT,
     SHOWN,
     WayOut,
     compare_rival,
+    label_accept,
     tell_choice,
     tell_machine,
     tell_metric,
@@ -231,16 +231,14 @@ def _name_parts(question: Question) -> str:
 
 
 def _tell_trust(decision: Decision, question: Question) -> Iterator[str]:
-    restarts = [answer.sure.restarts for answer in question.answers if answer.sure.restarts]
-    groups = {answer.group for answer in question.answers}
-    shares = [group.void_share for document in question.documents for group in document.groups if group.name in groups]
+    names = {answer.group for answer in question.answers if answer.sure.restarts}
+    groups = [group for document in question.documents for group in document.groups if group.name in names]
     yield from _tell_comparisons(decision, question)
-    if restarts:
-        controls = [one.sure.control_holds for one in question.answers]
-        yield from tell_race(restarts, max(shares, default=0.0), controls, among=_name_parts(question))
+    if groups:
+        yield from tell_race(groups, _name_parts(question))
     else:
         yield "no restart was timed"
-    if decision.stability and min(restarts, default=0) >= LEAST_RESAMPLED:
+    if decision.stability and min((group.restarts for group in groups), default=0) >= LEAST_RESAMPLED:
         yield _tell_stability(decision)
 
 
@@ -261,7 +259,7 @@ def _tell_comparisons(decision: Decision, question: Question) -> Iterator[str]:
     kind = "FP32" if {*met} == {Precision.FP32} else "eligible"
     closest = min(beaten, key=lambda one: one[1].value, default=None)
     those = f"{kind} target{'' if len(rivals) == 1 else 's'}{' of its run' if len(decision.runs) > 1 else ''}"
-    yield tell_lead(len(beaten), len(rivals), those, closest, WORDS[decision.policy.objective])
+    yield tell_lead(short(decision.chosen), len(beaten), len(rivals), those, closest, WORDS[decision.policy.objective])
 
 
 def _tell_reading(decision: Decision, question: Question) -> Iterator[str]:
@@ -354,9 +352,9 @@ def list_ways_out(decision: Decision, question: Question) -> Iterator[WayOut]:
         options = [option for finding in refused if (option := _accept(finding, rows[judged.candidate]))]
         if refused and not judged.unmeasured and len(options) == len(refused):
             name = f"({short(judged.candidate)})" if len(better) > 1 else ""
-            yield WayOut(
-                ACCEPT if measure else ACCEPT.removeprefix("or "), _decide_with(decision, question, options), name
-            )
+            what = "loss" if any("-drop " in option for option in options) else "error"
+            label = label_accept(what, beside=measure is not None)
+            yield WayOut(label, _decide_with(decision, question, options), name)
             return
 
 

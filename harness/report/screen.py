@@ -16,6 +16,8 @@ from shootout.errors import printable
 from shootout.study.group import short
 
 INDENT = 8
+ANY_WIDTH = 100_000
+"""Columns of what is no terminal, where a line is never broken."""
 NAMED = 3
 """So many targets that share something are named; the others are counted."""
 UNBROKEN = 60

@@ -17,7 +17,7 @@ from shootout.journal.samples import Samples
 from shootout.messages import Scope
 from shootout.results import crossovers
 from shootout.results.accuracy import MetricLimits, add_accuracy, find_fronts, right_rows
-from shootout.results.choice import Cell, add_ship_ratios, choose, make_cells
+from shootout.results.choice import MORE_TIME, Cell, add_ship_ratios, choose, make_cells, resume
 from shootout.results.crossovers import OCTAVE, At, Kind, SizeSweep
 from shootout.results.crossovers import Outcome as Crossing
 from shootout.results.document import (
@@ -104,6 +104,7 @@ def analyse_cells(folder: Path) -> Analysed:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
+        resume=None if history.complete else resume(command, how["run"], MORE_TIME),
         answer=answers,
         open_questions=tuple(find_open(by_name, answers, crossed)),
         nearest_open=find_nearest(groups),

@@ -54,7 +54,7 @@ class Cell:
     """What is known of a group of arms that raced each other.
 
     Attributes:
-        goes_on: the same command, given more time, goes on until the fastest arm is known.
+        aim: what the race is for.
         most_restarts: that a race for the best arm may last.
         restart_s: how long the last one took.
         rows: of the group, and those of the group that chose its settings.
@@ -77,7 +77,7 @@ class Cell:
     baseline: str | None
     restarts: int
     control_holds: bool | None
-    goes_on: bool
+    aim: Aim
     most_restarts: int
     restart_s: float
     rows: Sequence[Row]
@@ -94,9 +94,14 @@ class Cell:
     by_metric: bool = False
     complete: bool = True
 
+    @property
+    def goes_on(self) -> bool:
+        """Return True if the same command, given more time, goes on until the fastest arm is known."""
+        return _goes_on(self.aim, complete=self.complete)
+
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
-        return f"{self.command} --out {self.run} --max-time {time}" if self.command else None
+        return resume(self.command, self.run, time)
 
     def read_by(self, command: str, *options: str) -> str:
         """Return a command that reads the run, with this group's name if the run has several."""
@@ -125,6 +130,19 @@ class Cell:
         if found is None:
             return None
         return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
+
+
+def resume(command: str, run: str, time: str) -> str | None:
+    """Return the command that goes on with a run for so long; None if that isn't known.
+
+    Args:
+        command, run: see `Cell`.
+    """
+    return f"{command} --out {run} --max-time {time}" if command else None
+
+
+def _goes_on(aim: Aim, *, complete: bool) -> bool:
+    return not complete and aim is Aim.BEST
 
 
 def is_plain(row: Row) -> bool:
@@ -178,10 +196,9 @@ def _make_cell(
     group: Group, summary: GroupSummary, rows: Sequence[Row], crossovers: Sequence[Crossover], *, complete: bool
 ) -> Cell:
     known, rules = group.evidence(Scope.END_TO_END), group.rules
-    timed = rules.goal.aim is not Aim.BASELINE
-    goes_on = not complete and rules.goal.aim is Aim.BEST
+    aim = rules.goal.aim
     # two arms alone have α to themselves
-    ahead = known if goes_on else replace(known, rules=replace(rules, comparisons=1))
+    ahead = known if _goes_on(aim, complete=complete) else replace(known, rules=replace(rules, comparisons=1))
 
     def needed(one: str, other: str) -> int | None:
         found = ahead.compare_rivals(one, other)
@@ -194,8 +211,8 @@ def _make_cell(
         baseline=summary.baseline,
         restarts=summary.restarts,
         control_holds=summary.control.holds if summary.control.ratio else None,
-        goes_on=goes_on,
-        most_restarts=rules.max_restarts if timed else MAX_RESTARTS_IN_TIME,
+        aim=aim,
+        most_restarts=rules.max_restarts if aim is not Aim.BASELINE else MAX_RESTARTS_IN_TIME,
         restart_s=group.rounds[-1].lasting_s if group.rounds else 0.0,
         rows=rows,
         crossovers=crossovers,
@@ -330,7 +347,7 @@ def find_usual(rows: Iterable[Row], shipped: Row, baseline: str | None) -> Row |
 def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
     if reason:
         is_open = not cell.complete and cell.control_holds is not False
-        return cell.resume(f"{MORE_MINUTES}m") if is_open else _command_again(cell)
+        return cell.resume(MORE_TIME) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
     return cell.read_by("ship", "-o model-1")
@@ -338,10 +355,10 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
 
 def _command_again(cell: Cell) -> str | None:
     """Return the command that measures the same in a new run; None if that isn't known."""
-    return f"{cell.command} --max-time {MORE_MINUTES}m" if cell.command else None
+    return f"{cell.command} --max-time {MORE_TIME}" if cell.command else None
 
 
-MORE_MINUTES = 5
+MORE_TIME = "5m"
 """The time that is proposed for a run without a verdict, if nothing tells how long one takes."""
 
 

@@ -736,6 +736,8 @@ class Document(Part):
             several models have an accuracy.
         holding: how arms on the GPU are held while another one plays; null if nothing was tried.
         budget_s: seconds of racing after which it stopped by itself; null where it is over, or was stopped.
+        resume: the command that continues the run for five minutes; null where it is complete, or was begun from
+            Python.
         answer: what to ship, for each group whose figures count.
         open_questions: what the run asked and has no verdict on, a line each.
         nearest_open: what more time would tell first; null where no pair is open.
@@ -747,6 +749,7 @@ class Document(Part):
     baseline: str | None
     complete: bool
     budget_s: float | None = None
+    resume: str | None = None
     answer: tuple[Answer, ...] = ()
     open_questions: tuple[str, ...] = ()
     nearest_open: NearestOpen | None = None

@@ -5,9 +5,16 @@ Everything that a person reads goes through `tell_ratio`: the terminal's screens
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shootout.stats.verdicts import Comparison, Verdict
+from shootout.study.group import short
+
+if TYPE_CHECKING:
+    from shootout.results.document import Control, GroupSummary
 
 WIDE = 1.2
 """An interval whose high end is more than so many times its low end bears two digits."""
@@ -19,10 +26,15 @@ NOT_SURE = ", not sure yet"
 """Follows a comparison whose own interval excludes 1, but which has no verdict yet."""
 NEVER_TOGETHER = "not measured together"
 """Stands in place of a ratio of two targets that share no restart."""
+BUSY_SHARE = 0.5
+"""Above this share of disturbed rounds, times are taken from these."""
+CONTROL_HELD, CONTROL_BROKEN = "equal", "DIFFERENT"
+"""Of a control that lies within what it must, and of one that is significantly faster or slower than its baseline."""
 CONTROL_OPEN = "not different"
 """Of a control whose interval holds 1 and is wider than what it must lie within to be equal."""
 NOT_COMPARED = "not compared yet"
 """Of a control that shares no two restarts with its baseline."""
+CONTROL_STATES = (CONTROL_HELD, CONTROL_OPEN, NOT_COMPARED, CONTROL_BROKEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,22 +93,24 @@ def tell_ratio(ratio: Comparison, than: str = "", words: Words = SPEED) -> str:
 
 
 def tell_lead(
-    slower: int, others: int, those: str, closest: tuple[str, Comparison] | None, words: Words = SPEED
+    ships: str, slower: int, others: int, those: str, closest: tuple[str, Comparison] | None, words: Words = SPEED
 ) -> str:
     """Write how many other targets are significantly worse than what is shipped, and by how much the closest of these.
 
-    For example `95 %: faster than each of the 8 other FP32 targets; the closest, jax-jit, is 1.8x slower (1.6 to 2.0)`.
+    For example `at 95 %: litert is faster than each of the 8 other FP32 targets; the closest, jax-jit, is 1.8x slower
+    (1.6 to 2.0)`.
 
     Args:
+        ships: the name of what is shipped.
         slower: how many are significantly worse, of so many `others`.
         those: what these others are, as in `FP32 targets`.
         closest: the name of the best of those that are worse, and its ratio to what is shipped.
     """
     every = f"the only other {those}" if others == 1 else f"the {others} other {those}"
     if not slower:
-        return f"not significantly {words.less} than {'' if others == 1 else 'any of '}{every}"
+        return f"{ships} is not significantly {words.less} than {'' if others == 1 else 'any of '}{every}"
     told = "" if others == 1 else "each of " if slower == others else f"{slower} of "
-    told = f"95 %: {words.less} than {told}{every}"
+    told = f"at 95 %: {ships} is {words.less} than {told}{every}"
     if closest is None:
         return told
     name, ratio = closest
@@ -117,10 +131,34 @@ def tell_close_ratio(ratio: Comparison, than: str) -> str:
     return f"{tell(ratio.value)} than {than} ({tell(ratio.low)} to {tell(ratio.high)})"
 
 
-def tell_reach(ratio: Comparison | None) -> str:
-    """Write how far from 1 a control's ratio may lie: ` (within 6 %)`; "" if that isn't known."""
-    low, high = ratio.reading if ratio else (None, None)
-    return f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+def tell_controls(groups: Sequence[GroupSummary], among: str = "group") -> str:
+    """Tell how the controls came out: `control (a hidden copy of numpy) equal (within 6 %)`.
+
+    Several groups share it: `control (a hidden copy of each baseline) equal in 3, not different in 2 of 5 groups`.
+
+    Args:
+        among: what each of several controls is of.
+    """
+    if len(groups) == 1:
+        (group,) = groups
+        state, ratio = _name_state(group.control), group.control.ratio
+        low, high = ratio.reading if ratio else (None, None)
+        reach = f" (within {100 * (max(high, 1 / low) - 1):.2g} %)" if low and high else ""
+        if ratio and state == CONTROL_BROKEN:
+            reach = f", {tell_ratio(ratio)}: no verdict is given"
+        copied = short(group.baseline) if group.baseline else "the baseline"
+        return f"control (a hidden copy of {copied}) {state}{reach}"
+    found = Counter(_name_state(group.control) for group in groups)
+    states = [f"{state} in {found[state]}" for state in CONTROL_STATES if found[state]]
+    told = next(iter(found)) if len(found) == 1 else f"{', '.join(states)} of {len(groups)} {among}s"
+    return f"control (a hidden copy of each baseline) {told}"
+
+
+def _name_state(control: Control) -> str:
+    low, high = control.ratio.reading if control.ratio else (None, None)
+    if control.ratio is None or (control.holds is None and not (low and high)):
+        return NOT_COMPARED
+    return {True: CONTROL_HELD, False: CONTROL_BROKEN, None: CONTROL_OPEN}[control.holds]
 
 
 def tell_direction(value: float, words: Words = SPEED, spread: float = 1.0) -> str:

@@ -87,8 +87,8 @@ def commands_of(found: Document) -> list[str]:
     [
         ({}, 4),
         ({"of_several": True, "command": "shootout run --model 'my net.onnx'"}, 4),
-        ({"within": 0.2, "goes_on": True, "complete": False, "command": "shootout run toy"}, 1),
-        ({"within": math.inf, "goes_on": True, "complete": False, "command": "shootout run toy"}, 1),
+        ({"within": 0.2, "complete": False, "command": "shootout run toy"}, 1),
+        ({"within": math.inf, "complete": False, "command": "shootout run toy"}, 1),
     ],
 )
 def test_each_command_that_a_screen_proposes_is_one_of_ours(changes: dict[str, Any], count: int):

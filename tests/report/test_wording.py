@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
+from typing import Any
 
 import pytest
+from support.races.cells import CONTROLS, row
 
-from shootout.results.document import Ratio, ratio_of
+from shootout.report.notes import tell_trust
+from shootout.results.document import Control, GroupSummary, Ratio, ratio_of
 from shootout.results.wording import (
     PRICE,
     SMALLNESS,
     tell_close_ratio,
+    tell_controls,
     tell_direction,
     tell_factor,
     tell_lead,
@@ -143,3 +147,34 @@ def test_a_limit_of_a_few_percent_is_read_by_thousandths():
         value=1.003, low=0.991, high=1.014, verdict=OPEN, restarts_needed=None, sd=None, restarts=5
     )  # fmt: skip
     assert tell_close_ratio(near, "b") == "1.003x slower than b (1.009x faster to 1.014x slower)"
+
+
+def control(holds: bool | None, ratio: Ratio | None) -> GroupSummary:
+    kept: Any = {"void_share": 0.0, "void_reasons": {}, "restarts": 5}
+    return GroupSummary(name="g", baseline="a:cpu:fp32", control=Control(ratio=ratio, holds=holds), **kept)
+
+
+HELD, OPEN, ALONE = (
+    control(True, CONTROLS[True]),
+    control(None, CONTROLS[None]),
+    control(None, None),
+)
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([HELD], "a) equal (within 2 %)"),
+        ([OPEN], "a) not different (within 20 %)"),
+        ([ALONE], "a) not compared yet"),
+        ([control(False, None)], "a) not compared yet"),
+        ([control(False, CONTROLS[False])], "a) DIFFERENT, 1.50x slower (1.47 to 1.53): no verdict is given"),
+        ([HELD, HELD], "each baseline) equal"),
+        ([ALONE, HELD, OPEN], "each baseline) equal in 1, not different in 1, not compared yet in 1 of 3 groups"),
+    ],
+)
+def test_a_control_is_told_in_the_same_words_of_one_group_and_of_several(groups: list[GroupSummary], told: str):
+    assert tell_controls(groups) == f"control (a hidden copy of {told}"
+    (line,) = tell_trust(groups[0], [row("a", 1e6)], full=False)
+    if len(groups) == 1 and groups[0].control.ratio:
+        assert line.endswith(f"Control (a hidden copy of {told}.")

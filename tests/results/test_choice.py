@@ -12,6 +12,7 @@ from shootout.contract import BoundStanding, NotRunKind, Scenario
 from shootout.results.choice import UNCHECKED, UNJUDGED, choose
 from shootout.results.crossovers import Kind
 from shootout.results.document import Answer, Crossover, Rate, Serving, Shipped, ratio_of
+from shootout.stats.goals import Aim
 from shootout.stats.verdicts import Verdict
 
 SLOW, FAST = row("slow", 2_000), row("fast", 500)
@@ -94,11 +95,15 @@ def test_what_would_part_it_from_the_nearest_is_told_with_the_command():
 
 
 def test_an_unfinished_race_goes_on_for_that():
-    facts: dict[str, Any] = {"within": 0.2, "goes_on": True, "restart_s": 3.0}
+    facts: dict[str, Any] = {"within": 0.2, "complete": False, "restart_s": 3.0}
     begun = {"command": "shootout run toy", "run": "results/toy/now"}
     sure = choose(cell(SLOW, FAST, row("near", 515), **facts, **begun)).sure
     assert sure.command == "shootout run toy --out results/toy/now --max-time 2m", "27 more, of 3 s"
     assert choose(cell(SLOW, FAST, row("near", 515), **facts)).sure.command is None, "from Python nothing is typed"
+    for ended in ({"aim": Aim.BASELINE}, {"complete": True}):
+        other = choose(cell(SLOW, FAST, row("near", 515), **{**facts, **begun, **ended})).sure.command
+        assert other
+        assert "--out" not in other, "the same command wouldn't race for the best any more"
 
 
 def test_no_command_is_given_that_ends_before_it_could_tell():
