@@ -25,7 +25,8 @@ from shootout.commands.options import (
     GroupedCommand,
     GroupedCommands,
     Json,
-    RayAddress,
+    On,
+    OnHost,
     To,
     declare,
 )
@@ -99,7 +100,7 @@ def run(
     full: Full = False,
     as_json: Json = False,
     to: To = None,
-    ray: RayAddress = None,
+    on: On = None,
     **options: Unpack[RunOptions],
 ) -> None:
     """Race backends on a model, or on a study of several models, and say which to ship.
@@ -107,11 +108,21 @@ def run(
     Exit codes: 0 measured, 3 nothing measured, 4 a target named in --backends failed, 6 one can't run on this machine,
     7 no clear result (with --require-verdict).
     """
-    if ray:
+    if on:
         from shootout.commands.fleet import run_on_fleet
+        from shootout.commands.run import command_of
 
         raise typer.Exit(
-            run_on_fleet(study, options, address=ray, dry_run=dry_run, full=full, as_json=as_json, to=to or ())
+            run_on_fleet(
+                study,
+                options,
+                address=on,
+                dry_run=dry_run,
+                full=full,
+                as_json=as_json,
+                to=to or (),
+                command=command_of(sys.argv[1:]),
+            )
         )
     from shootout.commands.run import run
 
@@ -252,11 +263,16 @@ def ship(
         str,
         typer.Option("--format", help="Form of the folder: folder (default), triton, ovms or mlflow.", metavar="FORM"),
     ] = "folder",
+    on: OnHost = None,
 ) -> None:
     """Export a measured target as a folder to deploy: model, load.py, check.py, requirements.
 
     Exit codes: 0 written, 3 no candidate meets the policy's limits, 7 not enough evidence.
     """
+    if on:
+        from shootout.commands.elsewhere import ship_there
+
+        raise typer.Exit(ship_there(on, folder, out, target=target, policy=policy, group=group, form=layout))
     from shootout.commands.ship import ship
 
     raise typer.Exit(ship(folder, out, target=target, policy=policy, group=group, form=layout))
@@ -348,8 +364,12 @@ def sensitivity(
 
 
 @command(MachineOptions, MACHINE)
-def doctor(*, as_json: Json = False, **options: Unpack[MachineOptions]) -> None:
+def doctor(*, as_json: Json = False, on: OnHost = None, **options: Unpack[MachineOptions]) -> None:
     """Show what works here, what is missing and how to get it, and how quiet this machine is."""
+    if on:
+        from shootout.commands.elsewhere import doctor_there
+
+        raise typer.Exit(doctor_there(on, options, as_json=as_json))
     from shootout.commands.doctor import doctor
 
     raise typer.Exit(doctor(options, as_json=as_json))

@@ -299,6 +299,7 @@ class Capabilities:
         rest: what its quantized models compute in otherwise, if not BF16 (GPU) or FP32 (CPU); schemes may tell.
         variables: of the environment that it needs too (see `placement.passed_on`); one may end in `*`.
         classical: whether it reads ONNX files with operators of `ai.onnx.ml`, such as ensembles of trees.
+        portable: whether a build for the CPU is a file that any CPU runs, so that one machine can build for another.
     """
 
     consumes: tuple[Artifact, ...]
@@ -312,6 +313,7 @@ class Capabilities:
     rest: Rests = field(default_factory=dict)
     variables: tuple[str, ...] = ()
     classical: bool = False
+    portable: bool = False
 
     @property
     def devices(self) -> frozenset[Device]:

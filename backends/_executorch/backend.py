@@ -59,6 +59,7 @@ class ExecuTorchAdapter:
         targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *SCHEMES)),
         schemes=SCHEMES,
         options=OPTIONS,
+        portable=True,
     )
 
     def probe(self, device: Device) -> Availability:

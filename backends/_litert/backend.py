@@ -52,6 +52,7 @@ class LiteRtAdapter:
     capabilities = Capabilities(
         consumes=(Artifact.MODULE,),
         targets=frozenset((Device.CPU, precision) for precision in (Precision.FP32, *INTEGERS)),
+        portable=True,
         schemes=SCHEMES,
         options=(
             Option(name=KERNELS, help="whose kernels run in place of XNNPACK's: LiteRT's own", values=(BUILTIN,)),

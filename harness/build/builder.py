@@ -23,9 +23,10 @@ from shootout.backends.installed import install_bytes
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S, LOAD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, Artifact, Device, Precision, Target
-from shootout.errors import ArmFailed, Hung, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
-from shootout.export import client
+from shootout.errors import ArmFailed, ArmOut, Hung, ModelError, NotRun, NotRunKind, ShootoutError, SkippedArm
+from shootout.export import cache, client
 from shootout.export.client import Request
+from shootout.export.delivery import Delivery, ModelKey, ProbeKey, name_build
 from shootout.exported.model import INPUTS, ExportedModel, sha256
 from shootout.exported.shipped_folder import MANIFEST
 from shootout.host import cuda_driver
@@ -41,8 +42,7 @@ from shootout.worker.interpreters import PythonInterpreter
 from shootout.worker.precision_checks import probe_fault, probe_name
 
 Exported = ExportedModel | ShootoutError
-ProbeKey = tuple[str, str, Device]
-"""The probe's model, its variant, and the device that the variant is for."""
+UNSENT = "it wasn't exported for this machine, since the study doesn't name this size: add it to the study"
 PROBE_BATCHES = {"permutation_probe": PROBE_BATCH, "grid_probe": GRID_BATCH}
 
 
@@ -55,12 +55,13 @@ class Exports:
         probes: by `probe_key`; one that couldn't be exported is missing.
     """
 
-    models: Mapping[tuple[str, str, str, int, Device], Exported]
+    models: Mapping[ModelKey, Exported]
     probes: Mapping[ProbeKey, ExportedModel]
 
     def of(self, group: PlannedGroup, arm: Arm) -> Exported:
         """Return the exported model that this arm is built from, or why there is none."""
-        return self.models[group.record.name, *_request_key(group.request_of(arm))]
+        key = (group.record.name, *_request_key(group.request_of(arm)))
+        return self.models.get(key) or ModelError(UNSENT)
 
 
 def export_all(
@@ -107,6 +108,26 @@ def export_all(
         },
         probes={key: result for key, result in proofs.items() if isinstance(result, ExportedModel)},
     )
+
+
+def open_delivery(delivery: Delivery) -> Exports:
+    """Open the exported models that another machine made for this one, which lie in the cache.
+
+    Raises:
+        ShootoutError: there is none that could be measured.
+    """
+    models = {
+        key: made if isinstance(made, ShootoutError) else _open_sent(made) for key, made in delivery.models.items()
+    }
+    errors = [made for made in models.values() if isinstance(made, ShootoutError) and not isinstance(made, SkippedArm)]
+    if errors and not any(isinstance(made, ExportedModel) for made in models.values()):
+        raise errors[0]
+    probes = {key: cache.lookup(made) for key, made in delivery.probes.items()}
+    return Exports(models=models, probes={key: made for key, made in probes.items() if made})
+
+
+def _open_sent(key: str) -> Exported:
+    return cache.lookup(key) or ModelError("what was exported on another machine and sent here is gone: run again")
 
 
 def needs_of(groups: Iterable[PlannedGroup]) -> set[str]:
@@ -189,6 +210,7 @@ class Builder:
     logs: Path
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     progress: Progress | None = None
+    delivery: Delivery | None = None
     _working: set[process.WorkerProcess] = field(default_factory=set, init=False)
     _stopped: Event = field(default_factory=Event, init=False)
     _locks: dict[str, Lock] = field(default_factory=dict, init=False)
@@ -244,7 +266,9 @@ class Builder:
         return replace(build, install_bytes=install_bytes(arm.target, *there))
 
     def holds(self, arm: Arm, model: ExportedModel, version: str, runs: bool) -> bool:
-        """Return whether this build seems to be in the cache; it isn't read."""
+        """Return whether this build seems to be in the cache, or was delivered; it isn't read."""
+        if self.delivery and name_build(model.key, arm) in self.delivery.builds:
+            return True
         return (self.cache / "built" / self._cache_key(arm, model, version, runs) / _RECORD).exists()
 
     @contextmanager
@@ -278,10 +302,7 @@ class Builder:
         if not folder.exists():
             return None
         try:
-            record = open_sealed(folder / _RECORD)
-            for name, digest in record["files"].items():
-                if sha256(folder / name) != digest:
-                    raise ValueError(f"{name} was changed after it was written")
+            record = _read_record(folder)
             mark_used(folder)
             return _make_built_arm(folder, arm, model, record, cached=True)
         except (OSError, ValueError, KeyError) as error:
@@ -302,8 +323,7 @@ class Builder:
         folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with scratch(self.cache) as fresh:
             with place as worker:
-                answer, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=fresh)
-                facts = dict(reported.check_facts(answer))
+                facts, build_s = self._make(worker, arm, model, fresh, limit)
                 probe = self._run_probe(worker, arm, limit) if runs and not facts.get("elsewhere") else None
             record = {"facts": facts, "build_s": build_s, "probe": probe}
             record["files"] = {str(p.relative_to(fresh)): sha256(p) for p in fresh.rglob("*") if p.is_file()}
@@ -312,14 +332,33 @@ class Builder:
             fresh.rename(folder)
         return _make_built_arm(folder, arm, model, record, cached=False)
 
+    def _make(
+        self, worker: process.WorkerProcess, arm: Arm, model: ExportedModel, folder: Path, limit: Deadline
+    ) -> tuple[dict[str, Any], float]:
+        """Build into an empty folder, or copy there what another machine built; return its facts, and seconds.
+
+        Raises:
+            ArmOut: it can't be built, or that machine could not build it.
+        """
+        if self.delivery and (sent := self.delivery.builds.get(name_build(model.key, arm))):
+            if isinstance(sent, NotRun):
+                raise ArmOut(sent)
+            record = _read_record(sent)
+            shutil.copytree(sent, folder, ignore=shutil.ignore_patterns(_RECORD), dirs_exist_ok=True)
+            facts = record["facts"]
+            notes = [*facts.get("notes", ()), f"built on {self.delivery.made_on}, and sent"]
+            return {**facts, "notes": notes}, record["build_s"]
+        answer, build_s = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=model, arm=arm, folder=folder)
+        return dict(reported.check_facts(answer)), build_s
+
     def _run_probe(self, worker: process.WorkerProcess, arm: Arm, limit: Deadline) -> str | None:
         """Run a probe through the same adapter, in the same process, on a model of its own."""
         probe = self._probe_exported(arm)
         if probe is None:
             return None
-        asked = replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
+        asked = as_probe(arm)
         with scratch(self.cache) as folder:
-            facts, _ = ask(worker, "build", BUILD_TIMEOUT_S, limit, exported=probe, arm=asked, folder=folder)
+            facts, _ = self._make(worker, asked, probe, folder, limit)
             built = Built(arm=asked, exported=probe, folder=folder, facts=facts)
             answer: str = ask(worker, "probe", LOAD_TIMEOUT_S, limit, built=built)
         return answer
@@ -348,7 +387,15 @@ class Builder:
             probe.key if probe and runs else None,
             [version_of(package) for package in backends.entry(backend).makers],
         ]
+        if self.delivery:  # another build of the same, by another version there, is another one here
+            named = [name_build(model.key, arm), *([name_build(probe.key, as_probe(arm))] if probe else [])]
+            content.append([getattr(self.delivery.builds.get(name), "name", None) for name in named])
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def as_probe(arm: Arm) -> Arm:
+    """Return the arm as its probe is built: with the words of its scheme that apply to any model."""
+    return replace(arm, target=replace(arm.target, scheme="+".join(scheme_of(arm.target).for_probe().words)))
 
 
 def ask(worker: process.WorkerProcess, command: str, most_s: float, limit: Deadline, **arguments: Any) -> Any:
@@ -372,6 +419,20 @@ def _code_of(target: Target) -> list[Path]:
     own = description.code_of(backends.get(backend)) if shipped else map(Path, backends.describe(backend).code)
     shared = (Path(package.__path__[0]) for package in (backends, quantize))
     return [*own, *(file for folder in shared for file in sorted(folder.glob("*.py")))]
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """Read what is said of a build, once all its files are known to be as they were written.
+
+    Raises:
+        OSError: something is missing.
+        ValueError: something was changed.
+    """
+    record = open_sealed(folder / _RECORD)
+    for name, digest in record["files"].items():
+        if sha256(folder / name) != digest:
+            raise ValueError(f"{name} was changed after it was written")
+    return record
 
 
 def _make_built_arm(

@@ -12,12 +12,13 @@ from typing import Protocol
 
 from shootout import backends, budget
 from shootout.backends.adapter import Built
-from shootout.build.builder import Builder, BuiltArm, Exports, ProbeKey, ask, export_all, needs_of
+from shootout.build.builder import Builder, BuiltArm, Exports, ask, export_all, needs_of, open_delivery
 from shootout.build.pool import BuildPool, lanes
 from shootout.clock import Deadline
 from shootout.constants import BUILD_TIMEOUT_S
 from shootout.contract import SCALED, Arm, NotRun, NotRunKind
 from shootout.errors import ArmOut, Hung, ModelError, ShootoutError, SkippedArm, UsageError
+from shootout.export.delivery import ProbeKey
 from shootout.exported.model import ExportedModel
 from shootout.host import store
 from shootout.host.scratch import collect
@@ -111,6 +112,7 @@ class Preparation:
             logs=self.logs,
             interpreters=self.plan.interpreters,
             progress=self.progress,
+            delivery=self.plan.delivery,
         )
         jobs = [BuildJob(group, arm) for group in wanted for arm in self._arms_to_build(group)]
         self._waiting.update(jobs)
@@ -126,8 +128,7 @@ class Preparation:
             for job in early:
                 pool.submit(job, partial(self._build_arm, job, builder))
             with _called_off(jobs):
-                needs = needs_of([*self.plan.groups, *wanted])  # of all groups, since others of a model may join later
-                exports = export_all(wanted, self.progress, self.deadline, set(self.begun_on.values()), needs)
+                exports = self._obtain_exports(wanted)
                 probes |= exports.probes
                 for group in wanted:
                     self._hand_out([job for job in jobs if job.group is group], exports)
@@ -142,6 +143,17 @@ class Preparation:
             self._begin_builds(alone, kept, pool, builder, limit)
             ready |= self._collect_builds(pool, limit)
         return {group.record.name: self._of_group(group, ready) for group in wanted}
+
+    def _obtain_exports(self, groups: Sequence[PlannedGroup]) -> Exports:
+        """Export what the groups need, or open what another machine exported for them.
+
+        Raises:
+            ShootoutError: nothing that could be measured could be exported.
+        """
+        if self.plan.delivery:
+            return open_delivery(self.plan.delivery)
+        needs = needs_of([*self.plan.groups, *groups])  # of all groups, since others of a model may join later
+        return export_all(groups, self.progress, self.deadline, set(self.begun_on.values()), needs)
 
     def _describe_work(self, jobs: Sequence[BuildJob]) -> str:
         """Describe the work, and its time limit if there is one."""

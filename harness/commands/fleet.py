@@ -1,51 +1,48 @@
-"""`shootout run … --ray ADDRESS`: ask the nodes, deal the groups, measure, merge, print.
+"""`shootout run … --on ADDRESS`: ask the nodes, deal the groups, measure, merge, print.
 
-Both ends are here: `run_on_fleet` works where the command was typed, and `main` is what a node runs:
-`python -m shootout.commands.fleet FOLDER PARENT_PID`. FOLDER holds the job; the answer is left there, and the run
-folder lies below.
+A node is one of a Ray cluster's, or a host that is reached by ssh. The latter needs no torch and no converter: what it
+measures is exported here, and built here if any CPU can run the build.
 """
 
 from __future__ import annotations
 
-import json
-import signal
-import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from shootout.clock import Deadline, seconds_until, utc_in
+from shootout.build.deliver import deliver
+from shootout.clock import Deadline, utc_in
 from shootout.commands.decide import print_merged
 from shootout.commands.output import print_answer, print_document, show_progress
-from shootout.commands.run import exit_code, measure
 from shootout.compare.merge import merge_runs
 from shootout.contract import NotRun, NotRunKind
-from shootout.errors import ExitCode, ShootoutError, UsageError
+from shootout.errors import ExitCode, UsageError
+from shootout.export.delivery import Delivery, to_json
+from shootout.fleet import ray_cluster, ssh_hosts
 from shootout.fleet.node_kinds import FleetNode, NodeKind, find_kinds
-from shootout.fleet.node_side import ANSWER, JOB, zip_folder
+from shootout.fleet.node_side import zip_folder
+from shootout.fleet.nodes import NodeLost, Nodes
 from shootout.fleet.parcel import Parcel, pack
-from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, narrow_identity, share_s, write_part
-from shootout.fleet.ray_cluster import NodeLost, RayCluster, RayJob, connect
+from shootout.fleet.parts import FleetPart, deal, find_held, find_parts, give_up, share_s, write_part
 from shootout.formats.files import check_files, write_files
-from shootout.host import environment, gpu
-from shootout.host.child import leave_with
 from shootout.host.locks import folder_lock
-from shootout.host.placement import pass_on
+from shootout.host.store import cache_folder
 from shootout.journal import journal
 from shootout.journal.merged import write_index
 from shootout.journal.records import Header
-from shootout.journal.run_folder import header, new_folder
-from shootout.report import dry_run as preview
+from shootout.journal.run_folder import new_folder
 from shootout.report.progress import ProgressDisplay
 from shootout.results.analysis import analyse
 from shootout.study import points, selection
+from shootout.study.group import GroupRecord, confirming_name
 from shootout.study.options import RunOptions
-from shootout.study.plan import Plan, make_plan
-from shootout.study.schema import Study, checked
+from shootout.study.plan import PlannedGroup
+from shootout.study.schema import Study
 from shootout.units import counted, size, span
 
 ALONE = ("policy", "trace")
@@ -70,46 +67,92 @@ def run_on_fleet(
     full: bool,
     as_json: bool,
     to: Sequence[Path] = (),
+    command: Sequence[str] = (),
 ) -> int:
     """Measure a study on each kind of node of a cluster; return the exit code.
 
     Args:
-        address: of the cluster, as `connect` takes it.
+        address: of the nodes, as `reach` takes it.
         full: as `shootout merge` has it.
         to: files to write what was measured into as well.
+        command: see `Header`.
 
     Raises:
         UsageError: nothing answers there, or the nodes or the study can't be used; says why.
     """
     if alone := [name for name in ALONE if options.get(name)]:
-        raise UsageError(f"--{alone[0]} is for a run on this machine: measure with --ray, then use `shootout decide`")
+        raise UsageError(f"--{alone[0]} is for a run on this machine: measure with --on, then use `shootout decide`")
     check_files(to)
     chosen = selection.choose(study, options)
     if shipped := next((target for target in points.targets_of(chosen) if target.folder), None):
         raise UsageError(
-            f"{shipped}: the folder isn't sent to nodes. Race it on a machine of each kind, without --ray, and use "
+            f"{shipped}: the folder isn't sent to nodes. Race it on a machine of each kind, without --on, and use "
             "`shootout merge`"
         )
     out = Path(options.get("out") or new_folder(Path("results") / chosen.name))
     if options.get("fresh") and out.exists():
-        raise UsageError(f"--fresh with --ray: remove {str(out)!r} yourself, or choose another --out")
+        raise UsageError(f"--fresh with --on: remove {str(out)!r} yourself, or choose another --out")
     limit, parcel = Deadline(options.get("max_time_s")), pack(chosen)
-    job = _make_job(parcel, options)
-    with connect(address, parcel) as cluster, show_progress() as progress:
+    job = _make_job(parcel, options, command)
+    with show_progress() as progress, reach(address, parcel, out, progress) as cluster:
         kinds = find_kinds(ask_nodes(cluster, job, progress))
         parts = plan_parts(kinds, out, chosen)
         if dry_run:
             plan = describe_plan(kinds, parts, parcel)
             return print_answer(render_plan(plan), plan, as_json=as_json)
-        code = measure_parts(cluster, out, job, kinds, parts, limit, progress)
+        code = measure_parts(cluster, out, job, kinds, parts, limit, progress, partial(_deliver, chosen, parcel))
         progress.say(f"run folder: {out}")
     printed = print_runs(out, full=full, as_json=as_json, to=to)
     return code or printed
 
 
-def _make_job(parcel: Parcel, options: RunOptions) -> dict[str, Any]:
-    """Return what every job has in common, as JSON values; `groups` and `ends_utc` tell one from another."""
+def reach(address: str, parcel: Parcel, out: Path, progress: ProgressDisplay) -> AbstractContextManager[Nodes[Any]]:
+    """Connect to the nodes that `--on` names.
+
+    Raises:
+        UsageError: the address is none, or nothing can be used there; says what to do.
+    """
+    if address.startswith(ssh_hosts.SCHEME):
+        return ssh_hosts.connect(address, parcel, str(out.absolute()), progress.say)
+    if address.startswith(ray_cluster.SCHEME):
+        return ray_cluster.connect(address.removeprefix(ray_cluster.SCHEME), parcel)
+    raise UsageError(f"--on {address!r} is neither ssh://[USER@]HOST[,ssh://…] nor ray:HOST:PORT nor ray:auto")
+
+
+def _deliver(study: Study, parcel: Parcel, kind: NodeKind, progress: ProgressDisplay, limit: Deadline) -> Delivery:
+    """Make here what the nodes of a kind are to measure."""
+    here = dict(zip(parcel.fields["model"], study.model, strict=True))
+    groups = [_plan_from_here(study, group, kind.nodes[0], here) for group in kind.nodes[0].header.groups]
+    made = deliver(groups, progress, limit)
+    there = {model: name for name, model in here.items()}
+    models = {
+        (name, there.get(model, model), variant, batch, device): one
+        for (group, model, variant, batch, device), one in made.models.items()
+        for name in (group, confirming_name(group))
+    }
+    return replace(made, models=models)
+
+
+def _plan_from_here(study: Study, record: GroupRecord, node: FleetNode, here: Mapping[str, str]) -> PlannedGroup:
+    """Return a group as a node planned it, with the files' names as they are here.
+
+    Args:
+        here: a model's name, by the name that it has there.
+    """
+    named = {points.group_name(point): point for point in points.points(study)}
+    point = next(named[name] for name in sorted(named, key=len, reverse=True) if record.name.startswith(name))
+    arms = tuple(replace(arm, model=here.get(arm.model, arm.model)) for arm in record.arms)
+    away = NotRun(NotRunKind.UNAVAILABLE, "it can't run there")
+    skips = {arm.label: away for arm in arms if arm.label not in node.playing[record.name] and not arm.control}
+    return PlannedGroup(
+        record=record.model_copy(update={"arms": arms}), request=points.request(study, point), skips=skips
+    )
+
+
+def _make_job(parcel: Parcel, options: RunOptions, command: Sequence[str]) -> dict[str, Any]:
+    """Return what every job of a run has in common, as JSON values; `do`, `groups` and `ends_utc` tell them apart."""
     return {
+        "do": "plan",
         "study": dict(parcel.fields),
         "named": list(options.get("backends", ())),
         "env": list(options.get("env", ())),
@@ -118,10 +161,13 @@ def _make_job(parcel: Parcel, options: RunOptions) -> dict[str, Any]:
         "strict": bool(options.get("strict")),
         "groups": None,
         "ends_utc": None,
+        "delivery": None,
+        "command": [*command],
+        "on": "",
     }
 
 
-def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: ProgressDisplay) -> list[FleetNode]:
+def ask_nodes(cluster: Nodes[Any], job: Mapping[str, Any], progress: ProgressDisplay) -> list[FleetNode]:
     """Ask every node what it is and what it would measure, all at once; a node that can't tell is named and left out.
 
     Raises:
@@ -147,7 +193,9 @@ def ask_nodes(cluster: RayCluster, job: Mapping[str, Any], progress: ProgressDis
                 faults.append(f"{place.name}: {answer['error']}")
                 continue
             begins = Header.model_validate(answer["header"])
-            found.append(FleetNode(place=place, header=begins, cells=answer["cells"], estimate_s=answer["estimate_s"]))
+            found.append(
+                FleetNode(place=place, header=begins, playing=answer["playing"], estimate_s=answer["estimate_s"])
+            )
     finally:
         for asking in jobs.values():
             cluster.release(asking)
@@ -173,21 +221,27 @@ def plan_parts(kinds: Sequence[NodeKind], out: Path, study: Study) -> list[Fleet
 
 
 def measure_parts(
-    cluster: RayCluster,
+    cluster: Nodes[Any],
     out: Path,
     job: Mapping[str, Any],
     kinds: Sequence[NodeKind],
     parts: Sequence[FleetPart],
     limit: Deadline,
     progress: ProgressDisplay,
+    make: Callable[[NodeKind, ProgressDisplay, Deadline], Delivery],
 ) -> int:
     """Let the nodes measure the parts, and keep each run folder that comes back; return the exit code.
 
     The folder is a merged one of all parts that have come, also after Ctrl-C.
+
+    Args:
+        make: exports and builds what a kind's nodes are to measure, if they get that from here.
     """
     ends_utc = None if limit.seconds is None else utc_in(limit.left_s)
     nodes = {kind.key: kind.nodes for kind in kinds}
-    running, codes = dict[RayJob, FleetPart](), list[int]()
+    asked = {part.kind for part in parts}
+    made = {kind.key: make(kind, progress, limit) for kind in kinds if cluster.gets_exports and kind.key in asked}
+    running, codes = dict[Any, FleetPart](), list[int]()
     out.mkdir(parents=True, exist_ok=True)
 
     def collect(seconds: float) -> None:
@@ -212,8 +266,19 @@ def measure_parts(
         try:
             for part in parts:
                 places = [node.place for node in ([part.node] if part.node else nodes[part.kind])]
-                words = {**job, "groups": [*part.groups], "ends_utc": ends_utc}
-                running[cluster.measure(places, words, _zip_begun(out / part.name))] = part
+                delivery = made.get(part.kind)
+                words = {
+                    **job,
+                    "do": "measure",
+                    "groups": [*part.groups],
+                    "ends_utc": ends_utc,
+                    "delivery": delivery and to_json(delivery),
+                }
+                running[
+                    cluster.measure(
+                        places, words, _zip_begun(out / part.name), _folders_of(delivery) if delivery else None
+                    )
+                ] = part
             while running and limit.left_s > -STOP_S:
                 collect(LOOK_S)
             if running:
@@ -234,13 +299,19 @@ def measure_parts(
     return combine_codes(codes)
 
 
+def _folders_of(delivery: Delivery) -> dict[str, Path]:
+    """Return the folders that a delivery consists of, by their places below a node's cache."""
+    exported = {f"exported/{key}": cache_folder() / key for key in delivery.keys}
+    return exported | {f"fleet/{folder.name}": folder for folder in delivery.folders}
+
+
 def _zip_begun(folder: Path) -> bytes:
     """Return what a node needs to go on with a part; empty if it would start over."""
     return zip_folder(folder) if journal.begun(folder) and not journal.read(folder).untouched else b""
 
 
 def _keep_part(
-    cluster: RayCluster, job: RayJob, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
+    cluster: Nodes[Any], job: Any, folder: Path, part: FleetPart, node: FleetNode, progress: ProgressDisplay
 ) -> int:
     """Write the run folder that a part's node returned; return its exit code.
 
@@ -296,7 +367,7 @@ def describe_plan(kinds: Sequence[NodeKind], parts: Sequence[FleetPart], parcel:
                         "name": part.name,
                         "node": node.place.name,
                         "groups": list(part.groups),
-                        "cells": sum(node.cells.get(name, 0) for name in part.groups),
+                        "cells": node.count_cells(part.groups),
                         "estimate_s": round(share_s(node, part.groups), 1),
                     }
                     for part, node in _expect_nodes(kind, parts)
@@ -333,53 +404,3 @@ def _expect_nodes(kind: NodeKind, parts: Sequence[FleetPart]) -> list[tuple[Flee
     mine = [part for part in parts if part.kind == kind.key]
     free = [node for node in kind.nodes if node not in [part.node for part in mine]]
     return [(part, part.node or free.pop(0)) for part in mine]
-
-
-def main() -> None:
-    """Do a job on a node, and leave its answer."""
-    folder, parent = Path(sys.argv[1]), int(sys.argv[2])
-    leave_with(parent)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # how `NodeJob.stop` ends it
-    try:
-        answer = answer_job(json.loads((folder / JOB).read_text(encoding="utf-8")))
-    except ShootoutError as error:
-        answer = {"error": str(error), "code": error.exit_code}
-    (folder / ANSWER).write_text(json.dumps(answer), encoding="utf-8")
-
-
-def answer_job(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan the study here, and measure the groups that the job names; with none, tell what it would measure.
-
-    Raises:
-        ShootoutError: the study can't be planned or measured here.
-    """
-    limit = Deadline(None if job["ends_utc"] is None else seconds_until(job["ends_utc"]))
-    study = checked(job["study"])
-    pass_on(job["env"])
-    gpu.choose_gpu(job["gpu"], {target.device for target in points.targets_of(study)})
-    plan = make_plan(study, job["named"], fresh=job["fresh"])
-    if job["groups"] is None:
-        return {
-            "header": header(plan, environment.facts()).model_dump(mode="json"),
-            "cells": dict(
-                Counter(group.record.name for group in plan.groups for arm in group.playing if not arm.control)
-            ),
-            "estimate_s": preview.least_seconds(plan) + preview.preparing_s(plan),
-        }
-    mine = narrow(plan, job["groups"])
-    with show_progress() as progress:
-        document = measure(mine, Path(job["out"]), fresh=False, limit=limit, progress=progress, wait=limit)
-    return {"code": exit_code(document, mine, strict=job["strict"])}
-
-
-def narrow(plan: Plan, names: Sequence[str]) -> Plan:
-    """Return the plan with these groups alone; with all of them, what `shootout run` here would do."""
-    groups = [group for group in plan.groups if group.record.name in {*names}]
-    if len(groups) == len(plan.groups):
-        return plan
-    identity = narrow_identity(plan.identity, [group.record.name for group in plan.groups], [*names])
-    return replace(plan, groups=groups, identity=identity)
-
-
-if __name__ == "__main__":
-    main()

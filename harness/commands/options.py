@@ -150,11 +150,21 @@ To = Annotated[
         rich_help_panel=HelpGroup.WHERE,
     ),
 ]
-RayAddress = Annotated[
+On = Annotated[
     str | None,
     typer.Option(
-        "--ray",
-        help="Measure on each kind of node of a Ray cluster (docs/fleet.md): HOST:PORT, or auto.",
+        "--on",
+        help="Measure elsewhere (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON], or several of these joined "
+        "by commas; or on a Ray cluster: ray:HOST:PORT, ray:auto.",
+        metavar="ADDRESS",
+        rich_help_panel=HelpGroup.WHERE,
+    ),
+]
+OnHost = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Do it on a host (docs/fleet.md): ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON].",
         metavar="ADDRESS",
         rich_help_panel=HelpGroup.WHERE,
     ),

@@ -145,6 +145,7 @@ def measure(
     racing_s: float | None = None,
     wait: Deadline | None = None,
     command: Sequence[str] = (),
+    on: str = "",
 ) -> Document:
     """Measure what is planned into the run folder `out`, going on with what is unfinished there.
 
@@ -154,7 +155,7 @@ def measure(
         trace: when all is measured, also write where the time of each arm's calls goes.
         goes_on: whether a finished run is taken up again.
         racing_s: seconds for the racing alone; None: the plan's, and without a limit of its own if there is a `limit`.
-        command: see `Header`.
+        command, on: see `Header`.
         wait: when to stop waiting for this machine; None: never. Where it is `limit` itself, that isn't put off.
 
     Raises:
@@ -179,7 +180,7 @@ def measure(
                 facts = environment.facts()
                 wanted = plan.ceilings_at if limit.allows(CEILINGS_S * len(plan.ceilings_at)) else ()
                 ceilings = known_ceilings(wanted, plan.placement, facts, progress.say)
-                file.append(header(plan, {**facts, "ceilings": ceilings}, command))
+                file.append(header(plan, {**facts, "ceilings": ceilings}, command, on))
             elif nearest := find_nearest(_recorded_groups(history)):
                 progress.say(f"going on with {out}. {notes.tell_nearest(nearest)}")
             runner = RaceRunner(

@@ -45,14 +45,18 @@ class FleetNode:
 
     Attributes:
         header: what its own journal would begin with.
-        cells: how many arms can run there, by group.
+        playing: the labels of the arms that can run there, by group, without controls.
         estimate_s: seconds that all of it would take at the least.
     """
 
     place: ClusterNode
     header: Header
-    cells: Mapping[str, int]
+    playing: Mapping[str, Sequence[str]]
     estimate_s: float = 0.0
+
+    def count_cells(self, groups: Sequence[str]) -> int:
+        """Return how many arms of these groups can run there."""
+        return sum(len(self.playing.get(name, ())) for name in groups)
 
     @property
     def facts(self) -> dict[str, Any]:

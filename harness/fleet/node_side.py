@@ -1,27 +1,50 @@
-"""Run one job inside Ray's own process on a node: unpack what was sent, start our process, return what it wrote.
+"""Run one job on a node: unpack what was sent, start our process, return what it wrote.
+
+Ray calls `NodeJob` inside its own process there. A host that is reached by ssh runs this module as a program: a line of
+JSON says what to do, and an answer goes back.
 
 This module travels as source to nodes that have none of this package, so it imports the standard library alone.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
+import importlib.util
 import io
 import json
 import os
+import platform
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ANSWER, JOB, JOURNAL, RUN, OUTPUT = "answer.json", "job.json", "journal.jsonl", "run", "output.txt"
 """What lies in a job's folder: its answer, its words, the run folder and its journal, what its process prints."""
+SHIPPED = "shipped"
+"""The folder that a job which ships makes, in the run folder."""
+RESULT, LOCK, PID = "result.json", "lock", "pid"
+"""The same of a job that was begun by ssh: what it ended with, a lock that is held until then, whom to stop."""
+LOOK_S = 0.5
+"""How often a connection that follows a job looks for news."""
+SILENT = 10
+"""After so many looks without any, it sends word that it is still there."""
+PLACE = re.compile(r"(exported/[0-9a-f]{64}|fleet/[0-9a-f]{32,64})")
+"""Where below the cache what is sent may lie."""
 
 
 class NodeJob:
@@ -48,31 +71,39 @@ class NodeJob:
         package_folder, files_folder = _unpack_once(home, package), _unpack_once(home, files)
         with tempfile.TemporaryDirectory(prefix="shootout-job-") as temporary:
             place = Path(temporary)
-            run = place / RUN
-            if folder:
-                with zipfile.ZipFile(io.BytesIO(folder)) as archive:
-                    archive.extractall(run)
-            (place / JOB).write_text(json.dumps({**job, "out": str(run)}), encoding="utf-8")
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-            environment.pop("OMP_NUM_THREADS", None)  # Ray sets it by what it gave out, and the whole node is ours
-            paths = [str(package_folder), *filter(None, [os.environ.get("PYTHONPATH")])]
-            with (place / OUTPUT).open("wb") as output, _interrupts_inherited():
-                self._process = subprocess.Popen(  # noqa: S603
-                    [sys.executable, "-P", "-m", module, temporary, str(os.getpid())],
-                    cwd=files_folder,
-                    env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
-            code = self._process.wait()
-            return {**_read_answer(place, code), "folder": zip_folder(run)}
+            _fill_job(place, job, folder)
+            self._process = _start_job(place, module, package_folder, files_folder)
+            return {**_read_answer(place, self._process.wait()), "folder": zip_folder(place / RUN)}
 
     def stop(self) -> None:
         """Ask the process to end, and to keep what it has: `run` returns soon then."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
+
+
+def _fill_job(place: Path, job: dict[str, Any], folder: bytes) -> None:
+    """Write a job's words, and the run folder that it goes on with, a zip, if there is one."""
+    run = place / RUN
+    if folder:
+        with zipfile.ZipFile(io.BytesIO(folder)) as archive:
+            archive.extractall(run)  # noqa: S202 - what we sent ourselves
+    (place / JOB).write_text(json.dumps({**job, "out": str(run)}), encoding="utf-8")
+
+
+def _start_job(place: Path, module: str, package: Path, files: Path) -> subprocess.Popen[bytes]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment.pop("OMP_NUM_THREADS", None)  # Ray sets it by what it gave out, and the whole node is ours
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with (place / OUTPUT).open("wb") as output, _interrupts_inherited():
+        return subprocess.Popen(  # noqa: S603
+            [sys.executable, "-P", "-m", module, str(place), str(os.getpid())],
+            cwd=files,
+            env={**environment, "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
 
 
 def zip_folder(folder: Path) -> bytes:
@@ -126,10 +157,179 @@ def _unpack_once(home: Path, data: bytes) -> Path:
     if not place.exists():
         made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            archive.extractall(made)
+            archive.extractall(made)  # noqa: S202 - what we sent ourselves
         try:
             made.rename(place)
         except OSError:  # another job of ours was first
             shutil.rmtree(made, ignore_errors=True)
     os.utime(place)  # the cache removes what was used longest ago
     return place
+
+
+def main() -> None:
+    """Do what a line of JSON on stdin asks, and answer with one on stdout; what goes wrong is told in it."""
+    asked = json.loads(sys.stdin.buffer.readline())
+    verbs: dict[str, Callable[..., None]] = {
+        "look": _look,
+        "put": _put,
+        "begin": _begin,
+        "follow": _follow,
+        "stop": _stop,
+        "drop": _drop,
+    }
+    try:
+        verbs[asked.pop("verb")](**asked)
+    except OSError as error:
+        fix = "; free some there, or set SHOOTOUT_CACHE" if error.errno == errno.ENOSPC else ""
+        _tell(error=f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}{fix}")
+
+
+def _tell(**answer: Any) -> None:
+    sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _look(packages: list[str]) -> None:
+    """Tell what this host is, and which of these packages its Python lacks."""
+    lacks = [name for name in packages if importlib.util.find_spec(name) is None]
+    _tell(path=sys.executable, name=platform.node(), cpus=os.cpu_count() or 1, lacks=lacks)
+
+
+def _put(places: list[str], members: int | None = None) -> None:
+    """Tell which of these places in the cache are empty; with members, fill the only one from a tar on stdin.
+
+    Args:
+        members: how many files the tar has: one that was cut looks like a shorter one.
+    """
+    home = _cache_folder().parent
+    if wrong := [place for place in places if not PLACE.fullmatch(place)]:
+        raise OSError(f"nothing may be sent to {wrong[0]}")
+    lacks = [place for place in places if not (home / place).exists()]
+    if members is None:
+        _tell(lacks=lacks)
+        return
+    (place,) = places
+    (home / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix="new-", dir=_cache_folder()))
+    try:
+        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+            safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(made, **safely)  # noqa: S202 - what we sent ourselves
+            if len(archive.getmembers()) != members:
+                raise OSError("the connection was lost")
+        with suppress(OSError):  # another job was first
+            made.rename(home / place)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    _tell(lacks=[])
+
+
+def _begin(id: str, module: str, job: dict[str, Any], package: str, files: str, size: int, now: str) -> None:  # noqa: A002
+    """Start a job that outlives this connection, unless one of this name was begun before and not dropped.
+
+    Args:
+        size: bytes of a zip on stdin: the run folder that it goes on with.
+        now: the sender's time in UTC; this host's clock may be wrong, and `ends_utc` goes by the sender's.
+    """
+    place, home = _job_folder(id), _cache_folder()
+    folder = sys.stdin.buffer.read(size) if size else b""
+    if len(folder) != size:
+        raise OSError("the connection was lost")
+    if job.get("ends_utc"):
+        late = datetime.now(UTC) - datetime.fromisoformat(now)
+        job["ends_utc"] = (datetime.fromisoformat(job["ends_utc"]) + late).isoformat(timespec="milliseconds")
+    made = Path(tempfile.mkdtemp(prefix="new-", dir=home))
+    with (made / LOCK).open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # which the process that is forked holds on to
+        try:
+            made.rename(place)
+        except OSError:
+            shutil.rmtree(made)
+            _tell(begun=False)
+            return
+        _fill_job(place, job, folder)
+        if os.fork() == 0:
+            _supervise(place, module, home / package, home / files)
+    while not (place / PID).exists() and not _is_over(place):
+        time.sleep(LOOK_S / 10)
+    _tell(begun=True)
+
+
+def _supervise(place: Path, module: str, package: Path, files: Path) -> None:
+    """Run a job to its end, whatever becomes of the connection. Never returns."""
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
+        process = _start_job(place, module, package, files)
+        _write_whole(place / PID, str(process.pid))
+        _write_whole(place / RESULT, json.dumps(_read_answer(place, process.wait())))
+    except Exception as error:
+        _write_whole(place / RESULT, json.dumps({"error": f"{type(error).__name__}: {error}", "code": 1}))
+    finally:
+        os._exit(0)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    made = path.with_suffix(".new")
+    made.write_text(text, encoding="utf-8")
+    made.rename(path)
+
+
+def _follow(id: str, seen: int) -> None:  # noqa: A002
+    """Tell what a job prints, from so many bytes on, and when it has ended: with what, and its folder behind it."""
+    place = _job_folder(id)
+    if not (place / LOCK).exists():
+        _tell(gone=True)
+        return
+    is_over, silent = False, 0
+    while not is_over:
+        is_over = _is_over(place)
+        with suppress(OSError), (place / OUTPUT).open("rb") as output:
+            output.seek(seen)
+            text = output.read()
+            silent = 0 if text else silent + 1
+            if text or silent % SILENT == 0:  # so that both ends hear of a lost connection
+                seen += len(text)
+                _tell(seen=seen, text=text.decode(errors="replace"))
+        if not is_over:
+            time.sleep(LOOK_S)
+    result = place / RESULT
+    died = {"error": "its process is gone, as after a restart of the host", "code": 1}
+    answer = json.loads(result.read_text(encoding="utf-8")) if result.exists() else died
+    folder = zip_folder(place / RUN)
+    _tell(answer=answer, size=len(folder), sha256=hashlib.sha256(folder).hexdigest())
+    sys.stdout.buffer.write(folder)
+    sys.stdout.buffer.flush()
+
+
+def _is_over(place: Path) -> bool:
+    with (place / LOCK).open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _stop(id: str) -> None:  # noqa: A002
+    """Ask a job to end, and to keep what it has."""
+    place = _job_folder(id)
+    if (place / LOCK).exists() and not _is_over(place):
+        os.kill(int((place / PID).read_text(encoding="utf-8")), signal.SIGINT)
+    _tell(stopped=True)
+
+
+def _drop(id: str) -> None:  # noqa: A002
+    """Forget a job, whose folder was copied."""
+    shutil.rmtree(_job_folder(id), ignore_errors=True)
+    _tell(dropped=True)
+
+
+def _job_folder(id: str) -> Path:  # noqa: A002
+    return _cache_folder() / f"job-{int(id, 16):032x}"
+
+
+if __name__ == "__main__":
+    main()

@@ -41,6 +41,16 @@ class Parcel:
     fields: Mapping[str, Any]
     names: tuple[str, ...]
 
+    @property
+    def zips(self) -> tuple[bytes, bytes]:
+        """Return both zips."""
+        return self.package, self.files
+
+
+def pack_nothing() -> Parcel:
+    """Pack this package alone, for a job that isn't about a study."""
+    return Parcel(package=_pack_package(), files=_zip_contents({}), fields={}, names=())
+
 
 def pack(study: Study) -> Parcel:
     """Pack what a study needs.

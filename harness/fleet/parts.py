@@ -9,7 +9,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,8 +139,7 @@ def narrow_identity(identity: str, every: Sequence[str], mine: Sequence[str]) ->
 
 def share_s(node: FleetNode, groups: Sequence[str]) -> float:
     """Estimate the seconds that some of the groups take a node at the least, by their arms."""
-    every: Mapping[str, int] = node.cells
-    return node.estimate_s * sum(every.get(name, 0) for name in groups) / max(sum(every.values()), 1)
+    return node.estimate_s * node.count_cells(groups) / max(node.count_cells([*node.playing]), 1)
 
 
 def find_parts(out: Path) -> list[Path]:

@@ -13,23 +13,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from shootout.errors import UNINSTALLED, ShootoutError, UsageError, install
+from shootout.errors import UNINSTALLED, UsageError, install
 from shootout.fleet import node_side
 from shootout.fleet.node_kinds import LABEL, ClusterNode
+from shootout.fleet.nodes import ENTRY, NodeLost
 from shootout.fleet.parcel import Parcel
 
+SCHEME = "ray:"
 ANSWERS_S = 5.0
 """A cluster that answers does so in milliseconds."""
-ENTRY = "shootout.commands.fleet"
-"""The module that nodes run."""
 _NODE_ID = "ray.io/node-id"
 """The label by which Ray names each node."""
 _AS_ITS_OWNER_SET_IT = {"RAY_worker_niceness": "0", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}
 """Else Ray runs our process, and all arms, at niceness 15, and shows a GPU only to tasks that claim one."""
-
-
-class NodeLost(ShootoutError):
-    """A job's node is gone, or Ray's process on it; the message says how."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +47,7 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
         UsageError: Ray isn't installed, the address is none, or no cluster answers there; says what to do.
     """
     if find_spec("ray") is None:
-        raise UsageError(f"--ray needs Ray, {UNINSTALLED}: {install('cluster')}")
+        raise UsageError(f"--on ray:… needs Ray, {UNINSTALLED}: {install('cluster')}")
     if address != "auto":
         check_address(address)
     import ray
@@ -65,7 +61,9 @@ def connect(address: str, parcel: Parcel) -> Iterator[RayCluster]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace="shootout")
     except (OSError, RuntimeError, ValueError) as error:
-        raise UsageError(f"--ray {address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one") from None
+        raise UsageError(
+            f"--on ray:{address}: {str(error).splitlines()[0]}; docs/fleet.md has how to start one"
+        ) from None
     finally:
         logger.setLevel(level)
     signal.signal(signal.SIGTERM, ends)  # Ray's own handler would end this process at once
@@ -87,18 +85,22 @@ def check_address(address: str) -> None:
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal():
-        raise UsageError(f"--ray {address!r} is neither HOST:PORT nor `auto`; `ray start --head` prints HOST:PORT")
+        raise UsageError(
+            f"--on {SCHEME + address!r} is neither ray:HOST:PORT nor ray:auto; `ray start --head` prints HOST:PORT"
+        )
     try:
         socket.create_connection((host, int(port)), timeout=ANSWERS_S).close()
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"--ray {address}: nothing answers there ({error}); start a cluster there with "
+            f"--on ray:{address}: nothing answers there ({error}); start a cluster there with "
             f"`ray start --head --port={port}`"
         ) from None
 
 
 class RayCluster:
-    """A cluster that this process is connected to."""
+    """A cluster that this process is connected to; its nodes export what they measure."""
+
+    gets_exports = False
 
     def __init__(self, ray: Any, parcel: Parcel) -> None:
         self._ray = ray
@@ -123,13 +125,21 @@ class RayCluster:
         """Start a job that measures nothing on a node, at once, whatever else runs there."""
         return self._start_job([node], job, b"", claims=False, retries=0)
 
-    def measure(self, nodes: Sequence[ClusterNode], job: Mapping[str, Any], folder: bytes = b"") -> RayJob:
+    def measure(
+        self,
+        nodes: Sequence[ClusterNode],
+        job: Mapping[str, Any],
+        folder: bytes = b"",
+        delivered: Mapping[str, Path] | None = None,
+    ) -> RayJob:
         """Start a job on one of these nodes as soon as all of it is free. Where that node is lost, Ray begins the job
         once more on another one of them.
 
         Args:
             folder: a zip of the run folder that the job goes on with.
+            delivered: nothing: nothing is exported for these nodes.
         """
+        assert not delivered, "nodes of a Ray cluster export what they measure"
         return self._start_job(nodes, job, folder, claims=True, retries=1 if len(nodes) > 1 else 0)
 
     def _start_job(

@@ -40,7 +40,8 @@ KINDS = {
     "modules given in Python": "exported/program-*",
     "rows read by functions of yours": f"exported/{READ_ROWS}*",
     "converted models": "exported/tflite/*",
-    "what a cluster's jobs were sent": "fleet/" + "[0-9a-f]" * 32,
+    "what jobs for other machines were sent": "fleet/" + "[0-9a-f]" * 32 + "*",
+    "jobs with results to fetch": "fleet/job-*",
     "converters": CONVERTER + "[0-9a-f]" * KEY_DIGITS,
 }
 """The things that the cache holds, as patterns below its folder; the small files of facts don't count, and stay."""

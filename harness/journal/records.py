@@ -36,6 +36,7 @@ class Header(Record):
         axis: that of the crossovers; null without any.
         given: options that no arm tells, the user's files and interpreters (see `shootout.study.reproduce`).
         command: the words behind `shootout` that the run was begun with, but for its time and folder; none from Python.
+        on: the address by which that command reached this machine; "" if it was typed here.
     """
 
     kind: Literal["header"] = "header"
@@ -52,6 +53,7 @@ class Header(Record):
     axis: str | None = None
     given: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    on: str = ""
 
 
 class Added(Record):

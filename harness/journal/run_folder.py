@@ -10,6 +10,7 @@ from typing import Any
 
 from shootout.clock import Deadline, utc_now
 from shootout.errors import Interrupted, UsageError
+from shootout.export.delivery import DELIVERY
 from shootout.host import environment
 from shootout.host.locks import FOLDER_LOCK, folder_lock
 from shootout.host.store import bias_floor
@@ -22,7 +23,7 @@ from shootout.study.plan import Plan
 LOGS, TRACES = "logs", "traces"
 CANDIDATE = "candidate"
 """In a gate's folder: the candidate's own run, and the shipped folder that the gate made of it."""
-_FILES = (journal.NAME, journal.PACKED, samples.PACKED)
+_FILES = (journal.NAME, journal.PACKED, samples.PACKED, DELIVERY)
 _FOLDERS = (samples.FOLDER, LOGS, TRACES)
 ELSEWHERE = "was begun on another machine or with other versions"
 START_OVER = "add --fresh to start over there, or choose another --out"
@@ -128,12 +129,12 @@ def refuse_foreign(out: Path) -> None:
         raise UsageError(f"{str(out)!r} is not a run folder (it holds {foreign[0]!r}): choose another --out")
 
 
-def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = ()) -> Header:
+def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = (), on: str = "") -> Header:
     """Make the header that a new journal begins with.
 
     Args:
         facts: the environment, with the machine's ceilings.
-        command: see `Header`.
+        command, on: see `Header`.
     """
     others = {name: other.facts() for name, other in plan.interpreters.items()}
     return Header(
@@ -149,6 +150,7 @@ def header(plan: Plan, facts: Mapping[str, Any], command: Sequence[str] = ()) ->
         axis=plan.study.crossover.axis if plan.study.crossover else None,
         given=reproduce.given(plan.study),
         command=tuple(command),
+        on=on,
     )
 
 

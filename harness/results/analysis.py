@@ -89,6 +89,7 @@ def analyse_cells(folder: Path) -> Analysed:
         "given": header.given,
         "command": command,
         "run": reproduce.quote([without_home(str(folder))]),
+        "on": header.on,
     }
     cells = dict(make_cells(groups, summaries, rows, crossed, **how))
     answers = tuple(map(choose, cells.values()))
@@ -104,7 +105,7 @@ def analyse_cells(folder: Path) -> Analysed:
         baseline=next((summary.baseline for summary in summaries if summary.baseline), None),
         complete=history.complete,
         budget_s=history.budget_s,
-        resume=None if history.complete else resume(command, how["run"], MORE_TIME),
+        resume=None if history.complete else resume(command, how["run"], MORE_TIME, on=header.on),
         answer=answers,
         open_questions=tuple(find_open(by_name, answers, crossed)),
         nearest_open=find_nearest(groups),

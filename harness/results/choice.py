@@ -67,6 +67,7 @@ class Cell:
         again: labels of arms → the options of `shootout run` that race these alone (`reproduce.options`).
         command: the command that the run was begun with, without its folder and time; "" if that isn't known.
         run: the run's folder, quoted for a shell.
+        on: see `Header`.
         of_several: whether the run has an answer for other groups too, so that a command has to name this one.
         given: the run's options that no arm tells, names and values in turn.
         by_metric: the run was given a metric, which decides in place of the accuracy, even where it failed.
@@ -89,6 +90,7 @@ class Cell:
     again: Callable[[Sequence[str]], Sequence[tuple[str, str]]]
     command: str = ""
     run: str = "RUN"
+    on: str = ""
     of_several: bool = False
     given: Sequence[str] = ()
     by_metric: bool = False
@@ -101,7 +103,7 @@ class Cell:
 
     def resume(self, time: str) -> str | None:
         """Return the command that goes on with the run for so long; None if that isn't known."""
-        return resume(self.command, self.run, time)
+        return resume(self.command, self.run, time, on=self.on)
 
     def read_by(self, command: str, *options: str) -> str:
         """Return a command that reads the run, with this group's name if the run has several."""
@@ -132,13 +134,14 @@ class Cell:
         return ratio_of(found, self.unvouched or self.withheld(arm) or self.withheld(other))
 
 
-def resume(command: str, run: str, time: str) -> str | None:
+def resume(command: str, run: str, time: str, *, on: str = "") -> str | None:
     """Return the command that goes on with a run for so long; None if that isn't known.
 
     Args:
-        command, run: see `Cell`.
+        command, run, on: see `Cell`.
     """
-    return f"{command} --out {run} --max-time {time}" if command else None
+    out = run.rpartition("/")[0] if on else run  # a host's part lies in the whole run's folder
+    return f"{command} --out {out} --max-time {time}" if command else None
 
 
 def _goes_on(aim: Aim, *, complete: bool) -> bool:
@@ -173,11 +176,12 @@ def make_cells(
     given: Sequence[str] = (),
     command: str = "",
     run: str = "RUN",
+    on: str = "",
 ) -> Iterator[tuple[str, Cell]]:
     """Yield each group whose figures count: not those that select settings, or that narrow a crossover down.
 
     Args:
-        given, command, run: see `Cell`.
+        given, command, run, on: see `Cell`.
     """
     counting = [
         (group, summary)
@@ -189,7 +193,8 @@ def make_cells(
         cell = _make_cell(group, summary, mine, crossovers, complete=complete)
         again = partial(_race_again_options, group, given)
         several = len(counting) > 1
-        yield summary.name, replace(cell, again=again, given=given, command=command, run=run, of_several=several)
+        told = replace(cell, given=given, command=command, run=run, on=on)
+        yield summary.name, replace(told, again=again, of_several=several)
 
 
 def _make_cell(
@@ -350,7 +355,7 @@ def _next_command(cell: Cell, shipped: Row, reason: str | None) -> str | None:
         return cell.resume(MORE_TIME) if is_open else _command_again(cell)
     if shipped.scenario == Scenario.TRAIN_STEP:
         return None  # a training step can't be shipped
-    return cell.read_by("ship", "-o model-1")
+    return cell.read_by("ship", *(["--on", reproduce.quote([cell.on])] if cell.on else []), "-o model-1")
 
 
 def _command_again(cell: Cell) -> str | None:

@@ -13,10 +13,11 @@ from packaging.utils import canonicalize_name
 from shootout import backends
 from shootout.backends.adapter import Built
 from shootout.backends.installed import closure
-from shootout.build.builder import Builder, needs_of, probe_key, probe_request
-from shootout.contract import Target
+from shootout.build.builder import Builder, needs_of, open_delivery, probe_key, probe_request
+from shootout.contract import Arm, Target
 from shootout.errors import ModelError, SkippedArm, UsageError
 from shootout.export import cache, client
+from shootout.export.delivery import ProbeKey, read_delivery
 from shootout.export.request import Request
 from shootout.exported.model import ExportedModel
 from shootout.host import environment
@@ -51,22 +52,28 @@ def find_built(source: ArmToShip, progress: Progress) -> Built:
     found = availability.find_available([provider(source.arm.target)])[provider(source.arm.target)]
     if not found.ok:
         raise UsageError(f"{source.arm.label} can't run here any more: {found.reason}; {found.fix}")
-    key = probe_key(source.arm)
-    probe = client.obtain_all([probe_request(*key)])[0] if key else None
+    delivery = read_delivery(source.folder)
     with scratch(cache_folder()) as logs:
         builder = Builder(
             cache=cache_folder(),
             placement=place(source.arm.threads),
-            probes={key: probe} if key and isinstance(probe, ExportedModel) else {},
+            probes=open_delivery(delivery).probes if delivery else _export_probe(source.arm),
             machine=environment.fingerprint(there),
             logs=logs,
             progress=progress,
+            delivery=delivery,
         )
         if not builder.holds(source.arm, model, found.version, runs=True) and (
             changed := _describe_surroundings(here, there)
         ):
             raise UsageError(f"its build is gone from the cache, and {changed}: {again}")
         return builder.prepare(source.arm, model, found.version).built
+
+
+def _export_probe(arm: Arm) -> dict[ProbeKey, ExportedModel]:
+    key = probe_key(arm)
+    probe = client.obtain_all([probe_request(*key)])[0] if key else None
+    return {key: probe} if key and isinstance(probe, ExportedModel) else {}
 
 
 def _find_exported(source: ArmToShip, again: str) -> ExportedModel:

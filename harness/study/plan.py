@@ -24,6 +24,7 @@ from shootout.contract import SCALED, Arm, Artifact, Availability, Device, NotRu
 from shootout.errors import UsageError, unknown
 from shootout.export import client
 from shootout.export.client import Request, is_file
+from shootout.export.delivery import Delivery
 from shootout.export.request import check_sizes, output_names
 from shootout.exported import data_files, truth_files
 from shootout.host import environment
@@ -165,6 +166,7 @@ class Plan:
         interpreters: other Pythons that arms run under, by the name that targets give them.
         here: all that this machine offers, for groups that are planned on the way.
         planning_s: seconds that it took to find that out.
+        delivery: what another machine exported and built for this one; None: all is made here.
     """
 
     study: Study
@@ -176,6 +178,7 @@ class Plan:
     named: tuple[str, ...] = ()
     interpreters: Mapping[str, PythonInterpreter] = field(default_factory=dict)
     planning_s: float = 0.0
+    delivery: Delivery | None = None
 
     @property
     def racing_s(self) -> float | None:

@@ -1,0 +1,101 @@
+"""Make here what another machine is to measure: export for it, and build what runs on any CPU."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shootout import backends
+from shootout.build.builder import Builder, Exports, as_probe, export_all, needs_of, probe_key
+from shootout.clock import Deadline
+from shootout.contract import Arm, NotRun
+from shootout.errors import ArmOut, ShootoutError
+from shootout.export.delivery import Delivery, name_build
+from shootout.exported.model import ExportedModel
+from shootout.host import environment
+from shootout.host.placement import place
+from shootout.host.scratch import scratch
+from shootout.host.store import cache_folder
+from shootout.messages import Progress
+from shootout.study.plan import PlannedGroup
+from shootout.study.target import provider
+from shootout.worker.availability import known_available
+
+
+def deliver(groups: Sequence[PlannedGroup], progress: Progress, limit: Deadline) -> Delivery:
+    """Export and build for a machine what these groups need there; what can be found in the cache isn't made again.
+
+    Args:
+        groups: as that machine planned them; their requests name the files that lie here.
+        limit: when the whole run ends.
+
+    Raises:
+        ShootoutError: nothing that could be measured could be exported.
+    """
+    progress.stage("exporting for the other machine")
+    exports = export_all(groups, progress, limit, needs=needs_of(groups))
+    return Delivery(
+        made_on=_name_this_machine(),
+        models={
+            key: made.key if isinstance(made, ExportedModel) else _as_error(made)
+            for key, made in exports.models.items()
+        },
+        probes={key: made.key for key, made in exports.probes.items()},
+        builds=_build_all(groups, exports, progress, limit),
+    )
+
+
+def _as_error(made: ShootoutError | ExportedModel) -> ShootoutError:
+    assert isinstance(made, ShootoutError)
+    return made
+
+
+def _name_this_machine() -> str:
+    cpu = environment.facts().get("cpu") or {}
+    return f"{cpu.get('model') or 'another CPU'} ({platform.machine()})"
+
+
+def _build_all(
+    groups: Sequence[PlannedGroup], exports: Exports, progress: Progress, limit: Deadline
+) -> dict[str, Path | NotRun]:
+    """Build each target whose builds run on any CPU, and its probe, if its library works here."""
+    asked = {
+        name_build(model.key, arm): (arm, model)
+        for group in groups
+        for target in group.building
+        if not target.control
+        for arm, model in _builds_of(target, exports.of(group, target), exports)
+    }
+    available = known_available({provider(arm.target) for arm, _ in asked.values()})
+    asked = {name: one for name, one in asked.items() if available[provider(one[0].target)].ok}
+    made: dict[str, Path | NotRun] = {}
+    with scratch(cache_folder()) as logs:
+        builder = Builder(
+            cache=cache_folder(),
+            placement=place(1),
+            probes={},
+            machine=environment.fingerprint(environment.facts()),
+            logs=logs,
+            progress=progress,
+        )
+        for number, (name, (arm, model)) in enumerate(asked.items()):
+            progress.detail(f"{number} of {len(asked)} built, now {arm.label}")
+            version = available[provider(arm.target)].version
+            try:
+                made[name] = builder.prepare(arm, model, version, runs=False, limit=limit.part()).built.folder
+            except ArmOut as out:
+                made[name] = replace(out.why, during="build")
+    return made
+
+
+def _builds_of(arm: Arm, model: ExportedModel | ShootoutError, exports: Exports) -> Iterator[tuple[Arm, ExportedModel]]:
+    """Yield the arm on its model, and as its probe is built, if it can be built for any CPU."""
+    if isinstance(model, ShootoutError) or not backends.capabilities(arm.target.backend).portable:
+        return
+    here = replace(arm, threads=1, instances=1)  # which no portable build depends on
+    yield here, model
+    key = probe_key(arm)
+    if key and (probe := exports.probes.get(key)):
+        yield as_probe(here), probe

@@ -1,0 +1,102 @@
+"""Hold what one machine exported and built for another: keys of exported models, and folders of builds.
+
+The other machine needs neither torch nor a converter then. What its own adapters can build from an exported model, such
+as a session of an ONNX file, is built there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shootout.contract import Arm, Device, NotRun, NotRunKind
+from shootout.errors import ShootoutError
+from shootout.export.request import error_from_json, error_to_json
+from shootout.host.store import cache_folder
+
+DELIVERY = "delivery.json"
+"""The file of a run folder with what was delivered for it: what is shipped later is built from the same."""
+FLEET = "fleet"
+"""The folder below the cache's that holds what was sent."""
+ModelKey = tuple[str, str, str, int, Device]
+"""The group, the model as the study names it, the variant, the batch, and the device that the variant is for."""
+ProbeKey = tuple[str, str, Device]
+"""The probe's model, its variant, and the device that the variant is for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What another machine made.
+
+    Attributes:
+        made_on: that machine, for people.
+        models: the key of each exported model, or why there is none.
+        probes: the keys of the probes' exported models.
+        builds: the folder of each build that runs on any CPU, by `name_build`, or why there is none.
+    """
+
+    made_on: str
+    models: Mapping[ModelKey, str | ShootoutError]
+    probes: Mapping[ProbeKey, str] = field(default_factory=dict)
+    builds: Mapping[str, Path | NotRun] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the keys of all exported models in it, each once."""
+        made = (key for key in self.models.values() if isinstance(key, str))
+        return tuple(dict.fromkeys([*made, *self.probes.values()]))
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Return the folders of all builds, each once."""
+        return tuple(dict.fromkeys(made for made in self.builds.values() if isinstance(made, Path)))
+
+
+def name_build(exported: str, arm: Arm) -> str:
+    """Name a build by all that a portable one depends on: the exported model's key, the target and its options."""
+    content = [exported, str(arm.target), sorted(arm.options.items())]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def to_json(delivery: Delivery) -> dict[str, Any]:
+    """Return a delivery as JSON values; a build is the name of its folder."""
+    return {
+        "made_on": delivery.made_on,
+        "models": [
+            [*key, {"key": made} if isinstance(made, str) else {"error": error_to_json(made)}]
+            for key, made in delivery.models.items()
+        ],
+        "probes": [[*key, made] for key, made in delivery.probes.items()],
+        "builds": {
+            name: {"folder": made.name} if isinstance(made, Path) else dataclasses.asdict(made)
+            for name, made in delivery.builds.items()
+        },
+    }
+
+
+def read_delivery(run: Path) -> Delivery | None:
+    """Return the delivery that `to_json` wrote into a run folder; None if all was made where it was measured."""
+    try:
+        stored = json.loads((run / DELIVERY).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    builds = cache_folder().parent / FLEET
+    return Delivery(
+        made_on=stored["made_on"],
+        models={
+            (group, model, variant, batch, Device(device)): made["key"]
+            if "key" in made
+            else error_from_json(made["error"])
+            for group, model, variant, batch, device, made in stored["models"]
+        },
+        probes={(model, variant, Device(device)): key for model, variant, device, key in stored["probes"]},
+        builds={
+            name: builds / made["folder"] if "folder" in made else NotRun(**{**made, "kind": NotRunKind(made["kind"])})
+            for name, made in stored["builds"].items()
+        },
+    )

@@ -1,0 +1,486 @@
+"""Reach hosts by ssh: what they are, and jobs of ours on them. OpenSSH's client does the rest: keys, `~/.ssh/config`.
+
+Each request is a connection of its own, and a job outlives the one that began it. So a lost connection costs nothing:
+the next one follows the job further, or takes what it left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent import futures
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from secrets import token_hex
+from threading import Event
+from typing import IO, Any
+
+from packaging.requirements import Requirement
+
+from shootout.clock import Deadline, utc_in
+from shootout.errors import ShootoutError, UsageError, one_line
+from shootout.fleet import node_side
+from shootout.fleet.node_kinds import ClusterNode
+from shootout.fleet.nodes import ENTRY, NodeLost
+from shootout.fleet.parcel import Parcel
+from shootout.units import size, span
+
+SCHEME = "ssh://"
+Contents = Mapping[str, Path | bytes]
+"""Files to send, by name: where each lies, or what is in it."""
+OPTIONS = (
+    "-o",
+    "BatchMode=yes",
+    "-o",
+    "ConnectTimeout=10",
+    "-o",
+    "ServerAliveInterval=5",
+    "-o",
+    "ServerAliveCountMax=3",
+)
+"""Nothing is asked on the terminal, and a dead connection is noticed after 15 s; a user's own config adds to it."""
+PLAIN, PYTHON = "python3", (3, 11)
+"""The Python of a host where none is named, and the oldest that there may be."""
+LOST_S = 120.0
+"""A host that can't be reached for so long is lost; what it measures meanwhile is fetched by the same command later."""
+AGAIN_S = 2.0
+"""So long after a connection was lost, the next one is tried."""
+LARGE = 10_000_000
+"""So many bytes are worth a line before they are sent."""
+LAST_LINES = 2
+"""So much of what OpenSSH or a Python says at its end is shown."""
+_BOOT = (
+    f"import sys; sys.version_info >= {PYTHON} or sys.exit('it is Python %d.%d, and shootout needs "
+    f"{'.'.join(map(str, PYTHON))} or newer' % sys.version_info[:2]); "
+    "n = int(sys.stdin.buffer.readline()); exec(compile(sys.stdin.buffer.read(n), 'node', 'exec'))"
+)
+"""The program of a host's Python, older ones among them: it reads the length of another program, and that."""
+_NOT_CONNECTED = 255
+"""What OpenSSH ends with if the connection failed or was lost; anything else is the command's own."""
+
+
+class ConnectionLost(ShootoutError):
+    """Report that a connection failed or ended early; the message is OpenSSH's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A host, as `ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON]` names it."""
+
+    host: str
+    port: str = ""
+    python: str = PLAIN
+
+    def __str__(self) -> str:
+        """Return the name for people."""
+        return self.host
+
+    @property
+    def url(self) -> str:
+        """Return the text that names it in `--on`."""
+        port, python = f":{self.port}" if self.port else "", self.python if self.python != PLAIN else ""
+        return f"{SCHEME}{self.host}{port}{python}"
+
+    @property
+    def command(self) -> list[str]:
+        """Return the command line that runs what is sent on stdin there."""
+        port = ["-p", self.port] if self.port else []
+        return ["ssh", *OPTIONS, *port, "--", self.host, f"exec {shlex.quote(self.python)} -c {shlex.quote(_BOOT)}"]
+
+
+def read_addresses(text: str) -> list[Address]:
+    """Read `ssh://…,ssh://…`.
+
+    Raises:
+        UsageError: one is of another form, or there twice.
+    """
+    found = []
+    for word in text.split(","):
+        parts = re.fullmatch(
+            r"ssh://((?:[\w.+-]+@)?[\w.-]+|(?:[\w.+-]+@)?\[[0-9a-fA-F:]+\])(?::(\d+))?(/.+)?", word.strip()
+        )
+        if parts is None or parts[1].startswith("-"):
+            raise UsageError(f"--on {word!r} is not of the form ssh://[USER@]HOST[:PORT][/PATH/TO/PYTHON]")
+        address = Address(
+            host=parts[1].replace("[", "").replace("]", ""), port=parts[2] or "", python=parts[3] or PLAIN
+        )
+        if address in found:
+            raise UsageError(f"--on names {address} twice: name each host once")
+        found.append(address)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SshJob:
+    """A job that was given to a host, and what `follow` will return of it."""
+
+    address: Address
+    id: str
+    result: futures.Future[dict[str, Any]]
+
+
+@contextmanager
+def connect(text: str, parcel: Parcel, out: str, say: Callable[[str], None]) -> Iterator[SshHosts]:
+    """Reach every host once, and send each what it lacks of this package and of the study's files.
+
+    Args:
+        text: as `read_addresses` takes it.
+        out: see `SshHosts`.
+        say: hears what hosts print, and of lost connections.
+
+    Raises:
+        UsageError: OpenSSH's client isn't there, or a host can't be used; says what to do.
+    """
+    addresses = read_addresses(text)
+    if shutil.which("ssh") is None:
+        raise UsageError("--on ssh://… needs OpenSSH's client, `ssh`: install your system's package openssh-client")
+    hosts = SshHosts(addresses, parcel, out, say)
+    try:
+        hosts.look()
+        yield hosts
+    finally:
+        hosts.close()
+
+
+@dataclass
+class SshHosts:
+    """Hosts that this process has reached. They are `Nodes`.
+
+    Attributes:
+        out: where this command writes, by which the same command finds the jobs that an earlier one began.
+        sent_bytes: that hosts lacked and were sent.
+        gets_exports: see `Nodes`.
+    """
+
+    gets_exports = True
+
+    addresses: Sequence[Address]
+    parcel: Parcel
+    out: str
+    say: Callable[[str], None]
+    sent_bytes: int = field(default=0, init=False)
+    _nodes: dict[str, ClusterNode] = field(default_factory=dict, init=False)
+    _given: Counter[str] = field(default_factory=Counter, init=False)
+    _pool: futures.ThreadPoolExecutor = field(default_factory=futures.ThreadPoolExecutor, init=False)
+    _closed: Event = field(default_factory=Event, init=False)
+
+    def look(self) -> None:
+        """Ask each host what it is, and send it this package and the study's files.
+
+        Raises:
+            UsageError: one can't be reached, or its Python is too old or lacks packages; says what to do.
+        """
+        needed = _needed_packages()
+        for address in self.addresses:
+            try:
+                found = _ask(address, {"verb": "look", "packages": sorted(needed)})
+                _require_packages(address, found, needed)
+                self._send_lacking(address, {place_of(zipped): _unzip(zipped) for zipped in self.parcel.zips})
+            except ConnectionLost as lost:
+                raise UsageError(f"--on {address.url}: {lost}; `ssh {address} true` has to work first") from None
+            except NodeLost as lost:
+                raise UsageError(f"--on {address.url}: {lost}") from None
+            name = f"{address} ({found['name']})"
+            self._nodes[address.host] = ClusterNode(id=address.host, name=name, cpus=float(found["cpus"]))
+
+    def nodes(self) -> list[ClusterNode]:
+        """List the hosts, in the order in which they were named."""
+        return [self._nodes[address.host] for address in self.addresses]
+
+    def _send_lacking(self, address: Address, contents: Mapping[str, Contents]) -> None:
+        asked = {"verb": "put", "places": [*contents]}
+        for place in self._insist(address, lambda: _ask(address, asked))["lacks"]:
+            total = sum(one.stat().st_size if isinstance(one, Path) else len(one) for one in contents[place].values())
+            if total >= LARGE:
+                self.say(f"{address}: sending {size(total)}")
+            self._insist(address, partial(_put, address, place, contents[place]))
+            self.sent_bytes += total
+
+    def ask(self, node: ClusterNode, job: Mapping[str, Any], folder: bytes = b"") -> SshJob:
+        """Start a job that measures nothing on a host.
+
+        Args:
+            folder: a zip of the run folder that it is about.
+        """
+        return self._start_job(self._address(node), job, folder, token_hex(16), {})
+
+    def measure(
+        self,
+        nodes: Sequence[ClusterNode],
+        job: Mapping[str, Any],
+        folder: bytes = b"",
+        delivered: Mapping[str, Path] | None = None,
+    ) -> SshJob:
+        """Start a job on the first of these hosts that has none, or find the one that the same command began there.
+
+        Args:
+            folder: a zip of the run folder that the job goes on with.
+            delivered: see `Nodes`; the host is sent what it lacks of it.
+        """
+        node = min(nodes, key=lambda node: self._given[node.id])
+        self._given[node.id] += 1
+        job = {**job, "on": self._address(node).url}
+        lasting = {name: value for name, value in job.items() if name != "ends_utc"}
+        told = json.dumps([self.out, node.id, lasting], sort_keys=True)
+        name = hashlib.sha256(told.encode()).hexdigest()[:32]
+        return self._start_job(self._address(node), job, folder, name, delivered or {})
+
+    def wait(self, jobs: Sequence[SshJob], seconds: float, *, until_all: bool = False) -> list[SshJob]:
+        """Wait until one of the jobs has ended, or all of them, or so many seconds; return those that have."""
+        when = futures.ALL_COMPLETED if until_all else futures.FIRST_COMPLETED
+        ended, _ = futures.wait([job.result for job in jobs], timeout=seconds, return_when=when)
+        return [job for job in jobs if job.result in ended]
+
+    def result(self, job: SshJob) -> dict[str, Any]:
+        """Return what the job left: its answer, and as `folder` a zip of its run folder.
+
+        Raises:
+            NodeLost: the host couldn't be reached for `LOST_S`, or can't hold what was sent.
+        """
+        return job.result.result()
+
+    def stop(self, job: SshJob) -> None:
+        """Ask a job to end, and to keep what it has."""
+        self._pool.submit(self._insist, job.address, lambda: _ask(job.address, {"verb": "stop", "id": job.id}))
+
+    def release(self, job: SshJob) -> None:
+        """Forget a job whose result was taken; one that goes on, on a host that is lost, keeps what it has."""
+        if job.result.done() and job.result.exception() is None:
+            with suppress(ShootoutError):
+                _ask(job.address, {"verb": "drop", "id": job.id})
+
+    def _address(self, node: ClusterNode) -> Address:
+        return next(address for address in self.addresses if address.host == node.id)
+
+    def _start_job(
+        self, address: Address, job: Mapping[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
+    ) -> SshJob:
+        return SshJob(address, name, self._pool.submit(self._run_job, address, dict(job), folder, name, delivered))
+
+    def _run_job(
+        self, address: Address, job: dict[str, Any], folder: bytes, name: str, delivered: Mapping[str, Path]
+    ) -> dict[str, Any]:
+        """Begin a job, or find it begun, and follow it to its end over as many connections as it takes.
+
+        Raises:
+            NodeLost: the host can't be reached for `LOST_S`, or can't do it: its disk is full, say.
+        """
+        self._send_lacking(address, {place: _list_files(made) for place, made in delivered.items()})
+        package, files = (place_of(zipped).rpartition("/")[2] for zipped in self.parcel.zips)
+        begin = {"verb": "begin", "id": name, "module": ENTRY, "job": job, "package": package, "files": files}
+        begun = self._insist(
+            address,
+            lambda: _ask(address, {**begin, "size": len(folder), "now": utc_in(0.0)}, lambda into: into.write(folder)),
+        )
+        if not begun["begun"]:
+            self.say(f"{address}: going on with what an earlier command began there")
+        progress = _Followed(partial(self._say_lines, address))
+        answer: dict[str, Any] = self._insist(address, lambda: _follow(address, name, progress), progress)
+        return answer
+
+    def _say_lines(self, address: Address, text: str) -> None:
+        for line in filter(str.strip, text.splitlines()):
+            self.say(f"{address}: {line.rstrip()}")
+
+    def _insist(self, address: Address, action: Callable[[], Any], progress: _Followed | None = None) -> Any:
+        """Do something on a host, once more after a lost connection, until it can't be reached for `LOST_S`.
+
+        Raises:
+            NodeLost: that, or the host can't do it; says why.
+        """
+        patience, heard = Deadline(LOST_S), progress.seen if progress else 0
+        is_told = False
+        while True:
+            try:
+                return action()
+            except ConnectionLost as lost:
+                if progress and progress.seen != heard:
+                    patience, heard, is_told = Deadline(LOST_S), progress.seen, False
+                if not patience.allows(AGAIN_S) or self._closed.is_set():
+                    raise NodeLost(
+                        f"it can't be reached for {span(LOST_S)}{_in_brackets(lost)}; the same command fetches what it "
+                        "measures meanwhile"
+                    ) from None
+                if not is_told:
+                    self.say(f"{address}: the connection was lost{_in_brackets(lost)}; trying again")
+                    is_told = True
+                self._closed.wait(AGAIN_S)
+
+    def close(self) -> None:
+        """Give up what is still waited for."""
+        self._closed.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_brackets(lost: ConnectionLost) -> str:
+    return f" ({lost})" if str(lost) else ""
+
+
+@dataclass
+class _Followed:
+    """How much of a job's output was heard, over all connections, and what hears it."""
+
+    say: Callable[[str], None]
+    seen: int = 0
+
+
+def _follow(address: Address, name: str, progress: _Followed) -> dict[str, Any]:
+    """Pass on what a job prints until it ends; return its answer, with a zip of its run folder.
+
+    Raises:
+        ConnectionLost: the connection ended before.
+        NodeLost: the host doesn't know the job any more.
+    """
+    with _request(address, {"verb": "follow", "id": name, "seen": progress.seen}) as answers:
+        for answer in answers:
+            if "text" in answer:
+                progress.say(answer["text"])
+                progress.seen = answer["seen"]
+            elif "answer" in answer:
+                folder = answers.read(answer["size"])
+                if hashlib.sha256(folder).hexdigest() != answer["sha256"]:
+                    raise ConnectionLost("it ended before all was copied")
+                return {**answer["answer"], "folder": folder}
+            else:
+                raise NodeLost(answer.get("error") or "its cache was emptied, and the job with it")
+    raise ConnectionLost("")
+
+
+def _put(address: Address, place: str, contents: Contents) -> dict[str, Any]:
+    """Send files, as a tar."""
+
+    def write(into: IO[bytes]) -> None:
+        with tarfile.open(fileobj=into, mode="w|") as archive:
+            for name, content in contents.items():
+                member = tarfile.TarInfo(name)
+                with content.open("rb") if isinstance(content, Path) else io.BytesIO(content) as data:
+                    member.size = content.stat().st_size if isinstance(content, Path) else len(content)
+                    archive.addfile(member, data)
+
+    return _ask(address, {"verb": "put", "places": [place], "members": len(contents)}, write)
+
+
+def _ask(
+    address: Address, request: Mapping[str, Any], write: Callable[[IO[bytes]], object] | None = None
+) -> dict[str, Any]:
+    """Return the only answer to a request.
+
+    Args:
+        write: what is sent behind it.
+
+    Raises:
+        ConnectionLost: there was none.
+        NodeLost: the host can't do it.
+    """
+    with _request(address, request, write) as answers:
+        answer = next(iter(answers), None)
+        if answer is None:
+            raise ConnectionLost("")
+        if "error" in answer:
+            raise NodeLost(answer["error"])
+        return answer
+
+
+class _Answers:
+    """The lines of JSON that a host answers, and the bytes behind them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for line in self._stream:
+            if not line.endswith(b"\n"):
+                return
+            yield json.loads(line)
+
+    def read(self, number: int) -> bytes:
+        """Return so many bytes, or fewer if the connection ends."""
+        return self._stream.read(number)
+
+
+@contextmanager
+def _request(
+    address: Address, request: Mapping[str, Any], write: Callable[[IO[bytes]], object] | None = None
+) -> Iterator[_Answers]:
+    """Run the node's program on a host, with a request; yield what it answers.
+
+    Raises:
+        ConnectionLost: instead of what went wrong within, if the connection failed or ended early.
+        UsageError: there is no such Python.
+    """
+    source = inspect.getsource(node_side).encode()
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(  # noqa: S603
+            address.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C is for us: the job is asked to end, and then returns what it has
+        ) as process,
+    ):
+        assert process.stdin, "a pipe"
+        assert process.stdout, "a pipe"
+        try:
+            with suppress(BrokenPipeError):  # the host answers why, or the connection ended
+                process.stdin.write(b"%d\n%b%b\n" % (len(source), source, json.dumps(request).encode()))
+                if write:
+                    write(process.stdin)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            yield _Answers(process.stdout)
+        except ConnectionLost:
+            process.wait()
+            errors.seek(0)
+            said = one_line("\n".join(errors.read().decode(errors="replace").strip().splitlines()[-LAST_LINES:]))
+            if process.returncode == _NOT_CONNECTED or process.returncode < 0:
+                raise ConnectionLost(said) from None
+            raise NodeLost(
+                f"{address.python} there ended with {process.returncode}: {said}; another Python is named as "
+                f"{SCHEME}{address}/PATH/TO/PYTHON"
+            ) from None
+        finally:
+            process.kill()
+
+
+def _needed_packages() -> dict[str, str]:
+    """Return what shootout itself needs, as pip takes it, by name."""
+    asked = [Requirement(text) for text in metadata.requires("shootout") or ()]
+    return {one.name: f"{one.name}{one.specifier}" for one in asked if one.marker is None}
+
+
+def _require_packages(address: Address, found: Mapping[str, Any], needed: Mapping[str, str]) -> None:
+    if found["lacks"]:
+        packages = " ".join(shlex.quote(needed[name]) for name in found["lacks"])
+        raise UsageError(
+            f"--on {SCHEME}{address}: {found['path']} lacks {', '.join(found['lacks'])}; run there: "
+            f"{found['path']} -m pip install {packages}, and the runtimes to measure"
+        )
+
+
+def place_of(zipped: bytes) -> str:
+    """Return where a zip's files lie below a host's cache."""
+    return f"fleet/{hashlib.sha256(zipped).hexdigest()[:32]}"
+
+
+def _unzip(zipped: bytes) -> Contents:
+    with zipfile.ZipFile(io.BytesIO(zipped)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _list_files(folder: Path) -> Contents:
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
